@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from paritygate.pipelines.cli.benchmark_summary import print_benchmark
 from paritygate.pipelines.cli.console import Shown, print_errors, print_table
+from paritygate.pipelines.cli.summaries.benchmark import print_benchmark
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     ComparisonResult,

@@ -23,7 +23,7 @@ from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError,
 from paritygate.models.json_mapping import JsonMapping, json_mapping_of, read_json_mapping
 from paritygate.models.loading import kind_of_live, live_objects
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.cli.run_summary import comparison_text
+from paritygate.pipelines.cli.summaries.run import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
 from paritygate.pipelines.compare.job import compare as compare_job
 from paritygate.pipelines.compare.models import check_mapping_is_used

@@ -32,7 +32,7 @@ main(["backends"])
         "paritygate.errors",
         "paritygate.text",
         "paritygate.pipelines.cli.app",
-        "paritygate.pipelines.cli.backends_summary",
+        "paritygate.pipelines.cli.summaries.backends",
     ],
 )
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> None:

@@ -33,8 +33,8 @@ from paritygate.pipelines.benchmark.load import (
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult, Speedup
 from paritygate.pipelines.benchmark.rounds import BenchmarkSubject, kind_of
 from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
-from paritygate.pipelines.cli.benchmark_summary import print_benchmark
 from paritygate.pipelines.cli.console import Shown
+from paritygate.pipelines.cli.summaries.benchmark import print_benchmark
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.report.report_data import collect_report
 from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark

@@ -12,7 +12,7 @@ import pytest
 from tests.pipelines.conftest import make_desk
 
 from paritygate.pipelines.cli.console import Shown
-from paritygate.pipelines.cli.release_summary import print_next_of_release, print_release, print_release_details
+from paritygate.pipelines.cli.summaries.release import print_next_of_release, print_release, print_release_details
 from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
 from paritygate.pipelines.release.repository.inspect import show
 from paritygate.validate.gate.bounds import upper_bound_text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.release_summary import concessions
+from paritygate.pipelines.cli.summaries.release import concessions
 from paritygate.pipelines.compare.result import (
     ComparisonResult,
     EdgeFindingResult,

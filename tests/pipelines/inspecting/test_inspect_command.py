@@ -9,7 +9,7 @@ import pytest
 
 from paritygate.engine.record import ENGINE_FILE, EngineRecord
 from paritygate.engine.settings import EngineSettings, ProfileShapes
-from paritygate.pipelines.cli.inspection_summary import inspection_lines
+from paritygate.pipelines.cli.summaries.inspection import inspection_lines
 from paritygate.pipelines.inspecting.inspection import Inspection, Tensor
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paritygate.errors import ArtifactIntegrityError, RepositoryError
-from paritygate.pipelines.cli.release_summary import release_lines
+from paritygate.pipelines.cli.summaries.release import release_lines
 from paritygate.pipelines.release.repository import (
     Record,
     RecordKind,

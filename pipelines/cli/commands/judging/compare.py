@@ -322,7 +322,7 @@ def command(
     """
     from paritygate.models.json_mapping import read_json_mapping
     from paritygate.pipelines.cli.console import progress_of
-    from paritygate.pipelines.cli.run_summary import print_comparison
+    from paritygate.pipelines.cli.summaries.run import print_comparison
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import compare
     from paritygate.pipelines.compare.models import check_mapping_is_used

@@ -61,7 +61,7 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import Shown, write_json
-    from paritygate.pipelines.cli.gate_summary import print_held
+    from paritygate.pipelines.cli.summaries.gate import print_held
     from paritygate.pipelines.release.against import hold_against
     from paritygate.pipelines.release.promote import repository_of
     from paritygate.pipelines.release.repository.inspect import show

@@ -65,7 +65,7 @@ def command(
     """
     from paritygate.pipelines.cli.console import Shown, progress_of, write_json
     from paritygate.pipelines.cli.options import probe_names
-    from paritygate.pipelines.cli.selftest_summary import print_selftest
+    from paritygate.pipelines.cli.summaries.selftest import print_selftest
     from paritygate.pipelines.run.workspace import new_run
     from paritygate.pipelines.selftest.mutations.mutation import chosen_mutations
     from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest

@@ -52,7 +52,7 @@ def command(
 
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.past_runs_summary import plan_lines
+    from paritygate.pipelines.cli.summaries.past_runs import plan_lines
     from paritygate.pipelines.past_runs.cleaning import plan_cleaning, remove
 
     if keep is None and not with_cache:

@@ -30,7 +30,7 @@ def command(model: str | None, *, root: Path, repositories: tuple[Path, ...], js
     """
     from paritygate.pipelines.cache.cache import cache_folder
     from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.past_runs_summary import runs_lines
+    from paritygate.pipelines.cli.summaries.past_runs import runs_lines
     from paritygate.pipelines.past_runs.listing import bytes_on_disk, list_runs
 
     listed = list_runs(root, model, repositories)

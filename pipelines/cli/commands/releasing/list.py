@@ -24,7 +24,7 @@ def command(*, repository: Path, json_target: str | None) -> int:
       convert-and-validate list --repository artifacts/repository --json -
     """
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.cli.release_summary import print_repositories
+    from paritygate.pipelines.cli.summaries.release import print_repositories
     from paritygate.pipelines.release.repository.inspect import list_models
 
     models = list_models(repository)

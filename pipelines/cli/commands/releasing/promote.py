@@ -87,8 +87,8 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import Shown, write_json
-    from paritygate.pipelines.cli.release_summary import print_next_of_release, print_release
-    from paritygate.pipelines.cli.serving_summary import print_following_views
+    from paritygate.pipelines.cli.summaries.release import print_next_of_release, print_release
+    from paritygate.pipelines.cli.summaries.serving import print_following_views
     from paritygate.pipelines.release.following import write_following_views
     from paritygate.pipelines.release.promote import promote_stage, repository_of
     from paritygate.pipelines.run.workspace import open_run

@@ -50,8 +50,8 @@ def command(
 
     from paritygate.machine import user_name
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.cli.release_summary import print_alias_move
-    from paritygate.pipelines.cli.serving_summary import print_following_views
+    from paritygate.pipelines.cli.summaries.release import print_alias_move
+    from paritygate.pipelines.cli.summaries.serving import print_following_views
     from paritygate.pipelines.release.following import write_following_views
     from paritygate.pipelines.release.repository.aliases import Note, roll_back
 

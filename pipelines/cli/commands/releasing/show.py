@@ -25,7 +25,7 @@ def command(model: str, which: str | None, *, repository: Path, verbose: bool, j
       convert-and-validate show klue-sts prod
     """
     from paritygate.pipelines.cli.console import Shown, write_json
-    from paritygate.pipelines.cli.release_summary import print_release_details
+    from paritygate.pipelines.cli.summaries.release import print_release_details
     from paritygate.pipelines.release.repository.inspect import show
 
     details = show(repository, model, which)

@@ -25,7 +25,7 @@ def command(model: str, which: str | None, *, repository: Path, json_target: str
     """
     from paritygate.errors import ExitCode
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.cli.release_summary import print_verification
+    from paritygate.pipelines.cli.summaries.release import print_verification
     from paritygate.pipelines.release.repository.inspect import verify_release
 
     verification = verify_release(repository, model, which)

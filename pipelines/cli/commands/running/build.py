@@ -56,7 +56,7 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import Shown, progress_of, write_json
-    from paritygate.pipelines.cli.run_summary import made_to_json, print_made
+    from paritygate.pipelines.cli.summaries.run import made_to_json, print_made
     from paritygate.pipelines.run.build import build_stage
     from paritygate.pipelines.run.workspace import open_run, worst_code
     from paritygate.text import echo

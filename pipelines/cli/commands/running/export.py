@@ -51,7 +51,7 @@ def command(
       convert-and-validate export klue-sts --target onnx-fp32 --target onnx-fp16
     """
     from paritygate.pipelines.cli.console import Shown, progress_of, write_json
-    from paritygate.pipelines.cli.run_summary import made_to_json, print_made
+    from paritygate.pipelines.cli.summaries.run import made_to_json, print_made
     from paritygate.pipelines.run.export import export_stage
     from paritygate.pipelines.run.stopped import noting_why_it_stops
     from paritygate.pipelines.run.workspace import new_run, required_variants, worst_code

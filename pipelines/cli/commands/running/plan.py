@@ -60,7 +60,7 @@ def command(
       convert-and-validate plan klue-sts --json -
     """
     from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.plan_summary import plan_lines
+    from paritygate.pipelines.cli.summaries.plan import plan_lines
     from paritygate.pipelines.planning.plan import plan_run
     from paritygate.pipelines.run_spec import RunOptions, spec_to_run
     from paritygate.pipelines.spec.limits import parse_constraints

@@ -97,7 +97,7 @@ def command(
         --no-promote --json -
     """
     from paritygate.pipelines.cache.finished_run import AskedOfRun
-    from paritygate.pipelines.cli.commands.running.unchanged import is_said_again, keep_to_say_again
+    from paritygate.pipelines.cli.unchanged_run import is_said_again, keep_to_say_again
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
@@ -108,8 +108,8 @@ def command(
         return 0
     from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import progress_of
-    from paritygate.pipelines.cli.release_summary import print_repositories
-    from paritygate.pipelines.cli.run_summary import print_error, print_outcome
+    from paritygate.pipelines.cli.summaries.release import print_repositories
+    from paritygate.pipelines.cli.summaries.run import print_error, print_outcome
     from paritygate.pipelines.compare.result import error_result
     from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
     from paritygate.pipelines.run_spec import RunOptions, check_options, run_spec, spec_to_run

@@ -125,7 +125,7 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import Shown, print_errors, progress_of, write_json
-    from paritygate.pipelines.cli.tune_summary import print_point, print_tuned
+    from paritygate.pipelines.cli.summaries.tune import print_point, print_tuned
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.tuning.load import Arrivals
     from paritygate.pipelines.tuning.request import TuneRequest, limits_of_tune

@@ -35,7 +35,7 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.serving_summary import forgotten_lines, kept_view_lines
+    from paritygate.pipelines.cli.summaries.serving import forgotten_lines, kept_view_lines
     from paritygate.pipelines.release.kept_orders import forget_view, kept_orders
     from paritygate.pipelines.release.repository.inspect import list_models, read_state
     from paritygate.pipelines.release.view_state import state_of_view

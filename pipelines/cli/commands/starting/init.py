@@ -56,7 +56,7 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.cli.inspection_summary import print_written_spec
+    from paritygate.pipelines.cli.summaries.inspection import print_written_spec
     from paritygate.pipelines.inspecting.init import InitRequest, write_spec
 
     request = InitRequest(model=model, samples=samples, here=Path.cwd(), out=out, name=name, is_replacing=force)

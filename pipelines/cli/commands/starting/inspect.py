@@ -37,7 +37,7 @@ def command(model: str, *, samples: str | None, time_limit: float, quiet: bool, 
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.cli.inspection_summary import print_inspection
+    from paritygate.pipelines.cli.summaries.inspection import print_inspection
     from paritygate.pipelines.inspecting.init import inspect_model
 
     with progress_of("inspect", is_quiet=quiet) as progress:

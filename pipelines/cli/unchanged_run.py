@@ -41,7 +41,7 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         outcome: What came of it.
     """
     # What runs models and releases them is imported where a run was done.
-    from paritygate.pipelines.cli.run_summary import NOT_ASKED_FOR, outcome_screen
+    from paritygate.pipelines.cli.summaries.run import NOT_ASKED_FOR, outcome_screen
     from paritygate.pipelines.release.repository.inspect import read_state
     from paritygate.pipelines.release.repository.log import log_folder
     from paritygate.pipelines.run.benchmark import BENCHMARK

@@ -17,9 +17,9 @@ from paritygate.pipelines.cli.details import (
     print_outcome_details,
     print_result_error,
 )
-from paritygate.pipelines.cli.release_summary import release_lines, show_command
 from paritygate.pipelines.cli.screen import WIDTH, command_lines, path_line, screen_table, wrapped
-from paritygate.pipelines.cli.serving_summary import following_lines
+from paritygate.pipelines.cli.summaries.release import release_lines, show_command
+from paritygate.pipelines.cli.summaries.serving import following_lines
 from paritygate.pipelines.compare.result import ComparisonResult, error_result
 from paritygate.pipelines.release.promote import promote_command
 from paritygate.pipelines.report.figures import size_words

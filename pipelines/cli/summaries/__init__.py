@@ -1,0 +1,1 @@
+"""What each command prints of its result, a file for each subject."""
