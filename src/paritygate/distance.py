@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,13 @@ def distance(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64
         actual: Numbers or truth values.
         expected: The same, of a shape that `actual` broadcasts to.
     """
-    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
+    wide_actual, wide_expected = (np.asarray(array, dtype=np.float64) for array in (actual, expected))
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.asarray(np.abs(wide_actual - wide_expected))
+        if math.isfinite(float(apart.sum())):
+            return apart
+    # Something is NaN or infinite, or the sum is beyond what float64 holds.
     is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
     with np.errstate(invalid="ignore", over="ignore"):
-        found = np.where(is_same, 0.0, np.abs(wide_actual - wide_expected))
+        found = np.where(is_same, 0.0, apart)
     return np.where(np.isnan(found), np.inf, found)

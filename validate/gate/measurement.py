@@ -22,7 +22,7 @@ from paritygate.validate.gate.sketch import Sketch
 from paritygate.validate.gate.statistics import DiffState, DiffStatistics, RowFigures
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.gate.valid_positions import blanked, left_out_of, not_a_number
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.reference.profile import OutputProfile, blocks_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -361,9 +361,21 @@ def repeat_difference(
     if not profile.is_float:
         is_same = bool((blanked(actual, left_out) == blanked(expected, left_out)).all())
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
-    difference = distance(not_a_number(actual, left_out), not_a_number(expected, left_out))
+    found = [
+        _block_difference(*(side if side.ndim == 0 else side[first:last] for side in (actual, expected)), limits)
+        for first, last in blocks_of_rows(expected.shape, len(expected) if expected.ndim else 1)
+    ]
+    return max(ratio for ratio, _ in found), max(difference for _, difference in found)
+
+
+def _block_difference(
+    actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits
+) -> tuple[float, float]:
+    left_out = left_out_of(expected)
+    wide = not_a_number(expected, left_out)
+    difference = distance(not_a_number(actual, left_out), wide)
     if limits.fits(difference.shape):
-        limit = limits.of_values("repeat_max_abs_diff", expected.astype(np.float64))
+        limit = limits.of_values("repeat_max_abs_diff", wide)
     else:
         # A shape that is not the reference's has no such channels, and has failed already.
         limit = limits.repeat_max_abs_diff.min()

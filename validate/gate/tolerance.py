@@ -184,13 +184,19 @@ class Limits:
         growth = self.growth.get(name, 0.0)
         if not growth:
             return bulk
-        distance = expected - on_axis(self.center, self.axis, expected.ndim)
-        distance = np.where(np.isfinite(distance), distance, 0.0)
-        own = np.maximum(bulk, np.abs(distance) * growth)
+        center = on_axis(self.center, self.axis, expected.ndim)
+        with np.errstate(invalid="ignore", over="ignore"):
+            distance = np.asarray(np.abs(expected - center))
+            if not math.isfinite(float(distance.sum())):
+                distance = np.where(np.isfinite(distance), distance, 0.0)
+        distance *= growth
+        own = np.maximum(bulk, distance, out=distance)
         of_bulk = np.broadcast_to(bulk, expected.shape)
-        for row in _rows_beyond(own, of_bulk):
+        from_center = np.broadcast_to(center, expected.shape)
+        for row in _rows_beyond(own, bulk):
             is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
-            spread = spread_within((distance[row] / of_bulk[row])[is_ordinary]) * growth
+            apart = expected[row] - from_center[row]
+            spread = spread_within((apart / of_bulk[row])[is_ordinary]) * growth
             own[row] = np.maximum(own[row], of_bulk[row] * spread)
         return own
 
@@ -200,7 +206,10 @@ class Limits:
         A sum is rounded as coarsely as its largest terms, which are those of its own row: one huge row loosens nothing
         for the others.
         """
-        magnitudes = np.where(np.isfinite(expected) & ~self.is_fill(expected), np.abs(expected), 0.0)
+        magnitudes = np.abs(expected)
+        # A NaN is below nothing.
+        if not magnitudes.max() < min(map(abs, self.fills), default=math.inf):
+            magnitudes = np.where(np.isfinite(expected) & ~self.is_fill(expected), magnitudes, 0.0)
         others = tuple(axis for axis in range(1, expected.ndim) if axis != self.axis)
         largest: NDArray[np.float64] = magnitudes.max(axis=others, keepdims=True)
         return largest

@@ -44,7 +44,11 @@ class SamplesCost:
 
 
 class Allowance:
-    """Says of each batch whether it may still be asked; each probe has a share of the rows, the seconds are for all."""
+    """Says of each batch whether it may still be asked; each probe has a share of the rows and of the seconds.
+
+    What a probe leaves of its share is for those after it. So no batch, such as one of a thousand positions where
+    samples have twenty, takes what the others need.
+    """
 
     def __init__(self, samples: SamplesCost, *, clock: Callable[[], float] = time.process_time) -> None:
         """Begin to count.
@@ -58,12 +62,17 @@ class Allowance:
         self._values_of_row = max(samples.values / rows, 1.0)
         self._seconds_of_row = samples.seconds / rows
         self._rows_left = _TIMES_COUNTED * max(rows, _LEAST_ROWS)
-        self._ends = clock() + _TIMES * self._seconds_of_row * max(rows, _LEAST_ROWS) + _BESIDES_S
+        self._rows_taken = 0.0
+        self._began = clock()
+        self._ends = self._began + _TIMES * self._seconds_of_row * max(rows, _LEAST_ROWS) + _BESIDES_S
         self._share = self._rows_left
+        self._share_ends = self._ends
 
     def begin(self, parts: int) -> None:
-        """Begin a probe, which may take one of so many parts of the rows that are left, whatever the clock says."""
+        """Begin a probe, which may take one of so many parts of what is left: of the rows, whatever the clock says."""
+        now = self._clock()
         self._share = self._rows_left / parts
+        self._share_ends = now + max(self._ends - now, 0.0) / parts
 
     def takes(self, inputs: Mapping[str, NDArray[np.generic]], *, times: int, calls: int) -> bool:
         """Return whether a batch may be asked, which is then taken for asked.
@@ -74,11 +83,22 @@ class Allowance:
             calls: In how many calls; one costs as much as one more row.
         """
         rows = times * sum(array.size for array in inputs.values()) / self._values_of_row + calls
-        if rows > self._share and self._clock() + rows * self._seconds_of_row > self._ends:
+        if rows > self._share and self._clock() + rows * self._seconds_expected() > self._share_ends:
             return False
-        self._share -= rows
-        self._rows_left = max(0.0, self._rows_left - rows)
+        self._rows_taken += rows
+        # What is more than the share takes seconds, and no rows of the others.
+        self._rows_left -= min(rows, self._share)
+        self._share = max(0.0, self._share - rows)
         return True
+
+    def _seconds_expected(self) -> float:
+        """Return the seconds of a row: as in the samples, or as so far where that is more.
+
+        What is made of an answer may take much longer than the answer: of a language model's, which holds a number for
+        every word that it knows.
+        """
+        so_far = (self._clock() - self._began) / self._rows_taken if self._rows_taken else 0.0
+        return max(self._seconds_of_row, so_far)
 
 
 def rows_asked_again(samples: SamplesCost) -> int:

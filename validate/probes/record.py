@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -416,7 +417,11 @@ def _is_answered(runner: Runner, inputs: Outputs) -> bool:
 
 def _holds_non_finite(arrays: Outputs) -> bool:
     floats = [array for array in arrays.values() if is_float_dtype(array.dtype.name)]
-    return any(not np.isfinite(array.astype(np.float64)).all() for array in floats)
+    with np.errstate(invalid="ignore", over="ignore"):
+        # Where the sum is no number, a value may be none, or there is too much of them.
+        return any(
+            not math.isfinite(float(array.sum(dtype=np.float64))) and not np.isfinite(array).all() for array in floats
+        )
 
 
 def _if_steady(

@@ -28,6 +28,8 @@ _FEW = 3
 _FAR = 1000.0
 # It fills at least this share of the values, and more than one.
 _FILL_SHARE = 0.01
+# How many values are sorted at once.
+_VALUES_AT_ONCE = 1 << 18
 
 
 def center_and_spread(
@@ -50,13 +52,42 @@ def center_and_spread(
     Returns:
         Two arrays of shape (channels,); zeros for a channel without values.
     """
-    center, spread = np.zeros(len(values)), np.zeros(len(values))
-    for channel, row in enumerate(values):
-        kept = _ordinary(row, fills)
-        if kept.size:
-            center[channel] = np.median(kept)
-            spread[channel] = _reach(np.abs(kept - center[channel]), 1.0) / NORMAL_REACH
-    return center, spread
+    parts = [
+        _center_and_spread(values[first : first + step], fills)
+        for step in [max(1, _VALUES_AT_ONCE // max(1, values.shape[1]))]
+        for first in range(0, len(values), step)
+    ]
+    if not parts:
+        return np.zeros(0), np.zeros(0)
+    return np.concatenate([center for center, _ in parts]), np.concatenate([spread for _, spread in parts])
+
+
+def _center_and_spread(
+    values: NDArray[np.float64], fills: Sequence[float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """As `center_and_spread`, of all channels at once: an output of a language model has as many as it knows words."""
+    is_ordinary = _is_ordinary(values, fills)
+    counts = np.count_nonzero(is_ordinary, axis=1)
+    # What is left out is sorted behind all else.
+    ordered = np.sort(np.where(is_ordinary, values, np.nan), axis=1)
+    center = _median(ordered, np.zeros_like(counts), counts)
+    distances = np.sort(np.abs(ordered - center[:, None]), axis=1)
+    return center, _reach(distances, counts, 1.0) / NORMAL_REACH
+
+
+def _median(ordered: NDArray[np.float64], first: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the median of so many sorted values of each row from the first one on; 0 of none."""
+    low, high = _at(ordered, first + (counts - 1) // 2), _at(ordered, first + counts // 2)
+    with np.errstate(over="ignore"):
+        median = np.where(counts % 2 == 1, low, (low + high) / 2)
+    return np.where(counts > 0, median, 0.0)
+
+
+def _at(ordered: NDArray[np.float64], places: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return one value of each row; any value where there is no such place."""
+    if not ordered.shape[1]:
+        return np.zeros(len(ordered))
+    return ordered[np.arange(len(ordered)), np.clip(places, 0, ordered.shape[1] - 1)]
 
 
 def spread_within(values: NDArray[np.float64]) -> float:
@@ -79,21 +110,32 @@ def spread_within(values: NDArray[np.float64]) -> float:
     return float(min(nearest, distances[ordered.size // 2] / _NORMAL_HALF))
 
 
-def _reach(sizes: NDArray[np.float64], unit: float) -> float:
-    """Return the size that `BULK_SHARE` of these do not exceed, but for those that are far from the others."""
-    moved = sizes[sizes > 0]
-    if not moved.size:
-        return 0.0
-    near = sizes[sizes <= _FAR * max(unit, float(np.median(moved)))]
+def _reach(ordered: NDArray[np.float64], counts: NDArray[np.intp], unit: float) -> NDArray[np.float64]:
+    """Return for each row the size that `BULK_SHARE` of its sizes do not exceed, but for those far from the others.
+
+    Args:
+        ordered: Sizes, shape (rows, n), each row sorted.
+        counts: How many of each row are sizes; those behind them are NaN.
+        unit: What counts as a size at least where it is said what is far.
+    """
+    zeros = np.count_nonzero(ordered == 0, axis=1)
+    moved = counts - zeros
+    bar = _FAR * np.maximum(unit, _median(ordered, zeros, moved))
+    near = np.count_nonzero(ordered <= bar[:, None], axis=1)
     # The value itself and none between two: of ten values, one that is huge must not enter.
-    return float(np.quantile(near, BULK_SHARE, method="lower"))
+    places = np.floor((near - 1) * BULK_SHARE).astype(np.intp)
+    return np.where(moved > 0, _at(ordered, places), 0.0)
 
 
-def _ordinary(values: NDArray[np.float64], fills: Sequence[float]) -> NDArray[np.float64]:
+def _is_ordinary(values: NDArray[np.float64], fills: Sequence[float]) -> NDArray[np.bool_]:
     is_ordinary = np.isfinite(values)
     for fill in fills:
         is_ordinary &= values != fill
-    return values if is_ordinary.all() else values[is_ordinary]
+    return is_ordinary
+
+
+def _ordinary(values: NDArray[np.float64], fills: Sequence[float]) -> NDArray[np.float64]:
+    return values[_is_ordinary(values, fills)]
 
 
 def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple[float, ...]:
@@ -107,7 +149,9 @@ def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple
         known: Fill values that are known already; they are no ordinary values.
     """
     found: set[float] = set()
-    for row in values:
+    with np.errstate(invalid="ignore"):
+        has_far = (np.abs(values) > _FAR).any(axis=1)
+    for row in values[has_far]:
         ordinary = _ordinary(row, known)
         far = ordinary[np.abs(ordinary) > _FAR]
         if not far.size:
@@ -138,5 +182,6 @@ def typical_row_norm(norms: NDArray[np.float64], sizes: NDArray[np.float64]) -> 
     if not norms.size:
         return 0.0
     units = np.sqrt(sizes)
-    clipped = np.minimum(norms, np.maximum(_reach(norms, float(units.max())), units))
+    reach = _reach(np.sort(norms)[None], np.array([norms.size]), float(units.max()))
+    clipped = np.minimum(norms, np.maximum(reach, units))
     return float(np.sqrt(np.mean(clipped**2)))

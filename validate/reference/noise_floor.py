@@ -16,7 +16,7 @@ from paritygate.distance import distance
 from paritygate.precision import Precision
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.gate.verdict import Check, Status
-from paritygate.validate.reference.profile import FloatArray, OutputProfile, by_channel
+from paritygate.validate.reference.profile import FloatArray, OutputProfile, blocks_of_rows, by_channel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,6 +93,16 @@ def largest_difference(
         return np.full(profile.channels, np.inf)
     if actual.size == 0:
         return np.zeros(profile.channels)
+    largest = np.zeros(profile.channels)
+    for first, last in blocks_of_rows(expected.shape, len(expected) if expected.ndim else 1):
+        sides = [side[first:last] if side.ndim else side for side in (actual, expected)]
+        largest = np.maximum(largest, _largest_of_block(*sides, profile))
+    return largest
+
+
+def _largest_of_block(
+    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile
+) -> NDArray[np.float64]:
     difference, wide = distance(actual, expected), expected.astype(np.float64)
     # What is not finite has no scale, and is 0 or infinitely far from the other.
     np.divide(difference, profile.beyond_bulk(wide), out=difference, where=np.isfinite(wide))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.gate.tolerance import Limits
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.reference.profile import OutputProfile, blocks_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,12 +41,18 @@ class RowNoise:
 
 def noise_by_row(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]:
     """Return how far several answers to the same rows differ from the first of them, where that is not masked."""
+    if any(answer.shape != answers[0].shape for answer in answers):
+        return (RowNoise(max_abs_diff=_LARGEST, norm=_LARGEST),) * len(answers[0])
+    blocks = blocks_of_rows(answers[0].shape, len(answers[0]))
+    parts = (_noise_of_block([answer[first:last] for answer in answers]) for first, last in blocks)
+    return tuple(noise for part in parts for noise in part)
+
+
+def _noise_of_block(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]:
     left_out = np.ma.getmaskarray(answers[0]).reshape(len(answers[0]), -1)
     first = np.asarray(answers[0]).astype(np.float64).reshape(left_out.shape)
     largest, norms = np.zeros(len(first)), np.zeros(len(first))
     for answer in answers[1:]:
-        if answer.shape != answers[0].shape:
-            return tuple(RowNoise(max_abs_diff=_LARGEST, norm=_LARGEST) for _ in first)
         other = np.asarray(answer).astype(np.float64).reshape(first.shape)
         same = (other == first) | (np.isnan(other) & np.isnan(first)) | left_out
         with np.errstate(invalid="ignore"):
@@ -60,7 +66,10 @@ def noise_by_row(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]
 
 def largest_in_limits(noise: Sequence[RowNoise], expected: NDArray[np.generic], limits: Limits) -> tuple[int, float]:
     """Return the row whose noise is the most limits of its own, and how many these are."""
-    own = _limits_of_rows(expected, limits).min(axis=1, initial=np.inf)
+    blocks = blocks_of_rows(expected.shape, len(expected))
+    own = np.concatenate(
+        [_limits_of_rows(expected[first:last], limits).min(axis=1, initial=np.inf) for first, last in blocks]
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.array([row.max_abs_diff for row in noise]) / own
     ratio = np.where(np.isnan(ratio), 0.0, ratio)
@@ -87,12 +96,34 @@ def rows_within(
         limits: The limits of the output.
         profile: Its profile.
     """
+    blocks = list(blocks_of_rows(expected.shape, len(expected)))
+    parts = [
+        _block_within(
+            *(side[first:last] for side in (actual, expected)),
+            None if noise is None else noise[first:last],
+            limits=limits,
+            profile=profile,
+        )
+        for first, last in blocks
+    ]
+    return np.concatenate(parts)
+
+
+def _block_within(
+    actual: NDArray[np.generic],
+    expected: NDArray[np.generic],
+    noise: Sequence[RowNoise] | None,
+    *,
+    limits: Limits,
+    profile: OutputProfile,
+) -> NDArray[np.bool_]:
     rows = len(expected)
     left_out = np.ma.getmaskarray(expected).reshape(rows, -1)
 
     def counting(array: NDArray[np.generic]) -> NDArray[np.float64]:
         wide: NDArray[np.float64] = np.asarray(array).astype(np.float64).reshape(left_out.shape)
-        return np.where(left_out, 0.0, wide)
+        wide[left_out] = 0.0
+        return wide
 
     wide = counting(expected)
     with np.errstate(invalid="ignore"):
