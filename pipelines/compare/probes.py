@@ -54,10 +54,12 @@ class Answers:
     Attributes:
         checks: One a probe that asked something.
         result: All of it, as the report has it.
+        failed_before: Of the probe whose batches are asked again, the positions of those that it fails by.
     """
 
     checks: tuple[Check, ...]
     result: ProbesResult
+    failed_before: frozenset[int] = frozenset()
 
     def joined(self, again: Answers) -> Answers:
         """Return these and those of asking again."""
@@ -138,6 +140,7 @@ def ask(
             seed=recording.seed,
             edge=str(job.rules.edge),
         ),
+        failed_before=next((item.failed_batches for item in outcomes if item.name == ASKED_AGAIN), frozenset()),
     )
 
 

@@ -38,6 +38,7 @@ class Place:
         samples: What the candidate's pass over the samples was.
         report: Takes the progress.
         models: Keeps the answers of models, or has them.
+        failed_before: Of the probe whose batches are asked again, the positions of those that it fails by.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class Place:
     samples: SamplesCost
     report: Progress
     models: KeptAnswers
+    failed_before: frozenset[int] = frozenset()
 
 
 def session_plan(
@@ -63,6 +65,7 @@ def session_plan(
         why_not_afresh=_why_not_afresh(job),
         answer_afresh=_FreshProcess(job, recording, outputs, place),
         most_rows=rows_asked_again(place.samples),
+        failed_before=place.failed_before,
         progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
     )
 
@@ -115,6 +118,7 @@ class _FreshProcess:
             "answers": str(folder),
             "chunks": writer.chunks,
             "failed": [item.at for item in kept if item.is_failed],
+            "judged": [item.at for item in kept if item.is_judged],
         }
         answers_in, is_judged_only = self._place.models.of_another_process()
         if answers_in is not None:

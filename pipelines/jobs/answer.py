@@ -38,7 +38,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     assert probe is not None  # noqa: S101 - its batches were asked before
     first = {int(batch.case or 0): batch.outputs for batch in read_chunks(Path(args["answers"]), args["chunks"])}
     asked = [
-        AskedBatch(at=at, stored=stored, first=first[at], is_failed=at in args["failed"])
+        AskedBatch(
+            at=at, stored=stored, first=first[at], is_failed=at in args["failed"], is_judged=at in args["judged"]
+        )
         for at, stored in enumerate(recording.batches(probe))
         if at in first
     ]

@@ -249,6 +249,7 @@ def _ask(
         return not_asked(job, broken)
     outputs = tuple(result.limits)
     first = ask(job, candidate, probes, outputs, place.report)
+    place = replace(place, failed_before=first.failed_before)
     return first.joined(ask_session_probes(job, candidate, probes, outputs, place))
 
 

@@ -361,9 +361,11 @@ def repeat_difference(
     if not profile.is_float:
         is_same = bool((blanked(actual, left_out) == blanked(expected, left_out)).all())
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
+    if expected.ndim == 0:
+        return _block_difference(actual, expected, limits)
     found = [
-        _block_difference(*(side if side.ndim == 0 else side[first:last] for side in (actual, expected)), limits)
-        for first, last in blocks_of_rows(expected.shape, len(expected) if expected.ndim else 1)
+        _block_difference(actual[first:last], expected[first:last], limits)
+        for first, last in blocks_of_rows(expected.shape, len(expected))
     ]
     return max(ratio for ratio, _ in found), max(difference for _, difference in found)
 

@@ -370,7 +370,15 @@ def _add_sums(
 def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
     mean = float(values.mean())
     deviation = (values - mean).ravel()
-    return mean, float(deviation @ deviation)
+    return mean, _dot(deviation, deviation)
+
+
+def _dot(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the dot product of two vectors.
+
+    Why not `@`: it has several threads of a library wake up for it, which wait for more in a loop that takes CPU.
+    """
+    return float(np.einsum("n,n->", one, other))
 
 
 def _merge_moments(a: tuple[float, float, float], b: tuple[float, float, float]) -> tuple[float, float]:
@@ -390,9 +398,9 @@ def _add_products(
     magnitude: NDArray[np.float64],
 ) -> None:
     flat_actual, flat_expected = actual.ravel(), expected.ravel()
-    state.dot += float(flat_actual @ flat_expected)
-    state.actual_norm += float(flat_actual @ flat_actual)
-    state.expected_norm += float(flat_expected @ flat_expected)
+    state.dot += _dot(flat_actual, flat_expected)
+    state.actual_norm += _dot(flat_actual, flat_actual)
+    state.expected_norm += _dot(flat_expected, flat_expected)
     relative = magnitude / np.maximum(np.abs(expected), _RELATIVE_FLOOR)
     state.max_rel = max(state.max_rel, float(relative.max()))
 

@@ -190,7 +190,7 @@ class Limits:
             if not math.isfinite(float(distance.sum())):
                 distance = np.where(np.isfinite(distance), distance, 0.0)
         distance *= growth
-        own = np.maximum(bulk, distance, out=distance)
+        own: NDArray[np.float64] = np.maximum(bulk, distance, out=distance)
         of_bulk = np.broadcast_to(bulk, expected.shape)
         from_center = np.broadcast_to(center, expected.shape)
         for row in _rows_beyond(own, bulk):

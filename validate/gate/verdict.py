@@ -10,6 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
@@ -22,6 +25,9 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "flips_allowed", "judge", "verdict_of"]
 
@@ -360,8 +366,8 @@ def _within(check: str, output: str, measured: float, limit: float, remark: str 
 def _worst_channel(
     check: str,
     output: str,
-    measured: Iterable[float],
-    limits: Iterable[float],
+    measured: NDArray[np.float64],
+    limits: NDArray[np.float64],
     *,
     of_failure: Callable[[int, float], str],
 ) -> Check:
@@ -369,20 +375,15 @@ def _worst_channel(
 
     Where that fails, what `of_failure(channel, value)` returns is added.
     """
-    pairs = [(float(value), float(limit)) for value, limit in zip(measured, limits, strict=True)]
-
-    def badness(pair: tuple[float, float]) -> float:
-        value, limit = pair
-        if math.isnan(value):
-            return math.inf
-        return 0.0 if value == 0 else value / limit if limit else math.inf
-
-    at = max(range(len(pairs)), key=lambda index: badness(pairs[index]))
-    remark = f", worst in channel {at} of {len(pairs)}" if len(pairs) > 1 else ""
-    found = _within(check, output, *pairs[at], remark)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        badness = np.where(np.isnan(measured), np.inf, np.where(measured == 0, 0.0, measured / limits))
+    at = int(badness.argmax())
+    value = float(measured[at])
+    remark = f", worst in channel {at} of {len(measured)}" if len(measured) > 1 else ""
+    found = _within(check, output, value, float(limits[at]), remark)
     if found.status is Status.PASS:
         return found
-    return replace(found, detail=found.detail + of_failure(at, pairs[at][0]))
+    return replace(found, detail=found.detail + of_failure(at, value))
 
 
 def _check_max(

@@ -131,6 +131,7 @@ class ProbeOutcome:
         edge_off: Batches that were not asked because they are unlike every sample in all of their rows.
         reference_noise: Where the reference differs from itself by far more than a limit, in words; empty for nowhere.
         padded: What differs where a mask leaves out that nobody declared, a finding for each output.
+        failed_batches: The positions of all batches that failed, among those of the probe.
     """
 
     name: str
@@ -149,6 +150,7 @@ class ProbeOutcome:
     edge_off: int = 0
     reference_noise: str = ""
     padded: tuple[Check, ...] = ()
+    failed_batches: frozenset[int] = frozenset()
 
     @property
     def is_check(self) -> bool:
@@ -254,6 +256,7 @@ def _run_probe(
         unfit=tuple(unfit),
         failures=tuple(failures[:FAILURES_KEPT]),
         failed=len(failures),
+        failed_batches=frozenset(failure.batch for failure in failures),
         seconds=time.monotonic() - started,
         error=error,
         findings=findings,
@@ -336,6 +339,8 @@ class JudgedProbe:
         """
         self._question = question
         self._name = name or probe.name
+        # The outputs that are held to anything.
+        self.held = frozenset({*question.outputs, *question.rules.matched})
         self._profiles = probe.profiles
         self._together = _Scale.of(probe.profiles, question)
         self._all = Comparison(self._together.plan)

@@ -93,10 +93,11 @@ def largest_difference(
         return np.full(profile.channels, np.inf)
     if actual.size == 0:
         return np.zeros(profile.channels)
+    if expected.ndim == 0:
+        return _largest_of_block(actual, expected, profile)
     largest = np.zeros(profile.channels)
-    for first, last in blocks_of_rows(expected.shape, len(expected) if expected.ndim else 1):
-        sides = [side[first:last] if side.ndim else side for side in (actual, expected)]
-        largest = np.maximum(largest, _largest_of_block(*sides, profile))
+    for first, last in blocks_of_rows(expected.shape, len(expected)):
+        largest = np.maximum(largest, _largest_of_block(actual[first:last], expected[first:last], profile))
     return largest
 
 

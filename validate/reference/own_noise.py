@@ -99,7 +99,8 @@ def rows_within(
     blocks = list(blocks_of_rows(expected.shape, len(expected)))
     parts = [
         _block_within(
-            *(side[first:last] for side in (actual, expected)),
+            actual[first:last],
+            expected[first:last],
             None if noise is None else noise[first:last],
             limits=limits,
             profile=profile,

@@ -81,8 +81,14 @@ def finish(sample: ValueSample) -> NDArray[np.float64]:
     """Return the values kept, shape (channels, kept), in the order of their places."""
     if not sample.values:
         return np.zeros((sample.channels, 0))
-    order = np.argsort(np.concatenate(sample.places))
-    return np.concatenate(sample.values, axis=1)[:, order]
+    places, values = np.concatenate(sample.places), _beside(sample.values)
+    # Only parts that were merged are out of order; to put each channel in order is a copy of all of them.
+    is_in_order = bool((places[1:] > places[:-1]).all())
+    return values if is_in_order else values[:, np.argsort(places)]
+
+
+def _beside(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _thinned(sample: ValueSample) -> ValueSample:
@@ -99,9 +105,15 @@ def _keep(sample: ValueSample) -> None:
         return
     places = np.concatenate(sample.places)
     is_kept = _is_kept(places, sample.level)
-    sample.values = [np.concatenate(sample.values, axis=1)[:, is_kept]]
+    sample.values = [_beside([part[:, kept] for part, kept in zip(sample.values, _cut(is_kept, sample), strict=True)])]
     sample.places = [places[is_kept]]
     sample.kept = int(np.count_nonzero(is_kept))
+
+
+def _cut(is_kept: NDArray[np.bool_], sample: ValueSample) -> list[NDArray[np.bool_]]:
+    """Return what is kept of each part."""
+    ends = np.cumsum([len(part) for part in sample.places])
+    return np.split(is_kept, ends[:-1])
 
 
 def _is_kept(places: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:

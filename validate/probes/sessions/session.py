@@ -58,12 +58,14 @@ class AskedBatch:
         stored: The batch, with what the reference answered.
         first: The first answer of the candidate; None where it gave none.
         is_failed: Whether the probe it belongs to fails by it already: then only another answer is news.
+        is_judged: Whether the first answer is right, or fails that probe: then the same answer is no news.
     """
 
     at: int
     stored: StoredProbeBatch
     first: Outputs | None
     is_failed: bool = False
+    is_judged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +90,7 @@ class SessionPlan:
         why_not_afresh: Why no fresh process is asked; empty where one is.
         answer_afresh: Has the batches answered by a fresh process.
         most_rows: About how many rows all of them may ask, each counted as often as it is asked; None for any number.
+        failed_before: Of the probe that the batches belong to, the positions of those that it fails by.
         progress: Called with each probe when it begins.
     """
 
@@ -98,6 +101,7 @@ class SessionPlan:
     why_not_afresh: str
     answer_afresh: Callable[[Sequence[AskedBatch]], FreshProcessAnswers]
     most_rows: int | None = None
+    failed_before: frozenset[int] = frozenset()
     progress: Callable[[str], None] = lambda _: None
 
     def random(self) -> np.random.Generator:
@@ -157,11 +161,19 @@ class SessionProbe:
         if isinstance(actual, str):
             self._judged.refuse(asked.at, asked.stored, actual)
             return
+        if asked.is_judged and self._is_first_answer(asked, actual):
+            return
         before = self._judged.failed
         if not asked.is_failed:
             self._judged.judge(asked.at, asked.stored, actual)
         if self._judged.failed == before and asked.first is not None:
             self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
+
+    def _is_first_answer(self, asked: AskedBatch, actual: Outputs) -> bool:
+        """Return whether an answer is the first one bit for bit, in all that it is held to."""
+        first = asked.first or {}
+        held = [name for name in actual if name in self._judged.held and name in asked.stored.outputs]
+        return bool(first) and set(held) == set(first) and all(_is_same(actual[name], first[name]) for name in held)
 
     def adopt(self, afresh: FreshProcessAnswers) -> None:
         """Take in what another process judged."""
@@ -223,6 +235,14 @@ class SessionProbe:
         return None
 
 
+def _is_same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+    """Return whether two arrays are the same bit for bit: two NaN may be, 0 and -0 are not."""
+    if one.dtype != other.dtype or one.shape != other.shape or one.dtype.hasobject:
+        return False
+    bits, others = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
+    return bool(np.array_equal(bits, others))
+
+
 def _worst_row(actual: NDArray[np.generic], first: NDArray[np.generic]) -> str:
     if actual.ndim == 0 or actual.shape != first.shape or not actual.size:
         return ""
@@ -231,7 +251,11 @@ def _worst_row(actual: NDArray[np.generic], first: NDArray[np.generic]) -> str:
 
 
 def _first_answers(
-    candidate: Candidate, recording: ProbesRecording, question: ProbeQuestion, most_rows: int, *, is_asked: bool
+    candidate: Candidate,
+    recording: ProbesRecording,
+    question: ProbeQuestion,
+    most_rows: int,
+    failed_before: Collection[int],
 ) -> tuple[AskedBatch, ...]:
     """Return the batches that are asked again, with the candidate's first answers to them.
 
@@ -240,7 +264,7 @@ def _first_answers(
         recording: The probes, with the reference's answers.
         question: What answers are held to.
         most_rows: How many rows these may be; one batch in any case.
-        is_asked: Whether the probe that the batches belong to is asked as well, and fails by what is wrong in them.
+        failed_before: The batches by which the probe fails that they belong to.
 
     Raises:
         ArtifactIntegrityError: A recorded chunk is missing or was changed.
@@ -256,10 +280,11 @@ def _first_answers(
         is_enough = bool(found) and (rows + count > most_rows or size > _BYTES)
         if count > of_one or is_enough or question.unfit(stored.inputs):
             continue
-        asked = _first_answer(candidate, probe, question, at, stored)
-        if not is_asked:
-            asked = replace(asked, is_failed=False)
-        elif asked.first is None:
+        asked = _first_answer(candidate, JudgedProbe(probe, replace(question, keep=lambda *_: "")), at, stored)
+        if asked.is_failed and at not in failed_before:
+            # It was right when that probe asked: such a change is what is looked for here.
+            asked = replace(asked, is_failed=False, is_judged=False)
+        if asked.first is None and asked.is_failed:
             continue
         found.append(asked)
         rows += count
@@ -267,18 +292,14 @@ def _first_answers(
     return tuple(found)
 
 
-def _first_answer(
-    candidate: Candidate, probe: ProbeRecord, question: ProbeQuestion, at: int, stored: StoredProbeBatch
-) -> AskedBatch:
-    judged = JudgedProbe(probe, replace(question, keep=lambda *_: ""))
+def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> AskedBatch:
     try:
         answer = candidate.answer(judged.batch(at, stored))
     except RefusedInputsError:
-        return AskedBatch(at=at, stored=stored, first=None, is_failed=True)
+        return AskedBatch(at=at, stored=stored, first=None, is_failed=True, is_judged=True)
     judged.judge(at, stored, answer)
-    held = {*question.outputs, *question.rules.matched}
-    first = {name: array for name, array in answer.items() if name in stored.outputs and name in held}
-    return AskedBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0)
+    first = {name: array for name, array in answer.items() if name in stored.outputs and name in judged.held}
+    return AskedBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0, is_judged=True)
 
 
 def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:
@@ -314,7 +335,7 @@ def run_sessions(
         return tuple(_failed(name, probe.error) for name in wanted)
     question = with_labels(recording, question)
     most_rows = _ROWS if plan.most_rows is None else min(_ROWS, plan.most_rows // _TIMES)
-    asked = _first_answers(candidate, recording, question, most_rows, is_asked=ASKED_AGAIN in names)
+    asked = _first_answers(candidate, recording, question, most_rows, plan.failed_before)
     found = []
     for name in wanted:
         plan.progress(name)
