@@ -44,7 +44,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         for at, stored in enumerate(recording.batches(probe))
         if at in first
     ]
-    session = SessionProbe("fresh", candidate, probe, asked, question)
+    session = SessionProbe("fresh", candidate, recording, asked, question)
     # Here the smallest batch is the first call of all: before, others came first, after which some runtimes answer what
     # they refuse as the first.
     for item in sorted(asked, key=lambda item: item.stored.record.rows):

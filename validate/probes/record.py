@@ -131,6 +131,9 @@ def record_probes(
         seed=context.seed,
         runtime=runner.facts.runtime,
         positions=plan.positions,
+        profiles=plan.profiles,
+        padding=plan.padding,
+        batch_axes=_batch_axes(context.signature),
     )
     recording.save()
     return recording
@@ -161,15 +164,12 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
         batches=tuple(making.batches),
         dropped=making.drops.named,
         dropped_counts=making.drops.counts,
-        profiles=plan.profiles,
         chunks=writer.chunks,
         seconds=time.monotonic() - started,
         asked_rows=making.rows,
         allowed_rows=making.allowed,
         notes=(*making.notes, *making.edges_unsteady()),
         error=error,
-        padding=plan.padding,
-        batch_axes=_batch_axes(plan.context.signature),
     )
 
 

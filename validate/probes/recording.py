@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
 
 PROBES_FILE = "probes.json"
-_FORMAT_VERSION = 4
+_FORMAT_VERSION = 5
 _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"
 
@@ -94,22 +94,17 @@ class ProbeRecord:
         batches: What the reference answered, in order.
         dropped: What was left out, the first ones of each kind.
         dropped_counts: How many were left out, by kind.
-        profiles: Profile of each output on the samples: limits are scaled by it, and by each batch's own answer.
         chunks: Digest of each chunk file, relative to the probe's folder.
         seconds: How long deriving and answering took.
         asked_rows: Rows that the reference was asked, the dropped ones too; it is asked more than once.
         allowed_rows: Rows that the probe may use.
         notes: What was left out of all that there is to ask, one sentence each.
         error: What of ours failed while it was made, and where; empty where nothing did.
-        padding: What masks leave out that nobody declared, by output.
-        batch_axes: The axes of an output that count the rows of a call, where that is not the first one alone: the
-            answer to each pair of rows, such as of every picture with every text.
     """
 
     name: str
     batches: tuple[BatchRecord, ...]
     dropped: tuple[Dropped, ...]
-    profiles: Mapping[str, OutputProfile]
     chunks: Mapping[str, str]
     seconds: float
     dropped_counts: Mapping[DropKind, int]
@@ -117,8 +112,6 @@ class ProbeRecord:
     allowed_rows: int = 0
     notes: tuple[str, ...] = ()
     error: str = ""
-    padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
-    batch_axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -138,6 +131,10 @@ class ProbesRecording:
         seed: Seed of all choices.
         runtime: What ran the reference.
         positions: Which positions count, of outputs of which not all do.
+        profiles: Profile of each output on the samples: limits are scaled by it, and by each batch's own answer.
+        padding: What masks leave out that nobody declared, by output.
+        batch_axes: The axes of an output that count the rows of a call, where that is not the first one alone: the
+            answer to each pair of rows, such as of every picture with every text.
     """
 
     folder: Path
@@ -147,6 +144,9 @@ class ProbesRecording:
     seed: int = 0
     runtime: str = ""
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
+    profiles: Mapping[str, OutputProfile] = field(default_factory=dict)
+    padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
+    batch_axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -160,7 +160,7 @@ class ProbesRecording:
             ArtifactIntegrityError: A chunk is missing or was changed.
         """
         stored = read_chunks(self.folder / probe.name, probe.chunks)
-        positions = {**{name: item.mask for name, item in probe.padding.items()}, **self.positions}
+        positions = {**{name: item.mask for name, item in self.padding.items()}, **self.positions}
         for record, batch in zip(probe.batches, stored, strict=True):
             inputs = {key[len(INPUT) :]: array for key, array in batch.outputs.items() if key.startswith(INPUT)}
             outputs = {key[len(OUTPUT) :]: array for key, array in batch.outputs.items() if key.startswith(OUTPUT)}

@@ -209,7 +209,7 @@ def _run_probe(
     progress: Callable[[str, int], None],
 ) -> ProbeOutcome:
     started = time.monotonic()
-    judged = JudgedProbe(probe, question)
+    judged = JudgedProbe(recording, question, name=probe.name)
     batches = rows = edge_off = 0
     unfit: list[str] = []
     failures: list[ProbeFailure] = []
@@ -306,7 +306,7 @@ def with_labels(recording: ProbesRecording, question: ProbeQuestion) -> ProbeQue
     """
     if question.rules.precision in _LIKE_FP32:
         return question
-    profiles = [profile for probe in recording.probes for profile in probe.profiles.values()]
+    profiles = recording.profiles.values()
     labels = {item.name for item in profiles if not item.is_float and item.name in question.outputs}
     pairs = {
         (label, item.name)
@@ -329,28 +329,28 @@ def _is_argmax(label: NDArray[np.generic], scores: NDArray[np.generic]) -> bool:
 class JudgedProbe:
     """Every batch judged alone, so that a fault is found where it is, and all of them together, for the mean."""
 
-    def __init__(self, probe: ProbeRecord, question: ProbeQuestion, *, name: str | None = None) -> None:
+    def __init__(self, recording: ProbesRecording, question: ProbeQuestion, *, name: str) -> None:
         """Begin.
 
         Args:
-            probe: What was recorded.
+            recording: What was recorded.
             question: What the answers are held to.
-            name: What to call it, where the batches of one probe are asked for another.
+            name: The probe.
         """
         self._question = question
-        self._name = name or probe.name
+        self._name = name
         # The outputs that are held to anything.
         self.held = frozenset({*question.outputs, *question.rules.matched})
-        self._profiles = probe.profiles
-        self._together = _Scale.of(probe.profiles, question)
+        self._profiles = recording.profiles
+        self._together = _Scale.of(recording.profiles, question)
         self._all = Comparison(self._together.plan)
         self._failures: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
         # Where the reference differs from itself by far more than a limit, in words.
         self.reference_noise = ""
         self._found: dict[str, int] = {}
-        self._padding = probe.padding
-        self._batch_axes = probe.batch_axes
+        self._padding = recording.padding
+        self._batch_axes = recording.batch_axes
         self._padded: dict[str, Check] = {}
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:

@@ -121,23 +121,28 @@ class SessionProbe:
     """One probe of the session while it asks."""
 
     def __init__(
-        self, name: str, candidate: Candidate, probe: ProbeRecord, asked: Sequence[AskedBatch], question: ProbeQuestion
+        self,
+        name: str,
+        candidate: Candidate,
+        recording: ProbesRecording,
+        asked: Sequence[AskedBatch],
+        question: ProbeQuestion,
     ) -> None:
         """Begin.
 
         Args:
             name: The probe of the session.
             candidate: What answers.
-            probe: The probe whose batches are asked again.
+            recording: The probes, with the reference's answers.
             asked: The batches.
             question: What answers are held to.
         """
         self.candidate = candidate
         self.asked = tuple(asked)
-        self._judged = JudgedProbe(probe, question, name=name)
+        self._judged = JudgedProbe(recording, question, name=name)
         self._matches = question.rules.matches
         self._tolerance = question.rules.tolerance
-        self._profiles = {name: profile for name, profile in probe.profiles.items() if name in question.outputs}
+        self._profiles = {name: profile for name, profile in recording.profiles.items() if name in question.outputs}
         self._afresh: FreshProcessAnswers | None = None
         self.batches = self.rows = 0
 
@@ -280,7 +285,8 @@ def _first_answers(
         is_enough = bool(found) and (rows + count > most_rows or size > _BYTES)
         if count > of_one or is_enough or question.unfit(stored.inputs):
             continue
-        asked = _first_answer(candidate, JudgedProbe(probe, replace(question, keep=lambda *_: "")), at, stored)
+        judged = JudgedProbe(recording, replace(question, keep=lambda *_: ""), name=probe.name)
+        asked = _first_answer(candidate, judged, at, stored)
         if asked.is_failed and at not in failed_before:
             # It was right when that probe asked: such a change is what is looked for here.
             asked = replace(asked, is_failed=False, is_judged=False)
@@ -339,7 +345,7 @@ def run_sessions(
     found = []
     for name in wanted:
         plan.progress(name)
-        found.append(_run(name, SessionProbe(name, candidate, probe, asked, question), plan))
+        found.append(_run(name, SessionProbe(name, candidate, recording, asked, question), plan))
     return tuple(found)
 
 
