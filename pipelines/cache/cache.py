@@ -6,6 +6,8 @@ import contextlib
 import functools
 import os
 import shutil
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import NotRunHereError, ParitygateError, StorageError, UsageError
-from paritygate.files import digest_of_json, make_marked_folder
+from paritygate.files import digest_of_json, make_marked_folder, read_json
 from paritygate.pipelines.cache.request import difference_of_requests, placed, request_of, unplaced
 from paritygate.pipelines.cache.states import (
     Memory,
@@ -25,8 +27,17 @@ from paritygate.pipelines.cache.states import (
     union_outside_run,
 )
 from paritygate.pipelines.cache.store import Entry, Store
-from paritygate.pipelines.process.child import ANSWERS_FILE, ChildJob, ModelAnswers, Progress, do_job, run_child
-from paritygate.pipelines.process.witness.listener import Listener
+from paritygate.pipelines.process.child import (
+    ANSWERS_FILE,
+    SAMPLES,
+    ChildJob,
+    ModelAnswers,
+    Progress,
+    do_job,
+    run_child,
+    run_here,
+)
+from paritygate.pipelines.process.witness.listener import Listener, identity_of
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.system_calls import system_calls
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
@@ -183,8 +194,11 @@ class Cache:
         place = wanted.job.folder / _JUDGED
         args = {**wanted.job.args, "folder": str(place), "answers": str(answers.folder), "is_judged_only": True}
         make_marked_folder(place)
+        asked = replace(wanted.job, args=args, folder=place)
+        # Where no code of the user's is needed, there is nothing to keep apart from this process.
+        is_here = not answers.needs_own_code and bool(read_json(answers.folder / ANSWERS_FILE)[SAMPLES])
         try:
-            value, readings = self._watched(replace(wanted.job, args=args, folder=place), wanted, progress)
+            value, readings = _judged_here(asked, progress) if is_here else self._watched(asked, wanted, progress)
             if isinstance(value, NotRunHereError):
                 raise value
         except ParitygateError as err:
@@ -361,6 +375,23 @@ class Cache:
         except (NotKept, OSError, StorageError) as err:
             return str(err)
         return ""
+
+
+def _judged_here(job: ChildJob, progress: Progress) -> tuple[Any, Readings]:
+    """Return what a job returns that asks no model, and the files of paritygate that it may follow from."""
+    variables = dict(os.environ)
+    try:
+        with warnings.catch_warnings():
+            # Those of a child stand in its log.
+            warnings.simplefilter("ignore")
+            value = run_here(job, progress)
+    finally:
+        # What a job sets for itself would be another environment for those after it.
+        os.environ.clear()
+        os.environ.update(variables)
+    ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == __name__.partition(".")[0]]
+    files = [module.__file__ for module in ours if module.__file__]
+    return value, Readings(files={path: identity_of(os.stat(path)) for path in files})  # noqa: PTH116 - of a text
 
 
 def _empty(folder: Path) -> None:

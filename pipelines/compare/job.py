@@ -115,7 +115,11 @@ def compare(
                 progress,
                 makes=[job.failures] if job.failures else (),
                 is_kept=_is_kept,
-                answers=ModelAnswers(folder=place / "answers", asked=_asked_of_models(args)),
+                answers=ModelAnswers(
+                    folder=place / "answers",
+                    asked=_asked_of_models(args),
+                    needs_own_code=any(rule.is_function for rule in job.rules.gold),
+                ),
             )
         )
         result = from_data(ComparisonResult, value)

@@ -20,13 +20,16 @@ from paritygate.errors import MeasurementError, NotAskedBeforeError
 from paritygate.files import read_json, write_json_atomically
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.process.child import ANSWERS_FILE
+from paritygate.pipelines.compare.kept_samples import SamplesKeeper, read_kept_samples
+from paritygate.pipelines.process.child import ANSWERS_FILE, SAMPLES
 from paritygate.signature import Signature
 from paritygate.validate.reference.recording import ChunkWriter, read_chunks
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from paritygate.pipelines.compare.kept_samples import Read
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -92,6 +95,17 @@ class KeptAnswers:
         del role, ref
         return open_it()
 
+    def samples(self, open_them: Callable[[], Read]) -> Read:
+        """Return what reads the samples.
+
+        Args:
+            open_them: Finds them, and returns what reads them.
+
+        Raises:
+            ParitygateError: As `open_them`.
+        """
+        return open_them()
+
     def measured(self, name: str, seconds: float) -> float:
         """Return how long something took: now, or where models are not asked, when they were."""
         del name
@@ -156,6 +170,7 @@ class _Keeping(KeptAnswers):
         self._seconds: dict[str, float] = {}
         self._bytes = 0
         self._is_whole = True
+        self._samples: SamplesKeeper | None = None
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -166,6 +181,10 @@ class _Keeping(KeptAnswers):
         kept = _Kept(runner=runner, ref=ref, before=runner.facts, writer=ChunkWriter(place))
         self._kept[role] = kept
         return _Asked(runner, lambda inputs, answer: self._keep(kept, inputs, answer))
+
+    def samples(self, open_them: Callable[[], Read]) -> Read:
+        self._samples = SamplesKeeper(self._folder / SAMPLES)
+        return self._samples.keeping(open_them())
 
     def measured(self, name: str, seconds: float) -> float:
         self._seconds[name] = seconds
@@ -178,7 +197,9 @@ class _Keeping(KeptAnswers):
         other = self._folder / _OTHER
         if self._is_whole and (not other.exists() or (other / ANSWERS_FILE).is_file()):
             models = {role: kept.described() for role, kept in self._kept.items()}
-            write_json_atomically(self._folder / ANSWERS_FILE, {"seconds": self._seconds, "models": models})
+            samples = None if self._samples is None else self._samples.described()
+            kept = {"seconds": self._seconds, "models": models, SAMPLES: samples}
+            write_json_atomically(self._folder / ANSWERS_FILE, kept)
 
     def _keep(self, kept: _Kept, inputs: Arrays, answer: Arrays | None) -> None:
         with self._lock:
@@ -241,7 +262,7 @@ class _Known(KeptAnswers):
         if not (folder / ANSWERS_FILE).is_file():
             _not_asked("no answers of it were kept")
         found = read_json(folder / ANSWERS_FILE)
-        self._models, self._seconds = found["models"], found["seconds"]
+        self._models, self._seconds, self._samples = found["models"], found["seconds"], found[SAMPLES]
 
     def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
         del open_it
@@ -254,6 +275,9 @@ class _Known(KeptAnswers):
         runner = _LookedUp(known, {batch.case or "": batch.outputs for batch in stored})
         runner.loaded = _LoadedBefore(ref=replace(ref, kind=known.kind), known_digest=known.digest)
         return runner
+
+    def samples(self, open_them: Callable[[], Read]) -> Read:
+        return open_them() if self._samples is None else read_kept_samples(self._folder / SAMPLES, self._samples)
 
     def measured(self, name: str, seconds: float) -> float:
         del seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -106,11 +107,11 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=None if calibrated is None else calibrated.are_in)
     if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
-    read = open_samples(job.samples)
     answers_in = args.get("answers")
     models = kept_answers(
         None if answers_in is None else Path(answers_in), is_judged_only=bool(args.get("is_judged_only"))
     )
+    read = models.samples(functools.partial(open_samples, job.samples))
     opened = _open_reference(job, folder, read, report, partial)
     expected = opened.expected
     candidate, candidate_side, job = _open_candidate(job, opened, read, report, models)

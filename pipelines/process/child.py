@@ -32,6 +32,7 @@ from paritygate.telemetry import send_nothing
 
 __all__ = [
     "ANSWERS_FILE",
+    "SAMPLES",
     "ChildJob",
     "DoJob",
     "ModelAnswers",
@@ -180,6 +181,8 @@ def run_child(job: ChildJob, progress: Progress = lambda *_: None, *, listener: 
 
 # Once it is there, the answers of the models of a job are all in its folder.
 ANSWERS_FILE = "answers.json"
+# Under this name stands in it which samples were answered; nothing, where these have to be read again.
+SAMPLES = "samples"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,10 +192,12 @@ class ModelAnswers:
     Attributes:
         folder: Where the job puts it, and finds it where it is told that it is there.
         asked: All of the job's arguments that it follows from, JSON data.
+        needs_own_code: Whether the answers are judged by code of the user's.
     """
 
     folder: Path
     asked: Mapping[str, Any]
+    needs_own_code: bool
 
 
 class DoJob(Protocol):

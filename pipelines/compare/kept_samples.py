@@ -1,0 +1,101 @@
+"""The samples of a comparison, kept beside the answers to them: they are not drawn again to judge these anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
+from paritygate.errors import MeasurementError
+from paritygate.validate.reference.recording import ChunkWriter, read_chunks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["SamplesKeeper", "read_kept_samples"]
+
+# Every comparison of a run keeps its own.
+_MOST_BYTES = 32 << 20
+_INPUT = "input/"
+_GOLD = "gold"
+
+Read = Callable[[], Iterator[Batch]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _KeptBatch:
+    """What a batch is beside its arrays."""
+
+    ids: Sequence[str]
+    strata: Mapping[str, Sequence[str]]
+    case: str | None
+    lengths: Mapping[str, Sequence[int]]
+
+
+class SamplesKeeper:
+    """Keeps all batches of the first time that the samples are read to their end; none where they are too large."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[str, Any] | None = None
+        self._is_begun = False
+
+    def keeping(self, read: Read) -> Read:
+        """Return what reads the samples, and keeps them the first time."""
+
+        def reading() -> Iterator[Batch]:
+            return read() if self._is_begun else self._kept(read())
+
+        return reading
+
+    def described(self) -> dict[str, Any] | None:
+        """Return what was kept as JSON data; None where it is not all that was read."""
+        return self._found
+
+    def _kept(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        self._is_begun = True
+        self._folder.mkdir()
+        writer, others, size = ChunkWriter(self._folder), [], 0
+        is_whole = True
+        for batch in batches:
+            arrays = {f"{_INPUT}{name}": array.copy() for name, array in batch.inputs.items()}
+            if batch.gold is not None:
+                arrays[_GOLD] = batch.gold.copy()
+            size += sum(array.nbytes for array in arrays.values())
+            is_whole = is_whole and size <= _MOST_BYTES and _is_added(writer, batch, arrays)
+            others.append(_KeptBatch(ids=batch.ids, strata=batch.strata, case=batch.case, lengths=batch.lengths))
+            yield batch
+        if is_whole:
+            writer.flush()
+            self._found = {"chunks": writer.chunks, "batches": to_data(others)}
+
+
+def _is_added(writer: ChunkWriter, batch: Batch, arrays: Mapping[str, NDArray[np.generic]]) -> bool:
+    try:
+        writer.add(arrays, rows=batch.rows, case=batch.case)
+    except MeasurementError:
+        # A dtype that files do not hold, or that is another in each batch.
+        return False
+    return True
+
+
+def read_kept_samples(folder: Path, kept: Mapping[str, Any]) -> Read:
+    """Return what reads the batches that were kept in a folder."""
+    others = [from_data(_KeptBatch, item) for item in kept["batches"]]
+
+    def read() -> Iterator[Batch]:
+        for other, stored in zip(others, read_chunks(folder, kept["chunks"]), strict=True):
+            yield Batch(
+                inputs={name.removeprefix(_INPUT): array for name, array in stored.outputs.items() if name != _GOLD},
+                ids=other.ids,
+                gold=stored.outputs.get(_GOLD),
+                strata=other.strata,
+                case=other.case,
+                lengths=other.lengths,
+            )
+
+    return read
