@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from paritygate.pipelines.compare.kept_samples import Read
 
     Arrays = Mapping[str, NDArray[np.generic]]
+    from paritygate.batch import Batch
 
-__all__ = ["KeptAnswers", "kept_answers"]
+    AskAfresh = Callable[[Mapping[str, Batch], Path], "AnsweredAfresh"]
+
+__all__ = ["AnsweredAfresh", "KeptAnswers", "kept_answers"]
 
 # All of them are held in memory where they are looked up.
 _MOST_BYTES = 256 << 20
@@ -77,6 +80,19 @@ class _LoadedBefore(LoadedModel):
         return self.known_digest
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnsweredAfresh:
+    """What another process answered.
+
+    Attributes:
+        chunks: Digest of each file of answers, relative to their folder.
+        refused: Why it did not answer, by the case of what it was asked.
+    """
+
+    chunks: Mapping[str, str]
+    refused: Mapping[str, str]
+
+
 class KeptAnswers:
     """No answers are kept, and none are looked up: every model is opened and asked."""
 
@@ -114,9 +130,21 @@ class KeptAnswers:
     def close(self) -> None:
         """Write down what is kept, where it is all that was asked."""
 
-    def of_another_process(self) -> tuple[Path | None, bool]:
-        """Return where a process that this one starts keeps its answers, and whether it looks them up there."""
-        return None, False
+    def afresh(self, asked: Sequence[Batch], folder: Path, ask: AskAfresh) -> list[Arrays | str]:
+        """Return what another process answers to each of these batches, or why it does not, in their order.
+
+        Args:
+            asked: The batches.
+            folder: Where its answers may go, where they are not kept.
+            ask: Has it answer batches by a case of theirs into a folder that is there and empty.
+
+        Raises:
+            NotAskedBeforeError: It was not asked so before, and is not to be asked now.
+            ParitygateError: As `ask`.
+        """
+        folder.mkdir(exist_ok=True)
+        by_case = _by_case(asked)
+        return _in_order(by_case, folder, ask(by_case, folder))
 
 
 def kept_answers(folder: Path | None, *, is_judged_only: bool) -> KeptAnswers:
@@ -171,6 +199,8 @@ class _Keeping(KeptAnswers):
         self._bytes = 0
         self._is_whole = True
         self._samples: SamplesKeeper | None = None
+        self._afresh: AnsweredAfresh | None = None
+        self._is_afresh_whole = True
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -190,15 +220,23 @@ class _Keeping(KeptAnswers):
         self._seconds[name] = seconds
         return seconds
 
-    def of_another_process(self) -> tuple[Path | None, bool]:
-        return self._folder / _OTHER, False
+    def afresh(self, asked: Sequence[Batch], folder: Path, ask: AskAfresh) -> list[Arrays | str]:
+        del folder
+        place, by_case = self._folder / _OTHER, _by_case(asked)
+        place.mkdir()
+        # Where it crashes, that may have a reason of the moment, as where it does not answer.
+        self._is_afresh_whole = False
+        self._afresh = ask(by_case, place)
+        size = sum(path.stat().st_size for path in place.iterdir())
+        self._is_afresh_whole = not self._afresh.refused and size <= _MOST_BYTES
+        return _in_order(by_case, place, self._afresh)
 
     def close(self) -> None:
-        other = self._folder / _OTHER
-        if self._is_whole and (not other.exists() or (other / ANSWERS_FILE).is_file()):
+        if self._is_whole and self._is_afresh_whole:
             models = {role: kept.described() for role, kept in self._kept.items()}
             samples = None if self._samples is None else self._samples.described()
-            kept = {"seconds": self._seconds, "models": models, SAMPLES: samples}
+            afresh = None if self._afresh is None else to_data(self._afresh)
+            kept = {"seconds": self._seconds, "models": models, "afresh": afresh, SAMPLES: samples}
             write_json_atomically(self._folder / ANSWERS_FILE, kept)
 
     def _keep(self, kept: _Kept, inputs: Arrays, answer: Arrays | None) -> None:
@@ -263,6 +301,7 @@ class _Known(KeptAnswers):
             _not_asked("no answers of it were kept")
         found = read_json(folder / ANSWERS_FILE)
         self._models, self._seconds, self._samples = found["models"], found["seconds"], found[SAMPLES]
+        self._afresh = found["afresh"]
 
     def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
         del open_it
@@ -283,8 +322,11 @@ class _Known(KeptAnswers):
         del seconds
         return float(self._seconds[name])
 
-    def of_another_process(self) -> tuple[Path | None, bool]:
-        return self._folder / _OTHER, True
+    def afresh(self, asked: Sequence[Batch], folder: Path, ask: AskAfresh) -> list[Arrays | str]:
+        del folder, ask
+        if self._afresh is None:
+            _not_asked("no other process was asked")
+        return _in_order(_by_case(asked), self._folder / _OTHER, from_data(AnsweredAfresh, self._afresh))
 
 
 class _LookedUp(Runner):
@@ -302,6 +344,25 @@ class _LookedUp(Runner):
             _not_asked(_ASKED_OF_FAILING)
         self._facts = self._after
         return [found[spec.name].copy() for spec in self.signature.outputs]
+
+
+def _by_case(asked: Sequence[Batch]) -> dict[str, Batch]:
+    """Return batches by what they hold, and by how often that came before."""
+    found: dict[str, Batch] = {}
+    for batch in asked:
+        digest, times = _digest_of(batch.inputs), 0
+        while f"{digest}-{times}" in found:
+            times += 1
+        found[f"{digest}-{times}"] = batch
+    return found
+
+
+def _in_order(cases: Iterable[str], folder: Path, answered: AnsweredAfresh) -> list[Arrays | str]:
+    answers: dict[str, Arrays | str] = {**answered.refused}
+    answers |= {str(batch.case): batch.outputs for batch in read_chunks(folder, answered.chunks)}
+    if not answers.keys() >= set(cases):
+        _not_asked("another process was asked something else")
+    return [answers[case] for case in cases]
 
 
 def _not_asked(what: str) -> NoReturn:

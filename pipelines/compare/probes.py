@@ -163,7 +163,7 @@ def ask_session_probes(
         candidate,
         recording,
         question_of(job, candidate, store, outputs),
-        session_plan(job, candidate, recording, outputs, place),
+        session_plan(job, candidate, outputs, place),
         job.rules.probes,
     )
     results = {outcome.name: _probe_result(outcome, None, store) for outcome in outcomes}

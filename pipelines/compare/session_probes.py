@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paritygate.codec import to_data
+from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.kept_answers import KeptAnswers
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child, run_here
+from paritygate.pipelines.compare.kept_answers import AnsweredAfresh, KeptAnswers
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
-from paritygate.validate.probes.outcome import ProbeFailure
-from paritygate.validate.probes.recording import ProbesRecording
-from paritygate.validate.probes.sessions.session import AskedBatch, FreshProcessAnswers, SessionPlan
+from paritygate.validate.probes.sessions.session import AskedBatch, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
 from paritygate.validate.runners.opening import open_model
 
-__all__ = ["ANSWERS", "Place", "session_plan"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-ANSWERS = "first-answers"
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Place", "session_plan"]
+
+_ANSWERS = "fresh-answers"
+_ASKED = "fresh-asked"
 _EMULATED = "an emulation stands for a device, and its process for none"
 
 
@@ -52,7 +58,6 @@ class Place:
 def session_plan(
     job: ComparisonJob,
     candidate: ModelCandidate,
-    recording: ProbesRecording,
     outputs: tuple[str, ...],
     place: Place,
 ) -> SessionPlan:
@@ -63,7 +68,7 @@ def session_plan(
         why_not_plain=_why_not_plain(job),
         open_plain=_opener(job, place.models),
         why_not_afresh=_why_not_afresh(job),
-        answer_afresh=_FreshProcess(job, recording, outputs, place),
+        answer_afresh=_FreshProcess(job, frozenset({*outputs, *job.rules.matched}), place),
         most_rows=rows_asked_again(place.samples),
         failed_before=place.failed_before,
         progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
@@ -94,51 +99,37 @@ def _opener(job: ComparisonJob, models: KeptAnswers) -> Callable[[], Candidate]:
     return opened
 
 
-class _FreshProcess:
-    """Has another process load the candidate, answer, and judge the answers."""
+def _batch(asked: AskedBatch) -> Batch:
+    return Batch(inputs=asked.stored.inputs, ids=[str(row) for row in range(asked.stored.record.rows)])
 
-    def __init__(self, job: ComparisonJob, recording: ProbesRecording, outputs: tuple[str, ...], place: Place) -> None:
+
+class _FreshProcess:
+    """Has another process load the candidate and answer."""
+
+    def __init__(self, job: ComparisonJob, outputs: frozenset[str], place: Place) -> None:
         self._job = job
-        self._recording = recording
         self._outputs = outputs
         self._place = place
 
-    def __call__(self, asked: Sequence[AskedBatch]) -> FreshProcessAnswers:
-        folder = self._place.folder / ANSWERS
-        folder.mkdir(exist_ok=True)
-        kept = [item for item in asked if item.first is not None]
-        writer = ChunkWriter(folder)
-        for item in kept:
-            writer.add(dict(item.first or {}), rows=item.stored.record.rows, case=str(item.at))
+    def __call__(self, asked: Sequence[AskedBatch]) -> list[Outputs | str]:
+        return self._place.models.afresh([_batch(item) for item in asked], self._place.folder / _ANSWERS, self._answers)
+
+    def _answers(self, asked: Mapping[str, Batch], answers: Path) -> AnsweredAfresh:
+        inputs = self._place.folder / _ASKED
+        inputs.mkdir(exist_ok=True)
+        writer = ChunkWriter(inputs)
+        for case, batch in asked.items():
+            writer.add(batch.inputs, rows=batch.rows, case=case)
         writer.flush()
         args: dict[str, Any] = {
-            "job": to_data(self._job),
-            "probes": str(self._recording.folder),
-            "outputs": list(self._outputs),
-            "answers": str(folder),
+            "model": to_data(self._job.candidate),
+            "device": self._job.device,
+            "inputs": str(inputs),
             "chunks": writer.chunks,
-            "failed": [item.at for item in kept if item.is_failed],
-            "judged": [item.at for item in kept if item.is_judged],
+            "answers": str(answers),
+            "outputs": sorted(self._outputs),
         }
-        answers_in, is_judged_only = self._place.models.of_another_process()
-        if answers_in is not None:
-            args |= {"kept": str(answers_in), "is_judged_only": is_judged_only}
-        try:
-            # What is looked up is the same in any process.
-            found = (run_here if is_judged_only else run_child)(self._child(args))
-        except BackendError as err:
-            # It answered here: that another process does not is what this looks for.
-            failure = ProbeFailure(batch=-1, about="all batches", check="refused", detail=str(err))
-            return FreshProcessAnswers(batches=len(kept), rows=0, failures=(failure,), failed=1)
-        return FreshProcessAnswers(
-            batches=found["batches"],
-            rows=found["rows"],
-            failures=tuple(ProbeFailure(**item) for item in found["failures"]),
-            failed=found["failed"],
-        )
-
-    def _child(self, args: dict[str, Any]) -> ChildJob:
-        return ChildJob(
+        child = ChildJob(
             name="answer",
             args=args,
             folder=self._place.folder / "fresh",
@@ -146,3 +137,4 @@ class _FreshProcess:
             time_limit_s=max(self._place.deadline - time.monotonic(), 1.0),
             crash_error=BackendError,
         )
+        return from_data(AnsweredAfresh, run_child(child))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paritygate.errors import BackendError
+
 if TYPE_CHECKING:
     from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
@@ -16,5 +18,12 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
         return plan.why_not_afresh
     if not session.asked:
         return "no batch was answered that could be asked again"
-    session.adopt(plan.answer_afresh(session.asked))
+    try:
+        answers = plan.answer_afresh(session.asked)
+    except BackendError as err:
+        # It answered here: that another process does not is what this looks for.
+        session.fail_all(str(err))
+        return ""
+    for asked, answer in zip(session.asked, answers, strict=True):
+        session.judge(asked, answer)
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["AskedBatch", "FreshProcessAnswers", "SessionPlan", "SessionProbe", "probe_asked", "run_sessions"]
+__all__ = ["AskedBatch", "SessionPlan", "SessionProbe", "probe_asked", "run_sessions"]
 
 # Rows of all batches asked again, about how often each is asked, rows of one of them, and how much of their answers is
 # held in memory.
@@ -69,16 +69,6 @@ class AskedBatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FreshProcessAnswers:
-    """What a fresh process answered, judged there."""
-
-    batches: int
-    rows: int
-    failures: tuple[ProbeFailure, ...]
-    failed: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SessionPlan:
     """What the probes of the session need besides the candidate.
 
@@ -88,7 +78,8 @@ class SessionPlan:
         why_not_plain: Why there is no such thing as without graph optimisations; empty where there is.
         open_plain: Opens the candidate without graph optimisations.
         why_not_afresh: Why no fresh process is asked; empty where one is.
-        answer_afresh: Has the batches answered by a fresh process.
+        answer_afresh: Has the batches answered by a fresh process; returns each answer, or why there is none, in their
+            order, and raises a `BackendError` where that process crashed or did not start.
         most_rows: About how many rows all of them may ask, each counted as often as it is asked; None for any number.
         failed_before: Of the probe that the batches belong to, the positions of those that it fails by.
         progress: Called with each probe when it begins.
@@ -99,7 +90,7 @@ class SessionPlan:
     why_not_plain: str
     open_plain: Callable[[], Candidate]
     why_not_afresh: str
-    answer_afresh: Callable[[Sequence[AskedBatch]], FreshProcessAnswers]
+    answer_afresh: Callable[[Sequence[AskedBatch]], Iterable[Outputs | str]]
     most_rows: int | None = None
     failed_before: frozenset[int] = frozenset()
     progress: Callable[[str], None] = lambda _: None
@@ -143,7 +134,7 @@ class SessionProbe:
         self._matches = question.rules.matches
         self._tolerance = question.rules.tolerance
         self._profiles = {name: profile for name, profile in recording.profiles.items() if name in question.outputs}
-        self._afresh: FreshProcessAnswers | None = None
+        self._of_all: list[ProbeFailure] = []
         self.batches = self.rows = 0
 
     def answer(self, asked: AskedBatch, candidate: Candidate) -> Outputs | str:
@@ -180,16 +171,14 @@ class SessionProbe:
         held = [name for name in actual if name in self._judged.held and name in asked.stored.outputs]
         return bool(first) and set(held) == set(first) and all(_is_same(actual[name], first[name]) for name in held)
 
-    def adopt(self, afresh: FreshProcessAnswers) -> None:
-        """Take in what another process judged."""
-        self._afresh = afresh
-        self.batches, self.rows = afresh.batches, afresh.rows
+    def fail_all(self, reason: str) -> None:
+        """Take in that no batch was answered at all, though each was before."""
+        self.batches = len(self.asked)
+        self._of_all = [ProbeFailure(batch=-1, about="all batches", check="refused", detail=reason)]
 
     def failures(self) -> tuple[list[ProbeFailure], int]:
         """Return the first batches that failed, and how many failed."""
-        if self._afresh is not None:
-            return list(self._afresh.failures), self._afresh.failed
-        found = self._judged.failures()
+        found = self._of_all or self._judged.failures()
         return found[:FAILURES_KEPT], len(found)
 
     def _hold_to_first(self, asked: AskedBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
