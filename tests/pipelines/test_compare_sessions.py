@@ -83,6 +83,27 @@ def _change(monkeypatch: pytest.MonkeyPatch, name: str, change: object) -> None:
     monkeypatch.setattr(onnxruntime_runner, "open_model", open_model)
 
 
+def test_answers_that_are_wrong_from_the_second_time_on_are_found(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+    began: list[int] = []
+
+    def wrong_again(_: object, inputs: Arrays, answer: object) -> Arrays:
+        found = answer(inputs)  # type: ignore[operator]
+        asked.append(inputs["x"].tobytes())
+        # The samples are four batches, and then the first one of the probe is asked a second time.
+        if len(asked) > 5 and asked[-1] == asked[4]:
+            began.append(len(asked))
+        return {name: array + np.float32(1) for name, array in found.items()} if began else found
+
+    _change(monkeypatch, "b", wrong_again)
+
+    outcome = _compare(bench, bench.linear("b", error=1e-6), "batches,repeats,concurrent")
+
+    assert (outcome.code, outcome.failed) == (1, {"probe_repeats", "probe_concurrent"})
+
+
 def test_calls_at_once_that_share_a_buffer_are_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 

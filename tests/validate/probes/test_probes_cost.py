@@ -163,6 +163,36 @@ def test_of_a_fast_reference_everything_is_asked(desk: ProbeDesk) -> None:
     assert [probe.batches for probe in allowed.probes.probes] == [probe.batches for probe in whole.probes.probes]
 
 
+def test_one_batch_takes_neither_the_seconds_nor_the_rows_of_other_probes() -> None:
+    # 32 rows in 3.2 s: besides them 17.8 s may be spent, and 96 rows whatever the clock says.
+    clock = iter([0.0])
+    allowance = Allowance(SamplesCost(rows=32, values=96, seconds=3.2), clock=lambda: next(clock, 0.0))
+
+    def rows(count: int) -> dict[str, NDArray[np.float32]]:
+        return {"x": np.zeros((count, 3), np.float32)}
+
+    allowance.begin(4)
+    # 15 s of 17.8 s, a quarter of which is for this probe.
+    assert not allowance.takes(rows(148), times=1, calls=2)
+    # More than its 24 rows, and within its seconds.
+    assert allowance.takes(rows(40), times=1, calls=2)
+    allowance.begin(3)
+    clock = iter([1e9])
+    assert allowance.takes(rows(22), times=1, calls=2)
+
+
+def test_a_row_counts_as_what_it_took_so_far_where_that_is_more() -> None:
+    now = 0.0
+    allowance = Allowance(SamplesCost(rows=32, values=96, seconds=0.032), clock=lambda: now)
+    row = {"x": np.zeros((98, 3), np.float32)}
+
+    allowance.begin(1)
+    assert allowance.takes(row, times=1, calls=2)
+    # An answer took a millisecond, and what was made of it 30 times as long: two seconds are left for three.
+    now = 3.1
+    assert not allowance.takes(row, times=1, calls=2)
+
+
 def test_what_one_probe_leaves_is_for_the_next() -> None:
     allowance = _allowance(3200.0, now=1e9)
     row = {"x": np.zeros((1, 3), np.float32)}
