@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class _KeptBatch:
 
 
 class SamplesKeeper:
-    """Keeps all batches of the first time that the samples are read to their end; none where they are too large."""
+    """Keeps the samples, the first time that they are read to their end; none of them where they are too large."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +46,7 @@ class SamplesKeeper:
         self._is_begun = False
 
     def keeping(self, read: Read) -> Read:
-        """Return what reads the samples, and keeps them the first time."""
+        """Return what reads the samples, and keeps them."""
 
         def reading() -> Iterator[Batch]:
             return read() if self._is_begun else self._kept(read())
@@ -60,15 +61,22 @@ class SamplesKeeper:
         self._is_begun = True
         self._folder.mkdir()
         writer, others, size = ChunkWriter(self._folder), [], 0
-        is_whole = True
-        for batch in batches:
-            arrays = {f"{_INPUT}{name}": array.copy() for name, array in batch.inputs.items()}
-            if batch.gold is not None:
-                arrays[_GOLD] = batch.gold.copy()
-            size += sum(array.nbytes for array in arrays.values())
-            is_whole = is_whole and size <= _MOST_BYTES and _is_added(writer, batch, arrays)
-            others.append(_KeptBatch(ids=batch.ids, strata=batch.strata, case=batch.case, lengths=batch.lengths))
-            yield batch
+        is_whole, is_at_end = True, False
+        try:
+            for batch in batches:
+                arrays = {f"{_INPUT}{name}": array.copy() for name, array in batch.inputs.items()}
+                if batch.gold is not None:
+                    arrays[_GOLD] = batch.gold.copy()
+                size += sum(array.nbytes for array in arrays.values())
+                is_whole = is_whole and size <= _MOST_BYTES and _is_added(writer, batch, arrays)
+                others.append(_KeptBatch(ids=batch.ids, strata=batch.strata, case=batch.case, lengths=batch.lengths))
+                yield batch
+            is_at_end = True
+        finally:
+            if not is_at_end:
+                # Somebody looked at the first ones alone.
+                shutil.rmtree(self._folder)
+                self._is_begun = False
         if is_whole:
             writer.flush()
             self._found = {"chunks": writer.chunks, "batches": to_data(others)}

@@ -85,6 +85,17 @@ def test_what_was_not_read_to_its_end_is_not_kept(tmp_path: Path) -> None:
     assert _kept(tmp_path, _BATCHES, stop_after=1) is None
 
 
+def test_a_look_at_the_first_batch_keeps_nothing_from_being_kept_later(tmp_path: Path) -> None:
+    keeper = SamplesKeeper(tmp_path / "samples")
+    read = keeper.keeping(lambda: iter(_BATCHES))
+    next(read())
+    list(read())
+
+    found = keeper.described()
+    assert found is not None
+    _assert_same(read_kept_samples(tmp_path / "samples", found)(), _BATCHES)
+
+
 def test_what_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_samples, "_MOST_BYTES", 16)
 
