@@ -387,7 +387,8 @@ def _judged_here(job: ChildJob, progress: Progress) -> tuple[Any, Readings]:
             value = run_here(job, progress)
     finally:
         # What a job sets for itself would be another environment for those after it.
-        os.environ.clear()
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
         os.environ.update(variables)
     ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == __name__.partition(".")[0]]
     files = [module.__file__ for module in ours if module.__file__]
