@@ -7,7 +7,7 @@ samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,6 +62,7 @@ class ProbeBatch:
         must_refuse: Inputs that the reference has to refuse for this batch to count: one that answers ids outside of
             every table does not say which ids are right. None where nothing of the kind is asked.
         note: What is not asked of all that there is to ask, in words; empty where nothing is left out.
+        fewer: Makes the same batch of fewer rows, which is asked where this one would cost too much; None for nothing.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -74,6 +75,7 @@ class ProbeBatch:
     hangs_on_runtime: bool = False
     must_refuse: Mapping[str, NDArray[np.generic]] | None = None
     note: str = ""
+    fewer: Callable[[], ProbeBatch] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -217,7 +217,11 @@ class _Making:
             reason = f"the probe may use {self.allowed} rows"
             self.drops.add(Dropped(about=about, kind=DropKind.NO_ROWS_LEFT, reason=reason))
             return
-        if not self._is_allowed(derived):
+        is_allowed = self._is_allowed(derived)
+        if not is_allowed and derived.fewer is not None:
+            derived = derived.fewer()
+            is_allowed = self._is_allowed(derived)
+        if not is_allowed:
             reason = "all probes together may cost four times what the samples do, and five seconds of CPU"
             self.drops.add(Dropped(about=about, kind=DropKind.NO_TIME_LEFT, reason=reason))
             return

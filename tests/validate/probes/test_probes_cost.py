@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from paritygate.signature import Dim
 from paritygate.validate.probes.allowance import Allowance, SamplesCost, rows_asked_again
 from paritygate.validate.probes.drops import DropKind
 
@@ -179,6 +181,25 @@ def test_one_batch_takes_neither_the_seconds_nor_the_rows_of_other_probes() -> N
     allowance.begin(3)
     clock = iter([1e9])
     assert allowance.takes(rows(22), times=1, calls=2)
+
+
+def test_long_rows_are_asked_one_by_one_where_three_would_cost_too_much(desk: ProbeDesk) -> None:
+    model = desk.model(_LOOKUP, {"t": _RANDOM.normal(size=(100, 4)).astype(np.float32)})
+    samples = [{"x": _RANDOM.integers(0, 100, size=(4, 6))} for _ in range(32)]
+    dims = {"B": Dim(min=1, opt=4, max=16), "S": Dim(min=1, opt=6, max=200)}
+
+    def rows_of_longest(allowance: Allowance | None) -> list[int]:
+        asked = desk.ask(model, samples, dims=dims, names=["shapes"], allowance=allowance)
+        (probe,) = asked.probes.probes
+        return [batch.rows for batch in probe.batches if batch.about == "S of 200"]
+
+    # Three rows of it, asked twice, are as many values as 200 rows of the samples, and each of those took ten seconds.
+    rows, values = 128, 6 * 128
+    cost = SamplesCost(rows=rows, values=values, seconds=10.0 * rows)
+    slow = Allowance(replace(cost, rows=70, values=420), clock=iter([0.0, *[1e9] * 1000]).__next__)
+    assert rows_of_longest(slow) == [1]
+    assert rows_of_longest(Allowance(cost, clock=lambda: 0.0)) == [3]
+    assert rows_of_longest(None) == [3]
 
 
 def test_a_row_counts_as_what_it_took_so_far_where_that_is_more() -> None:

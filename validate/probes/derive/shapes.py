@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +40,10 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
         at = [int(row) for row in np.resize(context.random(_NAME).permutation(len(rows.ids)), count)]
         for chosen in _combinations(dims):
             if _is_declared(context, coherent(dims, chosen)):
-                yield _batch(context, rows, at, chosen)
+                batch = _batch(context, rows, at, chosen)
+                # Long rows may be asked one by one where there is no time for three.
+                few = functools.partial(_batch, context, rows, at[: min(sizes)], chosen)
+                yield replace(batch, fewer=few) if min(sizes) < count else batch
         yield from _far(context, rows, dims, at[: min(sizes)])
 
 
