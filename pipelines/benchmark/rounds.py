@@ -15,8 +15,8 @@ import numpy as np
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.formats import FORMATS
+from paritygate.models.recorded_source import digest_of_recorded
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, Speedup, VariantBenchmark
 from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
 from paritygate.pipelines.benchmark.worker import Loaded, RefusedError, TurnAnswer, Worker

@@ -13,7 +13,7 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import check_names
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.digest import digest_of_model
-from paritygate.pipelines.benchmark.recorded_source import size_of_source
+from paritygate.models.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption

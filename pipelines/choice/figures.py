@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
+from paritygate.models.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import CONSTRAINTS

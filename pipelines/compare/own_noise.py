@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.errors import BackendError, UsageError
+from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.text import row_name
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import GateResult, run_gate
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Again", "with_own_noise"]
 
+_NAME = "noise_floor"
 # The checks that single rows fail; a mean is not made by the noise of a few.
 _OF_ROWS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
 
@@ -56,7 +57,8 @@ class Again:
         rules: What is asked.
         left_out: The rows that the candidate is not judged by.
         workspace: An empty folder.
-        open_reference: Opens the reference; None where it is not there to be asked.
+        open_reference: Opens the reference; None where it is not there to be asked. It raises an
+            `ArtifactIntegrityError` where it is not what answered before.
     """
 
     candidate: Candidate
@@ -74,7 +76,12 @@ def with_own_noise(result: GateResult, again: Again) -> GateResult:
     The figures stay as they are: only what fails by such rows alone passes.
     """
     rows = _rows_beyond(result)
-    runner = again.open_reference() if rows else None
+    try:
+        runner = again.open_reference() if rows else None
+    except ArtifactIntegrityError as err:
+        # What it answers now is no noise of what answered then.
+        detail = f"rows that fail are not asked of the reference again: {err}"
+        return replace(result, checks=(*result.checks, Check(name=_NAME, status=Status.WARNING, detail=detail)))
     if runner is None:
         return result
     noise = _noise_of(rows, result, again, runner)
@@ -263,4 +270,4 @@ class _HeldToNoise:
     def checks(self) -> Iterator[Check]:
         """Yield a warning for each row that was excused."""
         for (output, _), detail in self._excused.items():
-            yield Check(name="noise_floor", status=Status.WARNING, detail=detail, output=output)
+            yield Check(name=_NAME, status=Status.WARNING, detail=detail, output=output)

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from paritygate.backends import backend_state
 from paritygate.codec import from_data
 from paritygate.errors import ParitygateError
+from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.pipelines.benchmark.calls import Instance, Turn, open_to_time, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
-from paritygate.pipelines.benchmark.recorded_source import check_is_recorded
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.runners.onnxruntime.providers import prepare_process, say_provider
 from paritygate.validate.samples.samples import SampleSource, open_samples

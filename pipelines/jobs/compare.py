@@ -18,6 +18,7 @@ from paritygate.machine import is_int8_cut_off, machine_facts
 from paritygate.models.example import Example, example_of
 from paritygate.models.loading import load_model, naming_signatures
 from paritygate.models.named_call import is_default_output_name
+from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.calibration.rows import CalibratedRows
@@ -362,7 +363,11 @@ def _check_roles(job: ComparisonJob, signature: Signature) -> None:
 def _reference_again(
     job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]], models: KeptAnswers
 ) -> Runner | None:
-    """Return the reference, loaded once more; None where its outputs alone are here, or it is not the same any more."""
+    """Return the reference, loaded once more; None where its outputs alone are here, or it is another at every call.
+
+    Raises:
+        ArtifactIntegrityError: It is not what was recorded.
+    """
     ref = job.source if job.reference.is_recorded else job.reference
     if ref is None:
         return None
@@ -380,6 +385,9 @@ def _reference_again(
     except ParitygateError:
         # On another machine, neither the source nor what runs it need be there.
         return None
+    if job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file():
+        check_is_recorded(runner.loaded, Recording.load(job.reference.path).model)
+        return runner
     return runner if opened.side.digest in {None, runner.loaded.digest} else None
 
 

@@ -18,8 +18,8 @@ from paritygate.codec import to_data
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name, machine_facts
+from paritygate.models.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.load import contradiction_note, cores, load_note, mark_load, others_cores
-from paritygate.pipelines.benchmark.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.rounds import (
     BenchmarkSubject,

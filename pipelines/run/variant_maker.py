@@ -46,6 +46,7 @@ _NOT_ABOUT_OUTPUTS = frozenset({
     "benchmark", "calibration", "edge", "min_rows", "onnxruntime", "opset", "probes", "promote", "reason", "repeat",
     "report", "required", "seed", "targets", "tensorrt", "tensorrt_rtx", "tolerance",
 })  # fmt: skip
+_BOUNDARIES = frozenset({"threshold", "multilabel"})
 
 
 class VariantMaker:
@@ -189,6 +190,7 @@ class VariantMaker:
     def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
         run = self._run
         origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
+        written = {} if origin["spec"] is None else {"spec": _spec_of_outputs(run.resolved)}
         made: Mapping[str, Any] = run.do(
             ChildJob(
                 name="export",
@@ -205,7 +207,7 @@ class VariantMaker:
                 what=f"the conversion of {run.resolved.name} to {variant}",
                 time_limit_s=self._time_limit_s,
                 crash_error=ConversionError,
-                for_messages={"origin": run.resolved.origin},
+                for_messages={"origin": run.resolved.origin, **written},
             ),
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
             makes=[files],
@@ -279,7 +281,7 @@ def _from_source(run: RunFolder, ties: Mapping[str, str], *, is_fit_known: bool)
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": to_data(resolved.samples(run.samples_path)),
-        "spec": None if is_fit_known else _spec_of_outputs(resolved),
+        "spec": None if is_fit_known else _without_boundaries(_spec_of_outputs(resolved)),
         "ties": dict(ties),
         "exporter": resolved.spec.model.exporter,
     }
@@ -295,6 +297,15 @@ def _spec_of_outputs(resolved: ResolvedSpec) -> dict[str, Any]:
         },
         "folder": str(resolved.folder),
     }
+
+
+def _without_boundaries(written: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec without the values at which answers are decided: where these lie, any model may be converted."""
+    decisions = {
+        name: {key: value if value is None or key not in _BOUNDARIES else 0.0 for key, value in rule.items()}
+        for name, rule in written["spec"]["decisions"].items()
+    }
+    return {**written, "spec": {**written["spec"], "decisions": decisions}}
 
 
 def _from_base(base: Artifact) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Probes are asked until each has failed once: that one did is all that a selftest
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -165,14 +165,8 @@ def ask_until_failed(
             failed.add(probe)
         return ""
 
-    stopping = _Stopping(
-        folder=recording.folder,
-        probes=recording.probes,
-        roles=recording.roles,
-        skipped=recording.skipped,
-        seed=recording.seed,
-        failed=failed,
-    )
+    recorded = {item.name: getattr(recording, item.name) for item in fields(recording)}
+    stopping = _Stopping(**recorded, failed=failed)
     question = replace(question_of(job, candidate, FailureStore(job, recording), outputs), keep=note)
     outcomes = run_probes(
         candidate,

@@ -172,8 +172,10 @@ class Limits:
 
         Args:
             name: `max_abs_diff`, `mean_abs_diff` or `repeat_max_abs_diff`.
-            expected: The reference's values, whole rows along axis 0.
+            expected: The reference's values, whole rows along axis 0; some may be masked.
         """
+        # What is left out is masked, and no ordinary value of its row.
+        expected = np.ma.filled(expected, np.nan)
         grown = self._grown(name, expected)
         if name != "max_abs_diff" or self.step is None or not expected.size:
             return grown

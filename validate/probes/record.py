@@ -420,7 +420,8 @@ def _is_answered(runner: Runner, inputs: Outputs) -> bool:
 
 
 def _holds_non_finite(arrays: Outputs) -> bool:
-    floats = [array for array in arrays.values() if is_float_dtype(array.dtype.name)]
+    # What is masked counts for nothing.
+    floats = [np.ma.filled(array, 0) for array in arrays.values() if is_float_dtype(array.dtype.name)]
     with np.errstate(invalid="ignore", over="ignore"):
         # Where the sum is no number, a value may be none, or there is too much of them.
         return any(

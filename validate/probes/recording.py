@@ -140,11 +140,11 @@ class ProbesRecording:
     folder: Path
     probes: tuple[ProbeRecord, ...]
     roles: Mapping[str, InputRole]
+    profiles: Mapping[str, OutputProfile]
     skipped: str = ""
     seed: int = 0
     runtime: str = ""
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
-    profiles: Mapping[str, OutputProfile] = field(default_factory=dict)
     padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
     batch_axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paritygate.files import digest_of_json
 from paritygate.pipelines.benchmark.result import BenchmarkPoint
 from paritygate.pipelines.report.figures import number, shorten, size_words, times
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
@@ -212,6 +213,8 @@ def _facts_of(report: ReportData) -> Iterator[tuple[str, str]]:
     recording = report.recording
     if recording is not None:
         yield "digest of the source", str(recording.model.get("digest") or "not known")
+        if recording.model.get("files"):
+            yield "digest of its code", digest_of_json(dict(recording.model["files"]))
         yield "digest of the samples", recording.samples_digest
         yield "rows", number(recording.rows)
         yield "runtime of the source", f"{recording.runtime.get('runtime')} {recording.runtime.get('version')}"
