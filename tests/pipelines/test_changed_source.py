@@ -1,0 +1,95 @@
+"""What a source answers after its code was changed is no noise of what it answered when it was recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+_MODEL = """
+import torch
+
+from parts import SCALE
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return SCALE * self.linear(x)
+
+
+def load():
+    return Model().eval()
+"""
+
+
+def _spec(desk: Desk, **parts: object) -> None:
+    desk.spec(
+        model={
+            "name": "tiny",
+            "source": "own:load",
+            "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
+            "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
+        },
+        **parts,
+    )
+
+
+@pytest.fixture
+def source(desk: Desk) -> Desk:
+    """A source in two files of code, whose FP16 variant fails by a little."""
+    desk.module("own", _MODEL)
+    desk.module("parts", "SCALE = 1.0")
+    desk.samples()
+    _spec(desk, targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 3e-4}}, decisions={})
+    return desk
+
+
+def test_another_source_excuses_no_variant_that_failed(source: Desk) -> None:
+    first = source.json("run", "--no-promote", "spec.yaml")
+    assert first.code == 1, str(first)
+    source.module("parts", "SCALE = 1.0005")
+
+    again = source.call("validate", "--run", "latest")
+
+    assert again.code == 1, str(again)
+    assert "the source is not what the reference was recorded from: parts.py was changed" in " ".join(
+        str(again).split()
+    )
+    released = source.call("promote", "--run", "latest")
+    assert released.code != 0, str(released)
+
+
+def test_two_runs_of_sources_with_other_code_are_told_apart(source: Desk) -> None:
+    source.json("run", "--no-promote", "spec.yaml")
+    before = source.runs[-1].name
+    source.module("parts", "SCALE = 2.0")
+    source.json("run", "--no-promote", "spec.yaml")
+
+    called = source.call("report", "--run", "latest", "--against", before)
+
+    assert called.code == 0, str(called)
+    told = next((source.runs[-1]).glob("*against*.md"), None)
+    text = called.out if told is None else told.read_text(encoding="utf-8")
+    assert "digest of its code" in text
+
+
+def test_another_boundary_of_a_decision_converts_nothing(source: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    parts = {"targets": ["onnx-fp32"], "tolerance": {}}
+    _spec(source, **parts, decisions={"logits": {"threshold": 0.0}})
+    assert source.json("run", "--no-promote", "spec.yaml").code == 0
+
+    _spec(source, **parts, decisions={"logits": {"threshold": 0.25}})
+    called = source.json("run", "--no-promote", "spec.yaml")
+
+    jobs = {job["job"]: bool(job["taken_from"]) for job in called.data["runs"][0]["jobs"]}
+    assert jobs.get("the conversion of tiny to onnx-fp32"), f"{jobs} {called}"
+    assert all(jobs.values()), jobs
