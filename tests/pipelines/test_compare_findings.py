@@ -21,11 +21,10 @@ from paritygate.pipelines.selftest import trial
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
+from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.run import ProbeQuestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pytest
     from tests.pipelines.conftest import Bench, Outcome
 
@@ -192,11 +191,9 @@ def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(trial, "run_probes", run_probes)
     question = ProbeQuestion(rules=GateRules(tolerance=parse_tolerance(Precision.FP32, {})), outputs=())
     monkeypatch.setattr(trial, "question_of", lambda *_: question)
-    recording: Mapping[str, Any] = {"folder": Path(), "probes": (), "roles": {}, "skipped": "", "seed": 0}
+    recording = ProbesRecording(folder=Path(), probes=(), roles={}, profiles={})
     job = SimpleNamespace(rules=SimpleNamespace(probes=("masks",)))
 
-    trial.ask_until_failed(
-        cast("Any", job), cast("Any", None), cast("Any", SimpleNamespace(**recording)), (), lambda *_: None
-    )
+    trial.ask_until_failed(cast("Any", job), cast("Any", None), recording, (), lambda *_: None)
 
     assert stopped == {True: False, False: True}

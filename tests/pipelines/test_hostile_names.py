@@ -129,7 +129,7 @@ def test_a_recording_that_names_files_elsewhere_is_damaged(run: Desk, change: di
 
 def test_recorded_probes_that_name_files_elsewhere_are_damaged(tmp_path: Path) -> None:
     path = tmp_path / "probes.json"
-    ProbesRecording(folder=tmp_path, probes=(), roles={}, skipped="", seed=0).save()
+    ProbesRecording(folder=tmp_path, probes=(), roles={}, profiles={}).save()
     probe = {name: [] for name in ("batches", "dropped")} | {
         name: {} for name in ("profiles", "chunks", "dropped_counts")
     }
