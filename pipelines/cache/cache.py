@@ -208,7 +208,8 @@ class Cache:
             return self._do(wanted, str(err), progress)
         not_kept = "it failed"
         if wanted.is_kept(value):
-            not_kept = self._kept(wanted, value, lambda: union([known.read, self._read(readings)]), known.made_at)
+            # Where both read a file, it counts as it was when the models answered.
+            not_kept = self._kept(wanted, value, lambda: union([self._read(readings), known.read]), known.made_at)
         done = JobDone(
             job=wanted.job.what,
             taken_from=known.made_in,

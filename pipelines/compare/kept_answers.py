@@ -227,7 +227,7 @@ class _Keeping(KeptAnswers):
         # Where it crashes, that may have a reason of the moment, as where it does not answer.
         self._is_afresh_whole = False
         self._afresh = ask(by_case, place)
-        size = sum(path.stat().st_size for path in place.iterdir())
+        size = self._bytes + sum(path.stat().st_size for path in place.iterdir())
         self._is_afresh_whole = not self._afresh.refused and size <= _MOST_BYTES
         return _in_order(by_case, place, self._afresh)
 

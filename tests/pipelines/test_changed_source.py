@@ -76,9 +76,11 @@ def test_two_runs_of_sources_with_other_code_are_told_apart(source: Desk) -> Non
     called = source.call("report", "--run", "latest", "--against", before)
 
     assert called.code == 0, str(called)
-    told = next((source.runs[-1]).glob("*against*.md"), None)
-    text = called.out if told is None else told.read_text(encoding="utf-8")
-    assert "digest of its code" in text
+    text = (source.runs[-1] / f"report-against-{before}.md").read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith("| digest of its code |")]
+    old, new = (cell.strip() for cell in row.split("|")[2:4])
+    assert old != new
+    assert "Spec, source, samples and versions are the same in both." not in text
 
 
 def test_another_boundary_of_a_decision_converts_nothing(source: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -183,6 +183,8 @@ def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) ->
     stopped: dict[bool, bool] = {}
 
     def run_probes(_: object, stopping: Any, question: ProbeQuestion, **__: object) -> tuple[()]:  # noqa: ANN401
+        # It judges by all that was recorded.
+        assert all(getattr(stopping, item.name) == getattr(recording, item.name) for item in fields(recording))
         for is_finding in (True, False):
             question.keep("masks", cast("Any", SimpleNamespace(is_finding=is_finding)))
             stopped[is_finding] = "masks" in stopping.failed
@@ -191,7 +193,7 @@ def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(trial, "run_probes", run_probes)
     question = ProbeQuestion(rules=GateRules(tolerance=parse_tolerance(Precision.FP32, {})), outputs=())
     monkeypatch.setattr(trial, "question_of", lambda *_: question)
-    recording = ProbesRecording(folder=Path(), probes=(), roles={}, profiles={})
+    recording = ProbesRecording(folder=Path(), probes=(), roles={}, profiles={}, seed=5, runtime="a runtime")
     job = SimpleNamespace(rules=SimpleNamespace(probes=("masks",)))
 
     trial.ask_until_failed(cast("Any", job), cast("Any", None), recording, (), lambda *_: None)

@@ -96,7 +96,7 @@ def rows_within(
         limits: The limits of the output.
         profile: Its profile.
     """
-    blocks = list(blocks_of_rows(expected.shape, len(expected)))
+    blocks = blocks_of_rows(expected.shape, len(expected))
     parts = [
         _block_within(
             actual[first:last],
