@@ -62,7 +62,8 @@ def to_data(value: object) -> Any:
     elif isinstance(value, Mapping):
         data = {str(key): to_data(item) for key, item in value.items()}
     elif isinstance(value, list | tuple):
-        data = [to_data(item) for item in value]
+        # Of a language model, such a list holds a number for each of its words.
+        data = [item if type(item) is float else to_data(item) for item in value]
     elif isinstance(value, set | frozenset):
         data = sorted(to_data(item) for item in value)
     elif isinstance(value, Path | Enum):

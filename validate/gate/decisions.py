@@ -369,6 +369,10 @@ class DecisionState:
     is_per_row: bool = True
     examples: tuple[str, ...] = ()
 
+    def after(self, rows: int) -> DecisionState:
+        """Return the same decisions of rows that come after so many others."""
+        return replace(self, flipped_rows=self.flipped_rows + rows, outside_rows=self.outside_rows + rows)
+
 
 _EXAMPLES = 10
 

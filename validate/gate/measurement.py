@@ -282,6 +282,24 @@ class Comparison:
         self._pass_rows = self._pass_batches = 0
         self._passes += 1
 
+    def take_in(self, other: Comparison) -> None:
+        """Take in what another comparison by the same plan measured of other rows, in one pass that was ended.
+
+        Not what was drawn of them, and not which rows are beyond their limits: `patterns` are of what was added here.
+        """
+        for name, state in other._states.items():
+            self._states[name] = statistics.merge(self._states[name], state)
+        for name, flips in other._folded.items():
+            shifted = flips.after(self._pass_rows)
+            mine = self._current.get(name)
+            self._current[name] = shifted if mine is None else decisions.merge_decisions(mine, shifted)
+        for key, count in other._violation_counts.items():
+            self._violation_counts[key] = self._violation_counts.get(key, 0) + count
+            details = dict.fromkeys((*self._violations.get(key, ()), *other._violations[key]))
+            self._violations[key] = list(details)[:_VIOLATIONS_KEPT]
+        self._pass_rows += other._rows
+        self._pass_batches += other._batches
+
     def _end_counts(self) -> None:
         # A row that is seen again in every pass is no more rows, and its mismatch no more mismatches.
         for name, state in self._states.items():

@@ -104,6 +104,11 @@ class DiffState:
     nearest: WorstRow | None = None
     worst: list[WorstRow] = field(default_factory=list)
 
+    @property
+    def has_exact_channels(self) -> bool:
+        """Whether the limit of some values is 0, or too small to divide by."""
+        return bool(self.limits.max_abs_diff.min(initial=np.inf) < _SMALLEST_UNIT)
+
 
 @dataclass(kw_only=True, slots=True)
 class RowFigures:
@@ -118,6 +123,12 @@ class RowFigures:
     largest_blocks: list[NDArray[np.float64]] = field(default_factory=list)
     in_limits_blocks: list[NDArray[np.float64]] = field(default_factory=list)
     relative_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def add(self, block: _Block, relative: NDArray[np.float64]) -> None:
+        """Take in some rows, and the relative difference of each."""
+        self.largest_blocks.append(block.by_row(block.magnitude).max(axis=1))
+        self.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
+        self.relative_blocks.append(relative)
 
     @property
     def largest(self) -> NDArray[np.float64]:
@@ -189,7 +200,7 @@ def _update(
     with np.errstate(invalid="ignore"):
         difference = wide_actual - wide_expected
     magnitude = np.abs(difference)
-    limits = state.limits.of_values("max_abs_diff", wide_expected)
+    limits, of_mean = state.limits.of_max_and_mean(wide_expected)
     # The sum of magnitudes is finite exactly when no difference is NaN or infinite (or it overflowed: then look).
     is_kept: NDArray[np.bool_] | None = None
     broken: _Broken | None = None
@@ -214,22 +225,21 @@ def _update(
         is_other = actual != expected
         state.mismatches += int(np.count_nonzero(is_other if left_out is None else is_other & ~left_out))
     with np.errstate(over="ignore"):
-        in_limits = magnitude / np.maximum(limits, _SMALLEST_UNIT)
-    _add_sums(state, difference, magnitude, is_kept, wide_expected)
-    _add_products(state, wide_actual, wide_expected, magnitude)
+        in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if state.has_exact_channels else limits)
+    _add_sums(state, difference, magnitude, is_kept, of_mean)
+    _add_relative(state, magnitude, wide_expected)
     add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
     add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
     block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
     _add_nearest(state, block)
-    relative = _add_rows(state, difference, wide_expected, block)
-    _add_directions(state, wide_actual, wide_expected, block)
+    products = _RowProducts.of(block, difference, wide_actual, wide_expected)
+    _add_directions(state, products, block)
+    relative = _add_rows(state, products, block)
     if broken is not None:
         block = broken.put_into(block)
     _keep_worst(state, block)
     if figures is not None:
-        figures.largest_blocks.append(block.by_row(block.magnitude).max(axis=1))
-        figures.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
-        figures.relative_blocks.append(relative)
+        figures.add(block, relative)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -339,13 +349,13 @@ def _add_sums(
     difference: NDArray[np.float64],
     magnitude: NDArray[np.float64],
     finite: NDArray[np.bool_] | None,
-    expected: NDArray[np.float64],
+    of_mean: NDArray[np.float64],
 ) -> None:
     limits = state.limits
     weighted = magnitude
     if "mean_abs_diff" in limits.growth:
-        of_bulk = on_axis(limits.mean_abs_diff, limits.axis, expected.ndim)
-        weighted = magnitude * of_bulk / limits.of_values("mean_abs_diff", expected)
+        weighted = on_axis(limits.mean_abs_diff, limits.axis, magnitude.ndim) / of_mean
+        weighted = np.multiply(magnitude, weighted)
     channels = by_channel(weighted, limits.axis)
     state.sum_abs += channels.sum(axis=1)
     state.max_abs = max(state.max_abs, float(magnitude.max()))
@@ -391,18 +401,37 @@ def _merge_moments(a: tuple[float, float, float], b: tuple[float, float, float])
     return mean_a + delta * count_b / count, squares_a + squares_b + delta * delta * count_a * count_b / count
 
 
-def _add_products(
-    state: DiffState,
-    actual: NDArray[np.float64],
-    expected: NDArray[np.float64],
-    magnitude: NDArray[np.float64],
-) -> None:
-    flat_actual, flat_expected = actual.ravel(), expected.ravel()
-    state.dot += _dot(flat_actual, flat_expected)
-    state.actual_norm += _dot(flat_actual, flat_actual)
-    state.expected_norm += _dot(flat_expected, flat_expected)
-    relative = magnitude / np.maximum(np.abs(expected), _RELATIVE_FLOOR)
-    state.max_rel = max(state.max_rel, float(relative.max()))
+def _add_relative(state: DiffState, magnitude: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+    # Worked on in place: of a language model, an array of one row holds millions of values.
+    sizes = np.atleast_1d(np.abs(expected))
+    np.maximum(sizes, _RELATIVE_FLOOR, out=sizes)
+    state.max_rel = max(state.max_rel, float(np.divide(magnitude, sizes, out=sizes).max()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RowProducts:
+    """The dot products of each row with itself and with the other side's, shape (rows,)."""
+
+    difference: NDArray[np.float64]
+    actual: NDArray[np.float64]
+    expected: NDArray[np.float64]
+    both: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        block: _Block,
+        difference: NDArray[np.float64],
+        actual: NDArray[np.float64],
+        expected: NDArray[np.float64],
+    ) -> _RowProducts:
+        apart, one, other = (block.by_row(values) for values in (difference, actual, expected))
+        return cls(
+            difference=np.einsum("rn,rn->r", apart, apart),
+            actual=np.einsum("rn,rn->r", one, one),
+            expected=np.einsum("rn,rn->r", other, other),
+            both=np.einsum("rn,rn->r", one, other),
+        )
 
 
 def _add_nearest(state: DiffState, block: _Block) -> None:
@@ -415,13 +444,10 @@ def _add_nearest(state: DiffState, block: _Block) -> None:
         state.nearest = block.worst_row(row, place, state.limits.axis)
 
 
-def _add_rows(
-    state: DiffState, difference: NDArray[np.float64], expected: NDArray[np.float64], block: _Block
-) -> NDArray[np.float64]:
+def _add_rows(state: DiffState, products: _RowProducts, block: _Block) -> NDArray[np.float64]:
     """Take in the rows, and return the relative difference of each."""
-    wide_difference, wide_expected = block.by_row(difference), block.by_row(expected)
-    norms = np.sqrt(np.einsum("rn,rn->r", wide_difference, wide_difference))
-    floors = np.maximum(np.sqrt(np.einsum("rn,rn->r", wide_expected, wide_expected)), state.row_norm)
+    norms = np.sqrt(products.difference)
+    floors = np.maximum(np.sqrt(products.expected), state.row_norm)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Where the reference is zero all over, there is nothing to be relative to: the absolute limits hold.
         relative = np.where((norms == 0) | (floors == 0), 0.0, norms / floors)
@@ -431,18 +457,16 @@ def _add_rows(
     return relative
 
 
-def _add_directions(
-    state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64], block: _Block
-) -> None:
-    """Keep the row whose two answers point in directions that are furthest apart."""
-    wide_actual, wide_expected = block.by_row(actual), block.by_row(expected)
-    dots = np.einsum("rn,rn->r", wide_actual, wide_expected)
-    squares = np.einsum("rn,rn->r", wide_actual, wide_actual), np.einsum("rn,rn->r", wide_expected, wide_expected)
-    norms = np.sqrt(squares[0]) * np.sqrt(squares[1])
-    is_same = (squares[0] == squares[1]) & (dots == squares[0])
+def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> None:
+    """Take in the directions of both answers, and keep the row where they are furthest apart."""
+    state.dot += float(products.both.sum())
+    state.actual_norm += float(products.actual.sum())
+    state.expected_norm += float(products.expected.sum())
+    norms = np.sqrt(products.actual) * np.sqrt(products.expected)
+    is_same = (products.actual == products.expected) & (products.both == products.expected)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Equal vectors are no rounding apart, two zero vectors included; a zero vector and another one are not alike.
-        cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, dots / norms))
+        cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, products.both / norms))
     at = int(cosines.argmin())
     if cosines[at] < state.min_row_cosine:
         state.min_row_cosine, state.min_row_cosine_id = max(-1.0, float(cosines[at])), block.name_of(at)

@@ -176,25 +176,47 @@ class Limits:
         """
         # What is left out is masked, and no ordinary value of its row.
         expected = np.ma.filled(expected, np.nan)
-        grown = self._grown(name, expected)
+        return self._of_values(name, expected, self._distance(expected))
+
+    def of_max_and_mean(self, expected: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the limits of `max_abs_diff` and of `mean_abs_diff`, each as `of_values` does."""
+        expected = np.ma.filled(expected, np.nan)
+        distance = self._distance(expected)
+        return (
+            self._of_values("max_abs_diff", expected, distance),
+            self._of_values("mean_abs_diff", expected, distance),
+        )
+
+    def _of_values(
+        self, name: str, expected: NDArray[np.float64], distance: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        grown = self._grown(name, expected, distance)
         if name != "max_abs_diff" or self.step is None or not expected.size:
             return grown
         return np.maximum(grown, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
 
-    def _grown(self, name: str, expected: NDArray[np.float64]) -> NDArray[np.float64]:
-        bulk = on_axis(getattr(self, name), self.axis, expected.ndim)
-        growth = self.growth.get(name, 0.0)
-        if not growth:
-            return bulk
-        center = on_axis(self.center, self.axis, expected.ndim)
+    def _distance(self, expected: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Return how far each value is from the center of its channel, 0 of none; None where no limit grows."""
+        if not any(self.growth.values()):
+            return None
         with np.errstate(invalid="ignore", over="ignore"):
-            distance = np.asarray(np.abs(expected - center))
+            distance = np.asarray(expected - on_axis(self.center, self.axis, expected.ndim))
+            distance = np.abs(distance, out=distance) if distance.ndim else np.abs(distance)
             if not math.isfinite(float(distance.sum())):
                 distance = np.where(np.isfinite(distance), distance, 0.0)
-        distance *= growth
-        own: NDArray[np.float64] = np.maximum(bulk, distance, out=distance)
+        return distance
+
+    def _grown(
+        self, name: str, expected: NDArray[np.float64], distance: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        bulk = on_axis(getattr(self, name), self.axis, expected.ndim)
+        growth = self.growth.get(name, 0.0)
+        if not growth or distance is None:
+            return bulk
+        own = np.asarray(distance * growth)
+        own = np.maximum(bulk, own, out=own) if own.ndim else np.maximum(bulk, own)
         of_bulk = np.broadcast_to(bulk, expected.shape)
-        from_center = np.broadcast_to(center, expected.shape)
+        from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
         for row in _rows_beyond(own, bulk):
             is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
             apart = expected[row] - from_center[row]

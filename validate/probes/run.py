@@ -26,6 +26,7 @@ from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.reference.bulk import may_hold_fills
 from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 
@@ -381,10 +382,14 @@ class JudgedProbe:
             self.fail(FailedBatch(at=at, stored=stored, check="outputs", detail=detail, actual=actual))
             return
         whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
+        of_whole: Comparison | None = None
         for part in parts_of(whole, self._batch_axes):
             if part.edges and self._question.rules.edge is EdgeRule.OFF:
                 continue
-            check = self._failed_check(part) or self._failed_where_padded(part)
+            within = self._within_limits_of_samples(part)
+            of_whole = within if part is whole else None
+            check = self._failed_check(part) if within is None else self._failed_match(part)
+            check = check or self._failed_where_padded(part)
             if check is None:
                 continue
             failed = FailedBatch(
@@ -401,12 +406,37 @@ class JudgedProbe:
             if not failed.edges:
                 return
         record = stored.record
-        if not (record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise):
+        if record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise:
+            return
+        if of_whole is None:
             self._all.add(whole.batch, actual, self._expected(whole))
+        else:
+            self._all.take_in(of_whole)
 
     def _expected(self, part: Part) -> _Outputs:
         outputs = part.stored.outputs
         return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
+
+    def _within_limits_of_samples(self, part: Part) -> Comparison | None:
+        """Return the comparison of some rows if they are within the limits of the samples; None if they are not.
+
+        The limits that follow from the rows' own answer as well are no stricter, but for fill values: what is within
+        these needs no other look. What may hold fill values, or has other channels, is not looked at here.
+        """
+        expected, plan = self._expected(part), self._together.plan
+        if _may_clip(part.stored.record, self._question.rules.precision) or not all(
+            plan.limits[name].fits(array.shape) and not may_hold_fills(array) for name, array in expected.items()
+        ):
+            return None
+        found = Comparison(plan)
+        found.add(part.batch, part.actual, expected)
+        failed = next(_failed(found, self._together, self._question, skipped=_NOT_OF_ONE_BATCH), None)
+        return found if failed is None else None
+
+    def _failed_match(self, part: Part) -> Check | None:
+        outputs = part.stored.outputs
+        matches = [rule for rule in self._question.rules.matches if set(rule.outputs) <= set(outputs)]
+        return failed_match(matches, part.batch, part.actual, outputs)
 
     def _failed_check(self, part: Part) -> Check | None:
         """Return the first check that some rows of a batch fail; None if they fail none.
@@ -483,8 +513,7 @@ class JudgedProbe:
         alone = Comparison(scale.plan)
         alone.add(part.batch, part.actual, expected)
         check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
-        matches = [rule for rule in self._question.rules.matches if set(rule.outputs) <= set(part.stored.outputs)]
-        return check or failed_match(matches, part.batch, part.actual, part.stored.outputs)
+        return check or self._failed_match(part)
 
     def fail(self, failed: FailedBatch) -> None:
         """Take in that a batch was failed."""

@@ -13,7 +13,15 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BULK_SHARE", "NORMAL_REACH", "center_and_spread", "repeated_fills", "spread_within", "typical_row_norm"]
+__all__ = [
+    "BULK_SHARE",
+    "NORMAL_REACH",
+    "center_and_spread",
+    "may_hold_fills",
+    "repeated_fills",
+    "spread_within",
+    "typical_row_norm",
+]
 
 # The bulk is this share of the values, those nearest to the median.
 BULK_SHARE = 0.9
@@ -163,6 +171,11 @@ def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple
             bar = _FAR * max(1.0, float(np.median(np.abs(others))))
             found.update(repeated[np.abs(repeated) > bar].tolist())
     return tuple(sorted(found))
+
+
+def may_hold_fills(array: NDArray[np.generic]) -> bool:
+    """Return whether some value of an array of any shape is large enough for a fill value, or infinite."""
+    return array.dtype.kind in "fV" and bool((np.abs(array) > array.dtype.type(_FAR)).any())
 
 
 def typical_row_norm(norms: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:
