@@ -62,7 +62,9 @@ def difference_of_requests(before: Mapping[str, Any], now: Mapping[str, Any]) ->
     for path, old, new in _differences(before, now, ()):
         if path[0] == "variables":
             return f"the environment variable {path[1]} changed"
-        name = ".".join(path[1:] if path[0] in {"args", "machine"} else path).removeprefix("job.")
+        named = path[1:] if path[0] in {"args", "machine"} else path
+        # A resolved spec holds the spec that it was made of.
+        name = ".".join(named[1:] if named[:2] == ("spec", "spec") else named).removeprefix("job.")
         if path[0] == "here":
             name = "the folder that the command is called in"
         words = [_SHOWN_OF_NOTHING if value is None else json.dumps(value) for value in (old, new)]

@@ -31,9 +31,11 @@ def why(result: ComparisonResult) -> str:
     bad = _bad(result)
     if not bad:
         return ""
-    also = list(dict.fromkeys(check.name for check in bad[1:] if check.name != bad[0].name))
-    more = f" (and {counted(len(also), 'more check')})" if also else ""
-    return _sentence(bad[0], result) + more
+    checks = {check.name for check in bad} - {bad[0].name}
+    outputs = {check.output for check in bad} - {bad[0].output, None}
+    also = [counted(len(checks), "more check")] if checks else []
+    also += [counted(len(outputs), "more output")] if outputs and bad[0].output else []
+    return _sentence(bad[0], result) + (f" (and {', '.join(also)})" if also else "")
 
 
 def told_check(result: ComparisonResult) -> CheckResult | None:

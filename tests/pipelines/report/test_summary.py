@@ -81,6 +81,14 @@ def test_the_sharpest_finding_is_said_first_with_rows_difference_and_limit() -> 
     assert why(_result(_check("max_abs_diff"))) == words
 
 
+def test_another_output_that_fails_the_same_check_is_counted() -> None:
+    of_both = [_check("max_abs_diff"), _check("max_abs_diff", output="embedding", measured=0.07)]
+
+    assert why(_result(*of_both)).endswith("against a limit of 0.062 (and 1 more output)")
+    found = why(_result(*of_both, _check("finite", output="embedding", detail="3 values are NaN", measured=3.0)))
+    assert found.endswith("(and 1 more check, 1 more output)")
+
+
 @pytest.mark.parametrize(
     ("check", "words"),
     [
