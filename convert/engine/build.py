@@ -137,7 +137,7 @@ def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
         profile=work.profile,
         tf32=False,
         settings=job.engine,
-        census=counts,
+        dtype_counts=counts,
         built_on=None if gpu is None else asdict(gpu),
         targets=targets_in_words(job.engine, gpu),
     )
@@ -190,7 +190,7 @@ def _facts(work: _Work, built: _Built) -> dict[str, Any]:
         "version": record.version,
         "polygraphy": version_of("polygraphy"),
         "tf32": record.tf32,
-        "census": record.census,
+        "dtype_counts": record.dtype_counts,
         "layers": built.layers,
         "profile": {name: to_data(shapes) for name, shapes in record.profile.items()},
         "targets": record.targets,

@@ -321,7 +321,7 @@ def _engine(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     del read
     record = EngineRecord.load(loaded.ref.path)
     counts: Counter[str] = Counter()
-    for found in record.census.values():
+    for found in record.dtype_counts.values():
         counts.update(found)
     return ModelFacts(
         signature=record.signature,

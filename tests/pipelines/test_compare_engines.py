@@ -37,7 +37,7 @@ def _engine(folder: Path, library: str = "tensorrt") -> str:
         profile=profile_of(_SIGNATURE),
         tf32=False,
         settings=EngineSettings(),
-        census={},
+        dtype_counts={},
         built_on=None,
         targets="",
     ).save(path)

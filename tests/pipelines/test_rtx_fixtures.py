@@ -109,10 +109,10 @@ def test_both_engines_compute_in_their_precision_without_tf32(built: tuple[_Fixt
     for name, dtype in ((_FP32, "FLOAT"), (_FP16, "HALF")):
         record = _record(desk.run_folder / name, "engine.json")
         facts = _record(desk.run_folder / name, "artifact.json")["made_by"]["facts"]
-        other = record["census"].get("FLOAT" if dtype == "HALF" else "HALF", {})
+        other = record["dtype_counts"].get("FLOAT" if dtype == "HALF" else "HALF", {})
         for layer, count in fixture.layers.items():
-            assert record["census"][dtype][layer] == count, f"{name}: {record['census']}"
-            assert layer not in other, f"{name}: {record['census']}"
+            assert record["dtype_counts"][dtype][layer] == count, f"{name}: {record['dtype_counts']}"
+            assert layer not in other, f"{name}: {record['dtype_counts']}"
         assert (record["tf32"], facts["tf32"]) == (False, False)
         assert record["settings"]["compute_capabilities"] == ["8.6", "8.9"]
         assert record["targets"] == "compute capability 8.6, 8.9"

@@ -131,8 +131,8 @@ def engine_facts(
         *notes,
         f"it takes {describe_profile(record.profile)}",
     ]
-    if record.census:
-        said.append(f"outputs of layers in its network, by dtype: {describe_dtypes(record.census)}")
+    if record.dtype_counts:
+        said.append(f"outputs of layers in its network, by dtype: {describe_dtypes(record.dtype_counts)}")
     if inspected:
         said.append(f"outputs of layers in the engine, by dtype: {describe_dtypes(inspected)}")
     return RuntimeFacts(
@@ -140,7 +140,7 @@ def engine_facts(
         version=engine.library.version,
         device=device,
         # The engine's own word where it gives one: the network was what it was built from.
-        precision_found=precision_of_dtypes(inspected) or precision_of_dtypes(record.census),
+        precision_found=precision_of_dtypes(inspected) or precision_of_dtypes(record.dtype_counts),
         tf32=record.tf32,
         optimisation=(
             f"builder optimization level {'of the library' if level is None else level}, "

@@ -39,7 +39,9 @@ def check_rename(signature: Signature, rename: Mapping[str, str]) -> None:
     for source, name in rename.items():
         if name not in served:
             msg = f"rename serves {source!r} as {name!r}, which the signature does not have (it has: {_listed(served)})"
-            hint = "write rename as {name in the source: name served}; model.inputs and model.outputs have the name served"
+            hint = (
+                "write rename as {name in the source: name served}; model.inputs and model.outputs have the name served"
+            )
             raise UsageError(msg, hint=hint)
 
 

@@ -289,20 +289,25 @@ def test_a_model_that_is_not_read_at_all(errors: tuple[_ParserError, ...], reaso
     ("precision", "unasked"), [(Precision.FP32, "HALF"), (Precision.FP16, "BF16"), (Precision.INT8, "HALF")]
 )
 def test_a_lower_precision_that_nobody_asked_for_is_refused(precision: Precision, unasked: str) -> None:
-    census = {"FLOAT": {"CONVOLUTION": 2}, "HALF": {"SOFTMAX": 1}, "BF16": {"SOFTMAX": 1}, "INT8": {"QUANTIZE": 2}}
+    dtype_counts = {
+        "FLOAT": {"CONVOLUTION": 2},
+        "HALF": {"SOFTMAX": 1},
+        "BF16": {"SOFTMAX": 1},
+        "INT8": {"QUANTIZE": 2},
+    }
     with pytest.raises(
         ConversionError, match=f"{precision} was asked for, and layers compute in .*{unasked}.*, which the"
     ):
-        check_dtypes(census, precision, products={"CONVOLUTION": 2}, given=frozenset(), title="TensorRT 10")
+        check_dtypes(dtype_counts, precision, products={"CONVOLUTION": 2}, given=frozenset(), title="TensorRT 10")
     described = check_dtypes(
-        census, precision, products={"CONVOLUTION": 2}, given=frozenset({"HALF", "BF16"}), title="TensorRT 10"
+        dtype_counts, precision, products={"CONVOLUTION": 2}, given=frozenset({"HALF", "BF16"}), title="TensorRT 10"
     )
     assert described == "the network computes on int8 2 CONVOLUTION, and in HALF 1 SOFTMAX, and in BF16 1 SOFTMAX"
 
 
 def test_a_network_without_floats_is_said_to_have_none() -> None:
-    census = {"INT64": {"ELEMENTWISE": 1}}
-    described = check_dtypes(census, Precision.FP32, products={}, given=frozenset(), title="TensorRT 10")
+    dtype_counts = {"INT64": {"ELEMENTWISE": 1}}
+    described = check_dtypes(dtype_counts, Precision.FP32, products={}, given=frozenset(), title="TensorRT 10")
     assert described == "the network computes no floating point"
 
 

@@ -113,11 +113,11 @@ def test_the_engine_and_its_record_are_written(bench: Bench) -> None:
     assert (record.library, record.precision, record.tf32, record.built_on) == (
         "tensorrt-rtx", Precision.FP32, False, None,
     )  # fmt: skip
-    assert record.census == {"FLOAT": {"ACTIVATION": 1}}
+    assert record.dtype_counts == {"FLOAT": {"ACTIVATION": 1}}
     assert facts["profile"] == {"x": {"min": [1, 4], "opt": [2, 4], "max": [8, 4]}}
     assert facts["engine_bytes"] == converted.main.stat().st_size > 0
     assert facts["layers"] == 1
-    for name in ("library", "version", "tf32", "census", "targets", "built_on"):
+    for name in ("library", "version", "tf32", "dtype_counts", "targets", "built_on"):
         assert facts[name] == getattr(record, name), name
     assert facts["engine_settings"] == to_data(EngineSettings())
 
@@ -136,11 +136,11 @@ def test_what_was_done_is_said(bench: Bench) -> None:
 def test_a_lower_precision_is_what_the_network_computes_in(bench: Bench, precision: Precision, dtype: str) -> None:
     lower = _onnx(bench, _conv_net(bench.folder), precision)
     converted = _engine(bench, lower, precision, _CONV_SIGNATURE)
-    census = converted.conversion.facts["census"]
-    assert census[dtype]["CONVOLUTION"] == 2
-    assert census[dtype]["MATRIX_MULTIPLY"] == 1
+    dtype_counts = converted.conversion.facts["dtype_counts"]
+    assert dtype_counts[dtype]["CONVOLUTION"] == 2
+    assert dtype_counts[dtype]["MATRIX_MULTIPLY"] == 1
     # What goes in and out stays float32: it is cast at the edges, and nothing else is in FP32.
-    assert census["FLOAT"] == {"CAST": 1}
+    assert dtype_counts["FLOAT"] == {"CAST": 1}
     assert converted.conversion.signature == _CONV_SIGNATURE
 
 
@@ -157,7 +157,7 @@ def test_int8_is_in_the_products(bench: Bench) -> None:
     converted = _engine(bench, quantized, Precision.INT8, _CONV_SIGNATURE)
     facts, notes = converted.conversion.facts, converted.conversion.notes
     assert facts["int8_products"] == {"CONVOLUTION": 2, "MATRIX_MULTIPLY": 1}
-    assert facts["census"]["INT8"]["QUANTIZE"] > 0
+    assert facts["dtype_counts"]["INT8"]["QUANTIZE"] > 0
     assert any(
         note.startswith("the network computes on int8 2 CONVOLUTION, 1 MATRIX_MULTIPLY, and in") for note in notes
     )
@@ -575,7 +575,7 @@ def test_an_output_that_is_used_inside_is_there(bench: Bench) -> None:
     path = _onnx(bench, bench.onnx_file(text), Precision.FP16)
     converted = _engine(bench, path, Precision.FP16, signature)
     assert converted.conversion.signature == signature
-    assert converted.conversion.facts["census"]["HALF"]["SOFTMAX"] == 1
+    assert converted.conversion.facts["dtype_counts"]["HALF"]["SOFTMAX"] == 1
 
 
 def test_an_if_becomes_part_of_the_network(bench: Bench) -> None:
@@ -589,8 +589,8 @@ def test_an_if_becomes_part_of_the_network(bench: Bench) -> None:
     }
     """
     signature = sign({"c": "bool[]", "x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 2, 8))
-    census = _engine(bench, bench.onnx_file(text), signature=signature).conversion.facts["census"]
-    assert {"UNARY", "ACTIVATION"} <= set(census["FLOAT"])
+    dtype_counts = _engine(bench, bench.onnx_file(text), signature=signature).conversion.facts["dtype_counts"]
+    assert {"UNARY", "ACTIVATION"} <= set(dtype_counts["FLOAT"])
 
 
 @pytest.mark.slow
@@ -611,8 +611,8 @@ def test_the_sentence_pair_model_is_built(bench: Bench) -> None:
         path = source if precision is Precision.FP32 else _onnx(bench, source, precision)
         converted = _engine(Bench(folder=bench.folder / f"engine-{precision}"), path, precision, signature)
         assert converted.conversion.signature == signature
-        census = converted.conversion.facts["census"]
-        assert (census[dtype]["MATRIX_MULTIPLY"], census[dtype]["SOFTMAX"]) == (18, 2)
+        dtype_counts = converted.conversion.facts["dtype_counts"]
+        assert (dtype_counts[dtype]["MATRIX_MULTIPLY"], dtype_counts[dtype]["SOFTMAX"]) == (18, 2)
         sizes[precision] = converted.main.stat().st_size
     # The code of its kernels is the larger part of a small engine: weights are 2.8 of 6.1 MB.
     # Those of FP32 are larger, and normalisations have one of their own in any case.

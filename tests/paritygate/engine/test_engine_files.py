@@ -51,7 +51,7 @@ _RECORD = EngineRecord(
     profile=_PROFILE,
     tf32=False,
     settings=_SETTINGS,
-    census={"HALF": {"CONVOLUTION": 53}, "FLOAT": {"CAST": 2}},
+    dtype_counts={"HALF": {"CONVOLUTION": 53}, "FLOAT": {"CAST": 2}},
     built_on={"name": "NVIDIA H100", "capability": "90"},
     targets="compute capability 8.6, 12.0",
 )
@@ -111,7 +111,7 @@ def test_a_dim_fixed_at_no_size_stays_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [_RECORD, dataclasses.replace(_RECORD, built_on=None, census={}, settings=EngineSettings())]
+    "record", [_RECORD, dataclasses.replace(_RECORD, built_on=None, dtype_counts={}, settings=EngineSettings())]
 )
 def test_a_record_is_read_as_it_was_written(tmp_path: Path, record: EngineRecord) -> None:
     record.save(tmp_path / ENGINE_FILE)

@@ -33,7 +33,7 @@ def _engine(folder: Path, library: str = "tensorrt", *, name: str = ENGINE_FILE,
         profile=profile_of(_SIGNATURE),
         tf32=False,
         settings=EngineSettings(),
-        census={},
+        dtype_counts={},
         built_on=None,
         targets="",
     ).save(path)

@@ -85,7 +85,7 @@ def _engine(folder: Path) -> None:
         profile={"x": ProfileShapes(min=(1, 4), opt=(8, 4), max=(64, 4))},
         tf32=False,
         settings=EngineSettings(),
-        census={"HALF": {"CONVOLUTION": 53}, "FLOAT": {"CONVOLUTION": 1, "CAST": 2}},
+        dtype_counts={"HALF": {"CONVOLUTION": 53}, "FLOAT": {"CONVOLUTION": 1, "CAST": 2}},
         built_on=None,
         targets="compute capability 8.9",
     )

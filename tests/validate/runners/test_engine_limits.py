@@ -48,7 +48,7 @@ def _record(library: str = "tensorrt", *, built_on: dict[str, Any] | None = None
         profile=_PROFILE,
         tf32=False,
         settings=EngineSettings(**settings),
-        census={},
+        dtype_counts={},
         built_on=built_on,
         targets="",
     )
@@ -234,7 +234,7 @@ def test_says_that_another_device_was_asked_for_where_there_is_a_gpu(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("census", "precision"),
+    ("dtype_counts", "precision"),
     [
         ({"FLOAT": {"CONVOLUTION": 53, "CAST": 2}, "INT64": {"SHAPE": 4}}, Precision.FP32),
         ({"FLOAT": {"CAST": 1}, "HALF": {"CONVOLUTION": 53}}, Precision.FP16),
@@ -247,9 +247,9 @@ def test_says_that_another_device_was_asked_for_where_there_is_a_gpu(monkeypatch
     ],
 )
 def test_the_precision_is_that_of_the_layers_that_compute(
-    census: dict[str, dict[str, int]], precision: Precision | None
+    dtype_counts: dict[str, dict[str, int]], precision: Precision | None
 ) -> None:
-    assert precision_of_dtypes(census) is precision
+    assert precision_of_dtypes(dtype_counts) is precision
 
 
 def test_describes_dtypes_with_the_most_first() -> None:
@@ -268,10 +268,10 @@ def test_reads_the_dtypes_of_an_engine_in_the_words_of_several_versions() -> Non
         "Bindings": ["a", "c"],
     }
 
-    census = inspected_dtypes(json.dumps(said))
+    dtype_counts = inspected_dtypes(json.dumps(said))
 
-    assert census == {"HALF": {"CaskConvolution": 1, "gemm": 1}, "FLOAT": {"Reformat": 1}}
-    assert precision_of_dtypes(census) is Precision.FP16
+    assert dtype_counts == {"HALF": {"CaskConvolution": 1, "gemm": 1}, "FLOAT": {"Reformat": 1}}
+    assert precision_of_dtypes(dtype_counts) is Precision.FP16
 
 
 @pytest.mark.parametrize("said", ["", "no JSON", "[]", '{"Layers": ["conv1", "relu1"]}', '{"Layers": []}', "{}"])

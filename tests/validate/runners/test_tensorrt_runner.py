@@ -61,7 +61,7 @@ def _record(signature: Signature = _SIGNATURE, **changes: Any) -> EngineRecord: 
         profile=profile_of(signature),
         tf32=False,
         settings=EngineSettings(),
-        census={"FLOAT": {"CAST": 2}, "HALF": {"CONVOLUTION": 53}},
+        dtype_counts={"FLOAT": {"CAST": 2}, "HALF": {"CONVOLUTION": 53}},
         built_on=None,
         targets="",
     )
@@ -361,7 +361,7 @@ class TestFacts:
         assert self._facts(_Engine(inspection=json.dumps(said)), _record()).precision_found is Precision.FP16
 
     def test_a_network_without_census_has_no_precision(self) -> None:
-        assert self._facts(_Engine(), _record(census={})).precision_found is None
+        assert self._facts(_Engine(), _record(dtype_counts={})).precision_found is None
 
 
 class _Host:
