@@ -37,7 +37,7 @@ class EngineRecord:
         profile: The shapes of each input.
         tf32: Whether TF32 may be used in place of FP32.
         settings: How it was built.
-        dtype_counts: How many outputs of layers the network has, by the dtype that they compute in and the type of layer:
+        dtype_counts: How many outputs of layers there are, by the dtype that they compute in and the type of layer:
             `{"HALF": {"CONVOLUTION": 53}}`, in the library's words.
         built_on: The GPU it was built on, as `Gpu` has it; None if it was built ahead of time.
         targets: What it was built to run on, in words, such as `compute capability 8.9`.
