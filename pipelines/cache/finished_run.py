@@ -79,6 +79,8 @@ class AskedOfRun:
         asked = {
             **request_of(_WHAT, {"spec": spec, **options}, root),
             "root": str(root.resolve()),
+            # A link may be led elsewhere, to a file of the same content in another folder. What is no path is harmless.
+            "places": [os.path.realpath(text) for text in (spec, *options.values()) if isinstance(text, str)],
             "files": {path: digest_of_file(Path(path)) for path in _read_here(spec)},
             "installed": {place: _modules_in(place) for place in dict.fromkeys(sys.path)},
         }
@@ -121,7 +123,9 @@ def _finished(entry: Entry) -> FinishedRun:
     )
 
 
-def keep_finished_run(asked: AskedOfRun, cache: Cache, run: FinishedRun, *, listed: Mapping[Path, str]) -> None:
+def keep_finished_run(
+    asked: AskedOfRun, cache: Cache, run: FinishedRun, *, listed: Mapping[Path, str], released: Path | None
+) -> None:
     """Keep what a run came to, for `find_finished_run`; where it cannot be kept, the next run is done.
 
     Args:
@@ -129,13 +133,19 @@ def keep_finished_run(asked: AskedOfRun, cache: Cache, run: FinishedRun, *, list
         cache: That of the run, whose jobs are all known.
         run: What it came to.
         listed: The folders in which a new name may change what the next run comes to, and the digest of the names.
+        released: The folder of the release that it came to; None where there is none.
     """
     if cache.store is None or not asked.is_as_it_was:
         return
     with contextlib.suppress(OSError, StorageError):
         value = {
             "folder": str(run.folder),
-            "files": {name: list(identity) for name, identity in _files_of(run.folder)},
+            "files": {
+                name: list(identity)
+                for folder in (run.folder, released)
+                if folder is not None
+                for name, identity in _files_of(folder, below=run.folder)
+            },
             "lines": list(run.lines),
             "verdict": run.verdict,
             "outcome": dict(run.outcome),
@@ -165,13 +175,19 @@ def _modules_in(place: str) -> str | None:
         return None
 
 
-def _files_of(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the path of each file of a run, below its folder, and what stays the same as long as it is not written."""
+def _files_of(folder: Path, *, below: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield each file in a folder, and what stays the same as long as it is not written.
+
+    Args:
+        folder: The folder.
+        below: The folder of the run: what lies there is named by its path from it.
+    """
     for place, folders, names in os.walk(folder):
-        folders[:] = (name for name in folders if Path(place, name) != folder / _JOBS)
+        folders[:] = (name for name in folders if Path(place, name) != below / _JOBS)
         for name in names:
             path = Path(place, name)
-            yield str(path.relative_to(folder)), identity_of(path.stat())
+            named = path.relative_to(below) if path.is_relative_to(below) else path.absolute()
+            yield str(named), identity_of(path.stat())
 
 
 def _is_as_left(folder: Path, files: Mapping[str, Iterable[int]]) -> bool:

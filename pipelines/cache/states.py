@@ -116,7 +116,7 @@ class Read:
         modules_in: Digest of the names that can be modules, of each folder that only Python listed, to find some.
         sizes: Size in bytes of what was looked at and not opened; None for what is no file.
         links: Where each link that was itself asked about leads to; None for what is no link.
-        times: When what code of the user looked at was written last, in nanoseconds since 1970.
+        looked_at: When what code of the user looked at was written last, in nanoseconds since 1970, and its mode.
         absent: What was looked for, and was not there.
         variables: Digest of the value of each environment variable; None where it was not set.
         all_variables: Digest of all variables; None where they were not read all.
@@ -127,7 +127,7 @@ class Read:
     modules_in: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int | None] = field(default_factory=dict)
     links: dict[str, str | None] = field(default_factory=dict)
-    times: dict[str, int] = field(default_factory=dict)
+    looked_at: dict[str, tuple[int, int]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     variables: dict[str, str | None] = field(default_factory=dict)
     all_variables: str | None = None
@@ -139,7 +139,8 @@ class Read:
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Read:
         """Return it from JSON data that this module wrote."""
-        return cls(**{**data, "absent": tuple(data["absent"])})
+        looked_at = {path: tuple(state) for path, state in data["looked_at"].items()}
+        return cls(**{**data, "absent": tuple(data["absent"]), "looked_at": looked_at})
 
 
 def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
@@ -160,7 +161,7 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
         *(path for path, names in readings.folders.items() if not _is_so(path, ("names", names), memory)),
         *(path for path, names in readings.modules_in.items() if not _is_so(path, ("modules", names), memory)),
         *(path for path, target in readings.links.items() if target_of(path) != target),
-        *(path for path, written in readings.times.items() if not _is_so(path, ("time", written), memory)),
+        *(path for path, state in readings.looked_at.items() if not _is_so(path, ("look", state), memory)),
         *(path for path in readings.absent if not _is_so(path, None, memory)),
     )
     if changed:
@@ -173,10 +174,12 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
         modules_in={_named(path, run): names for path, names in readings.modules_in.items()},
         sizes={_named(path, run): size for path, size in readings.sizes.items() if path not in readings.files},
         links={path: target for path, target in readings.links.items() if not _named(path, run).startswith(RUN)},
-        times={path: written for path, written in readings.times.items() if not _named(path, run).startswith(RUN)},
+        looked_at={path: state for path, state in readings.looked_at.items() if not _named(path, run).startswith(RUN)},
         absent=tuple(sorted(_named(path, run) for path in readings.absent)),
         variables={
-            name: _digest_of_variable(given, name) for name in sorted(readings.variables) if not is_of_shell(name)
+            name: _digest_of_variable(given, name)
+            for name in sorted(readings.variables)
+            if name in readings.variables_of_user or not is_of_shell(name)
         },
         all_variables=_digest_of_all(given) if readings.reads_all_variables else None,
     )
@@ -198,7 +201,7 @@ def _digested(readings: Readings, memory: Memory) -> Iterator[tuple[str, str]]:
 
 def union(reads: Iterable[Read]) -> Read:
     """Return all that several jobs of one run read."""
-    files, folders, modules_in, sizes, variables, links, times = {}, {}, {}, {}, {}, {}, {}
+    files, folders, modules_in, sizes, variables, links, looked_at = {}, {}, {}, {}, {}, {}, {}
     absent: set[str] = set()
     all_variables = None
     for read in reads:
@@ -207,7 +210,7 @@ def union(reads: Iterable[Read]) -> Read:
         modules_in.update(read.modules_in)
         sizes.update(read.sizes)
         links.update(read.links)
-        times.update(read.times)
+        looked_at.update(read.looked_at)
         variables.update(read.variables)
         absent.update(read.absent)
         all_variables = all_variables or read.all_variables
@@ -217,7 +220,7 @@ def union(reads: Iterable[Read]) -> Read:
         modules_in=modules_in,
         sizes=sizes,
         links=links,
-        times=times,
+        looked_at=looked_at,
         absent=tuple(sorted(absent)),
         variables=variables,
         all_variables=all_variables,
@@ -234,7 +237,7 @@ def union_outside_run(reads: Iterable[Read]) -> Read:
         modules_in=_outside_run(found.modules_in),
         sizes=_outside_run(found.sizes),
         links=_outside_run(found.links),
-        times=_outside_run(found.times),
+        looked_at=_outside_run(found.looked_at),
         absent=tuple(path for path in found.absent if not path.startswith(RUN)),
     )
 
@@ -257,13 +260,13 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
         if _digest_of_variable(given, name) != value:
             return f"the environment variable {name} changed"
     if read.all_variables is not None and read.all_variables != _digest_of_all(given):
-        return "an environment variable changed, and a program was started that is given all of them"
+        return "an environment variable changed, and code of yours read all of them"
     wanted: Iterable[tuple[str, object]] = (
         *read.files.items(),
         *(((path, ("names", names))) for path, names in read.folders.items()),
         *(((path, ("modules", names))) for path, names in read.modules_in.items()),
         *(((path, ("link", target))) for path, target in read.links.items()),
-        *(((path, ("time", written))) for path, written in read.times.items()),
+        *(((path, ("look", state))) for path, state in read.looked_at.items()),
         *(((path, ("size", size))) for path, size in read.sizes.items()),
         *(((path, None)) for path in read.absent),
     )
@@ -317,8 +320,8 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
     found = os.stat(path)  # noqa: PTH116 - as it was written
     if kind == "content":
         return memory.digest(path, found)
-    if kind == "time":
-        return found.st_mtime_ns
+    if kind == "look":
+        return found.st_mtime_ns, found.st_mode
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 

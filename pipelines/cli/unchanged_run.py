@@ -62,7 +62,7 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         if release.alias is not None and aliases.get(release.alias) != release.version:
             return
         # What was new then is there already.
-        release = replace(release, is_new=False, record=None, was_left=False)
+        release = replace(release, is_new=False, record=None, was_left=False, damaged=())
     elif outcome.not_released != NOT_ASKED_FOR:
         return
     again = replace(outcome, release=release, views=())
@@ -74,4 +74,5 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         verdict=verdict,
         outcome=again.to_json(),
     )
-    keep_finished_run(asked, cache, finished, listed=listed)
+    released = None if release is None else release.folder
+    keep_finished_run(asked, cache, finished, listed=listed, released=released)

@@ -25,11 +25,10 @@ __all__ = ["main"]
 
 
 # What a command that was stopped leaves: by its name, and of all others.
-_LEFT = {
-    "run": "nothing was published in part; finished stages are kept, and the same command goes on from there",
-    "compare": "nothing is kept",
-}
+_LEFT = {"compare": "nothing is kept"}
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
+_GO_ON = "next: the same command goes on from there"
+_GO_ON_ANEW = "next: the same command goes on from there without --no-cache, and begins anew with it"
 
 
 class _Terminated(BaseException):
@@ -41,9 +40,12 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise _Terminated
 
 
-def _stopped(how: str, args: list[str]) -> str:
+def _stopped(how: str, args: list[str]) -> list[str]:
     command = next((text for text in args if not text.startswith("-")), "")
-    return f"{how}: {_LEFT.get(command, _LEFT_OTHERWISE)}"
+    said = [f"{how}: {_LEFT.get(command, _LEFT_OTHERWISE)}"]
+    if command == "run":
+        said.append(_GO_ON_ANEW if "--no-cache" in args else _GO_ON)
+    return said
 
 
 def main(args: list[str] | None = None) -> None:
@@ -56,7 +58,7 @@ def main(args: list[str] | None = None) -> None:
         code = _run(given)
     except KeyboardInterrupt:
         # What prints may be what was just imported.
-        os.write(sys.stderr.fileno(), f"{_stopped('interrupted', given)}\n".encode())
+        os.write(sys.stderr.fileno(), "".join(f"{line}\n" for line in _stopped("interrupted", given)).encode())
         code = 130
     sys.exit(code)
 
@@ -68,7 +70,7 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
 
     from paritygate.errors import ExitCode, ParitygateError
     from paritygate.pipelines.cli.app import cli
-    from paritygate.text import echo, echo_block
+    from paritygate.text import echo_block
 
     is_verbose = not {"-v", "--verbose"}.isdisjoint(args)
     is_debug = "--debug" in args or bool(os.environ.get("PARITYGATE_DEBUG"))
@@ -79,10 +81,10 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        echo(_stopped("interrupted", args), err=True)
+        _print_errors(*_stopped("interrupted", args), is_verbose=is_verbose)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
-        echo(_stopped("terminated", args), err=True)
+        _print_errors(*_stopped("terminated", args), is_verbose=is_verbose)
         return int(ExitCode.TERMINATED)
     except click.ClickException as err:
         _print_errors(*_messages_of_click(err), is_verbose=is_verbose)

@@ -15,6 +15,7 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
@@ -72,6 +73,7 @@ def release_lines(release: Release, *, in_run: bool = False) -> Iterator[str]:
     """
     if not release.is_new:
         yield _same(release)
+        yield from _damage(release)
         if release.was_left:
             was = f"alias {release.alias} had been rolled back from version {release.version}, and is there again"
             yield f"warning: {was}; rollback takes that back"
@@ -85,7 +87,19 @@ def release_lines(release: Release, *, in_run: bool = False) -> Iterator[str]:
         yield f"reason: {release.reason}"
     if release.despite:
         yield f"released despite: {release.despite}"
+    yield from _damage(release)
     yield from concessions(read_json(release.folder / MANIFEST_FILE), with_findings=not in_run)
+
+
+def _damage(release: Release) -> Iterator[str]:
+    """Yield which version of the same is damaged, and how to see what it is."""
+    if release.damaged:
+        version = max(release.damaged)
+        command = command_on(repository_of_release(release.folder), "verify", release.model, str(version))
+        yield (
+            f"warning: version {version} was made of the same, and its files are not any more what was released; "
+            f"see what it is: {command}"
+        )
 
 
 def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> Iterator[str]:

@@ -286,7 +286,7 @@ def _taken_over(outcome: RunOutcome) -> Iterator[str]:
     judged = sum(job.is_judged_anew for job in taken)
     if judged:
         were = "1 comparison was" if judged == 1 else f"{judged} comparisons were"
-        yield f"{were} judged anew by what is asked now, and no model was asked"
+        yield f"{were} judged anew, and no model was asked"
     taken = [job for job in taken if not job.is_judged_anew]
     if not taken:
         return

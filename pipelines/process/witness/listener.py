@@ -9,6 +9,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import select
 import socket
 import stat
@@ -16,7 +17,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,10 @@ _OF_MODULES = (*importlib.machinery.all_suffixes(), ".dist-info", ".egg-info", "
 # What the kernel makes up as it is read: what is told of the machine there is in the request itself.
 _MADE_UP = ("/proc/", "/sys/", "/dev/")
 _CACHED_BYTECODE = "/__pycache__/"
+# What stands in for a path there: of which process, what of it, and the rest.
+_OF_PROCESS = re.compile(
+    r"/(?:proc/(self|thread-self|\d+)(?:/task/\d+)?|dev(?=/fd))/(cwd|root|fd/\d+)(?=/|$)(.*)", re.DOTALL
+)
 _IN_MEMORY = "/dev/shm/"  # noqa: S108 - files like any others
 # How many new names in a folder are told from those that were there.
 _MOST_ADDED = 20
@@ -156,21 +161,28 @@ class Listener:
             self._unknown("it does not say which environment variables it read")
             return
         self.readings.variables.update(read["variables"])
+        self.readings.variables_of_user.update(read["variables_of_user"])
         self.readings.reads_all_variables = bool(read["all_variables"])
-        for path, count in read["listed_for_modules"].items():
-            if self._listed[path] == count and path in self._modules_in:
-                del self.readings.folders[path]
-                self.readings.modules_in[path] = self._modules_in[path]
+        if read["starts_programs"]:
+            self._unknown("its code starts another program, and what that looks at without opening it is not seen")
+        self._add_listed_for_modules(read["listed_for_modules"])
         for path in read["links"]:
             if path not in self.readings.files:
                 self._see_link(path)
-        for path, written in read["times"].items():
+        for path, (written, mode) in read["looked_at"].items():
             if not self._is_own(path) and not _is_made_up(path):
-                self.readings.times.setdefault(path, written)
+                self.readings.looked_at.setdefault(path, (written, mode))
         for path in read["modules"]:
             if path not in self.readings.files:
                 with contextlib.suppress(OSError):
                     self.readings.files[path] = identity_of(os.stat(path))  # noqa: PTH116 - as it is written
+
+    def _add_listed_for_modules(self, listed: Mapping[str, int]) -> None:
+        """Add which folders Python listed to find modules, each with how often; nobody else did if that is all."""
+        for path, count in listed.items():
+            if self._listed[path] == count and path in self._modules_in:
+                del self.readings.folders[path]
+                self.readings.modules_in[path] = self._modules_in[path]
 
     def close(self) -> Readings:
         """Return what was read, once the child and all that it started have ended."""
@@ -294,7 +306,7 @@ class Listener:
             # It is about the folder itself, which was opened before.
             return None
         if text[:1] == b"/":
-            return os.fsdecode(text)
+            return _through_proc(os.fsdecode(text), pid)
         number = (
             _CURRENT_FOLDER
             if folder is None
@@ -307,7 +319,9 @@ class Listener:
         path = self._path(pid, arguments, folder, at)
         if path is not None and _CACHED_BYTECODE in f"{path}/":
             path = _source_of_bytecode(path)
-        key = (path, flags is not None)
+        # What is opened as a place alone is looked at, and may be read later.
+        is_looking = flags is None or bool(flags & os.O_PATH)
+        key = (path, is_looking)
         if flags is not None and flags & os.O_DIRECTORY and path is not None:
             self._listed[path] += 1
         is_writing = bool((flags or 0) & (os.O_WRONLY | os.O_RDWR))
@@ -316,10 +330,10 @@ class Listener:
         self._seen.add(key)
         if _is_made_up(path) or self._is_own(path):
             return
-        if flags is None or flags & os.O_PATH:
+        if is_looking:
             self._look(path)
         else:
-            self._open(path, flags)
+            self._open(path, flags or 0)
 
     def _see_link(self, path: str) -> None:
         if path in self.readings.links or _is_made_up(path) or self._is_own(path):
@@ -365,6 +379,22 @@ class Listener:
                 return True
             at = path.rfind("/")
         return False
+
+
+def _through_proc(path: str, pid: int) -> str:
+    """Return where a path leads to that begins at what a process has open, or stands in: `/proc/self/cwd/a` is a file.
+
+    Raises:
+        OSError: The process has ended.
+    """
+    found = _OF_PROCESS.match(path)
+    if found is None:
+        return path
+    whose, what, rest = found.groups()
+    whose = str(pid) if whose in {None, "self", "thread-self"} else whose
+    place = os.readlink(f"/proc/{whose}/{what}")  # noqa: PTH115 - as it is written
+    # A pipe or a socket has no path.
+    return f"{place}{rest}".replace("//", "/", 1) if place.startswith("/") else path
 
 
 def _source_of_bytecode(path: str) -> str | None:

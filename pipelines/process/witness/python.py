@@ -20,11 +20,14 @@ import paritygate
 __all__ = ["read_in_python", "watch_python"]
 
 _READ: set[str] = set()
+_READ_BY_USER: set[str] = set()
 _LINKS: set[str] = set()
-_TIMES: dict[str, int] = {}
+# When each file was written last, and what is permitted of it.
+_LOOKED_AT: dict[str, tuple[int, int]] = {}
 _LISTED_FOR_MODULES: collections.Counter[str] = collections.Counter()
 _ALL = "*"
-# Who starts another program hands it all of them.
+# What it looks at, and what it is told by the variables, is not seen.
+_PROGRAM = "another program"
 _STARTING = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
 # What these ask of all variables is looking for names of their own.
 _INSTALLED = ("/site-packages/", "/dist-packages/", f"{Path(paritygate.__file__).parent}/")
@@ -42,7 +45,10 @@ class _Watched(type(os.environ)):  # type: ignore[misc]  # its class has no publ
         code = sys._getframe(1).f_code  # noqa: SLF001 - there is no other way to see who asks
         # Who goes through all of them has been noted already.
         if not (code.co_name == "__iter__" and _VIEWS in code.co_filename):
-            _READ.add(os.fsdecode(key))
+            name = os.fsdecode(key)
+            _READ.add(name)
+            if name not in _READ_BY_USER and _asks_for_user():
+                _READ_BY_USER.add(name)
         return super().__getitem__(key)
 
     def __iter__(self) -> Iterator[Any]:
@@ -55,7 +61,7 @@ def watch_python() -> None:
     os.environ.__class__ = _Watched
     os.environb.__class__ = _Watched
     sys.addaudithook(_note_event)
-    lstat, stat = os.lstat, os.stat
+    lstat, stat, access = os.lstat, os.stat, os.access
 
     @functools.wraps(lstat)
     def note_link(path: Any, *, dir_fd: int | None = None) -> os.stat_result:  # noqa: ANN401 - as os.lstat
@@ -64,22 +70,33 @@ def watch_python() -> None:
         return lstat(path, dir_fd=dir_fd)
 
     @functools.wraps(stat)
-    def note_time(path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ANN401 - as os.stat
+    def note_look(path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ANN401 - as os.stat
         found = stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
         if dir_fd is None and not isinstance(path, int):
             if not follow_symlinks:
                 _LINKS.add(_absolute(path))
-            # When a file was written last says nothing of it to a library; code of the user may go by that. Of a
-            # folder, the names in it count.
-            if S_ISREG(found.st_mode) and _asks_for_user():
-                _TIMES.setdefault(_absolute(path), found.st_mtime_ns)
+            _note_look(path, found)
         return found
 
-    for ours, theirs in ((note_link, lstat), (note_time, stat)):
-        for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+    @functools.wraps(access)
+    def note_access(path: Any, mode: int, *, dir_fd: int | None = None, **options: Any) -> bool:  # noqa: ANN401 - as os.access
+        with contextlib.suppress(OSError):
+            # As code of the user that asks for all of it.
+            note_look(path, dir_fd=dir_fd)
+        return access(path, mode, dir_fd=dir_fd, **options)
+
+    for ours, theirs in ((note_link, lstat), (note_look, stat), (note_access, access)):
+        for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
             if theirs in able:
                 able.add(ours)
-    os.lstat, os.stat = note_link, note_time
+    os.lstat, os.stat, os.access = note_link, note_look, note_access
+
+
+def _note_look(path: Any, found: os.stat_result) -> None:  # noqa: ANN401 - what os.stat takes
+    # When a file was written last, and who may run it, says nothing of it to a library; code of the user may go by
+    # that. Of a folder, the names in it count.
+    if S_ISREG(found.st_mode) and _asks_for_user():
+        _LOOKED_AT.setdefault(_absolute(path), (found.st_mtime_ns, found.st_mode))
 
 
 def _absolute(path: Any) -> str:  # noqa: ANN401 - what os.stat takes
@@ -88,7 +105,8 @@ def _absolute(path: Any) -> str:  # noqa: ANN401 - what os.stat takes
 
 def _note_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _STARTING:
-        _note_all()
+        if _asks_for_user():
+            _READ.add(_PROGRAM)
     elif event == "os.scandir" and not sys._getframe(1).f_code.co_filename.startswith(_PYTHONS_OWN):  # noqa: SLF001 - as above
         # What it yields says when each file was written, without asking again.
         if _asks_for_user() and isinstance(arguments[0], str | bytes | os.PathLike | None):
@@ -103,7 +121,7 @@ def _note_times(folder: Any) -> None:  # noqa: ANN401 - what os.scandir takes
             path = os.path.join(_absolute(folder), os.fsdecode(name))  # noqa: PTH118 - as the user's code has it
             found = _STAT(path)
             if S_ISREG(found.st_mode):
-                _TIMES.setdefault(path, found.st_mtime_ns)
+                _LOOKED_AT.setdefault(path, (found.st_mtime_ns, found.st_mode))
 
 
 def _note_all() -> None:
@@ -128,10 +146,12 @@ def read_in_python() -> dict[str, Any]:
     """Return what was read since, as JSON data: names of variables, whether all were, paths of links and modules."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {
-        "variables": sorted(_READ - {_ALL}),
+        "variables": sorted(_READ - {_ALL, _PROGRAM}),
+        "variables_of_user": sorted(_READ_BY_USER),
         "all_variables": _ALL in _READ,
+        "starts_programs": _PROGRAM in _READ,
         "listed_for_modules": dict(_LISTED_FOR_MODULES),
         "links": sorted(_LINKS),
-        "times": _TIMES,
+        "looked_at": _LOOKED_AT,
         "modules": sorted(os.path.abspath(path) for path in files if isinstance(path, str)),  # noqa: PTH100 - a link stays
     }

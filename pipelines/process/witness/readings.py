@@ -18,10 +18,11 @@ class Readings:
             that can be modules.
         sizes: What was looked at and not opened, with its size; None for what is no file.
         links: What was asked of a link itself, by path: where it leads to, or None where it is none.
-        times: When what the user's own code looked at was written last, in nanoseconds since 1970.
+        looked_at: When what the user's own code looked at was written last, in nanoseconds since 1970, and its mode.
         absent: What was looked for and was not there.
         variables: Environment variables that Python code read.
-        reads_all_variables: Whether all of them were read, or handed to another program.
+        variables_of_user: Of these, those that the user's own code read.
+        reads_all_variables: Whether all of them were read.
         why_unknown: Why this may not be all, in words; empty where it is.
     """
 
@@ -30,8 +31,9 @@ class Readings:
     modules_in: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int | None] = field(default_factory=dict)
     links: dict[str, str | None] = field(default_factory=dict)
-    times: dict[str, int] = field(default_factory=dict)
+    looked_at: dict[str, tuple[int, int]] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
+    variables_of_user: set[str] = field(default_factory=set)
     reads_all_variables: bool = False
     why_unknown: str = ""

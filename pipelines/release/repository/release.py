@@ -61,6 +61,7 @@ class Release:
         trust: Digest of the pack whose evidence is trusted, as given.
         is_new: Whether it was made; if not, at most its alias was moved.
         was_left: Whether its alias had been rolled back from it, and was moved there again.
+        damaged: Versions that were made of the same, and are not any more what was released.
     """
 
     model: str
@@ -76,6 +77,7 @@ class Release:
     trust: str = ""
     is_new: bool = True
     was_left: bool = False
+    damaged: tuple[int, ...] = ()
 
 
 def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
@@ -107,7 +109,7 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
         check_files(variant)
     # A damaged log stops the release before anything is copied.
     state = state_of(read_records(repository, candidate.model))
-    same = _same_release(repository, candidate, state)
+    same, damaged = _same_release(repository, candidate, state)
     with staging_folder(repository) as staging:
         if same is None:
             version, manifest, number, is_new = _release(repository, candidate, staging)
@@ -128,23 +130,32 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
         trust=candidate.trust,
         is_new=is_new,
         was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
+        damaged=damaged,
     )
 
 
-def _same_release(repository: Path, candidate: ReleaseCandidate, state: ModelState) -> int | None:
-    """Return the intact release that holds what the candidate does: the one at its alias, else the newest; or None."""
+def _same_release(
+    repository: Path, candidate: ReleaseCandidate, state: ModelState
+) -> tuple[int | None, tuple[int, ...]]:
+    """Return the intact release that holds what the candidate does, or None, and those that did and are damaged.
+
+    It is the one at the candidate's alias, else the newest.
+    """
     identity = identity_of([variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust)
+    damaged: list[int] = []
     if identity is None:
-        return None
+        return None, ()
     current = None if candidate.alias is None else state.aliases.get(candidate.alias)
     for version in sorted(state.releases, key=lambda version: (version == current, version), reverse=True):
         folder, record = release_folder(repository, candidate.model, version), state.releases[version]
         # A release that is damaged is no reason to make no other.
         with contextlib.suppress(ArtifactIntegrityError):
-            is_same = identity_in(read_manifest(folder, record)) == identity
-            if is_same and difference_of_release(folder, record)[0].is_empty:
-                return version
-    return None
+            if identity_in(read_manifest(folder, record)) != identity:
+                continue
+            if difference_of_release(folder, record)[0].is_empty:
+                return version, tuple(damaged)
+            damaged.append(version)
+    return None, tuple(damaged)
 
 
 def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
@@ -167,7 +178,7 @@ def _release(repository: Path, candidate: ReleaseCandidate, staging: Path) -> tu
     found: list[tuple[int, str]] = []
 
     def record_of(state: ModelState) -> Record | None:
-        same = _same_release(repository, candidate, state)
+        same, _ = _same_release(repository, candidate, state)
         found.append((version, manifest) if same is None else (same, str(state.releases[same].manifest)))
         return released if same is None else _move_to(candidate, same, state)
 

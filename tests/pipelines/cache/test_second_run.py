@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.cache_cost import looked_at
 from tests.pipelines.conftest import Desk
@@ -73,7 +75,8 @@ def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["its report", "another run", "an alias", "a package", "the path", "the spec", "an option"]
+    "change",
+    ["its report", "another run", "an alias", "a released file", "a package", "the path", "the spec", "an option"],
 )
 def test_what_the_run_itself_follows_counts(known: Desk, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words: list[str] = []
@@ -85,6 +88,9 @@ def test_what_the_run_itself_follows_counts(known: Desk, change: str, monkeypatc
         assert known.call("run", "spec.yaml", "--no-cache", "--no-promote").code == 0
     elif change == "an alias":
         assert known.call("alias", "tiny", "canary", "1").code == 0
+    elif change == "a released file":
+        (released,) = known.folder.glob("artifacts/repository/store/tiny/1/onnx-*/model.onnx")
+        released.unlink()
     elif change == "a package":
         # On the path before, and with one more in it now.
         monkeypatch.setenv("PYTHONPATH", str(place))
@@ -100,6 +106,45 @@ def test_what_the_run_itself_follows_counts(known: Desk, change: str, monkeypatc
 
     assert "nothing has changed" not in _ran(*words).stdout
     assert len(known.runs) == before + 1
+
+
+def test_a_released_file_that_is_damaged_is_said_and_released_anew(known: Desk) -> None:
+    (released,) = known.folder.glob("artifacts/repository/store/tiny/1/onnx-*/model.onnx")
+    released.chmod(0o644)
+    released.write_bytes(released.read_bytes() + b"1")
+
+    said = " ".join(_ran().stdout.split())
+    assert "released tiny version 2" in said
+    assert "warning: version 1 was made of the same, and its files are not any more what was released" in said
+    assert "convert-and-validate verify tiny 1" in said
+    assert known.call("verify", "tiny", "1").code == 5
+
+
+@pytest.mark.parametrize("what", ["the folder of the spec", "the spec", "the samples"])
+def test_a_link_that_is_led_elsewhere_counts(known: Desk, what: str) -> None:
+    here = known.folder
+    for place, scale in (("one", 1), ("two", 2)):
+        (here / place).mkdir()
+        for name in ("spec.yaml", "model.onnx"):
+            shutil.copy(here / name, here / place)
+        samples = dict(np.load(here / "inputs.npz"))
+        np.savez(here / place / "inputs.npz", **{name: array * scale for name, array in samples.items()})
+    link, named = {
+        "the folder of the spec": ("now", ["now/spec.yaml"]),
+        "the spec": ("now.yaml", ["now.yaml"]),
+        "the samples": ("now.npz", ["one/spec.yaml", "--samples", "now.npz"]),
+    }[what]
+    below = {"now": "", "now.yaml": "spec.yaml", "now.npz": "inputs.npz"}[link]
+
+    def ran(place: str) -> str:
+        (here / link).unlink(missing_ok=True)
+        (here / link).symlink_to(here / place / below)
+        command = [sys.executable, "-m", "paritygate", "run", *named]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    ran("one")
+    assert "nothing has changed" in ran("one")
+    assert "nothing has changed" not in ran("two")
 
 
 def test_a_spec_that_is_edited_while_its_run_goes_on_is_run(known: Desk) -> None:

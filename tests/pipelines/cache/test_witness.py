@@ -100,11 +100,49 @@ def test_what_native_code_threads_and_other_programs_read_is_seen(tmp_path: Path
         """,
     )
 
-    assert found.why_unknown == ""
     names = {path.removeprefix(f"{tmp_path}/") for path in found.files if path.startswith(f"{tmp_path}/")}
     assert names == {"mapped.bin", "thread.txt", "program.txt", "relative.txt", "descriptor.txt"}
-    # Another program is given all variables.
-    assert found.reads_all_variables
+    # A program may look at the times of files as well, as `make` does.
+    assert found.why_unknown.startswith("its code starts another program")
+
+
+def test_a_file_is_the_same_by_the_paths_that_a_process_has_to_it(tmp_path: Path) -> None:
+    for name in ("cwd.txt", "folder.txt", "open.txt"):
+        (tmp_path / name).write_text("12345678")
+
+    found = _watched(
+        tmp_path,
+        """
+        os.chdir(here)
+        open("/proc/self/cwd/cwd.txt").close()
+        folder = os.open(here, os.O_RDONLY)
+        open(f"/proc/{os.getpid()}/fd/{folder}/folder.txt").close()
+        Path(f"/dev/fd/{folder}/absent.txt").exists()
+        os.listdir(f"/proc/self/fd/{folder}")
+        number = os.open("open.txt", os.O_PATH)
+        open(f"/dev/fd/{number}").close()
+        reader, writer = os.pipe()
+        os.close(writer)
+        open(f"/proc/self/fd/{reader}", "rb").close()
+        """,
+    )
+
+    assert {f"{tmp_path}/{name}" for name in ("cwd.txt", "folder.txt", "open.txt")} <= set(found.files)
+    assert f"{tmp_path}/absent.txt" in found.absent
+    assert str(tmp_path) in found.folders
+    assert found.why_unknown == ""
+
+
+def test_what_code_of_the_user_is_told_of_a_file_is_seen_with_its_mode(tmp_path: Path) -> None:
+    for name in ("asked.txt", "allowed.txt"):
+        (tmp_path / name).write_text("1")
+        (tmp_path / name).chmod(0o640)
+
+    found = _watched(tmp_path, "os.stat(here / 'asked.txt'); os.access(here / 'allowed.txt', os.X_OK)")
+
+    for name in ("asked.txt", "allowed.txt"):
+        state = (tmp_path / name).stat()
+        assert found.looked_at[f"{tmp_path}/{name}"] == (state.st_mtime_ns, state.st_mode), name
 
 
 def test_variables_are_seen_and_what_only_libraries_go_through_is_not_taken_for_all(tmp_path: Path) -> None:
@@ -112,6 +150,9 @@ def test_variables_are_seen_and_what_only_libraries_go_through_is_not_taken_for_
     all_of_them = _watched(tmp_path, "dict(os.environ)")
 
     assert {"ONE_OF_MINE", "TWO_OF_MINE", "THREE_OF_MINE"} <= one.variables
+    assert {"ONE_OF_MINE", "TWO_OF_MINE", "THREE_OF_MINE"} <= one.variables_of_user
+    of_library = _watched(tmp_path, "import onnxruntime, click; click.Context(click.Command('a')).get_help()")
+    assert not of_library.variables_of_user & {"COLUMNS", "TERM", "PATH"}
     assert not one.reads_all_variables
     assert all_of_them.reads_all_variables
 
