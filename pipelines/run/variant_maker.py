@@ -47,6 +47,7 @@ _NOT_ABOUT_OUTPUTS = frozenset({
     "report", "required", "seed", "targets", "tensorrt", "tensorrt_rtx", "tolerance",
 })  # fmt: skip
 _BOUNDARIES = frozenset({"threshold", "multilabel"})
+_OF_METRIC = ("metric", "output")
 
 
 class VariantMaker:
@@ -300,12 +301,17 @@ def _spec_of_outputs(resolved: ResolvedSpec) -> dict[str, Any]:
 
 
 def _without_boundaries(written: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec without the values at which answers are decided: where these lie, any model may be converted."""
+    """Return a spec without the values at which answers are decided, and without what a metric may lose.
+
+    Whatever these are, any model may be converted.
+    """
+    gold = written["spec"]["gold"] or []
     decisions = {
         name: {key: value if value is None or key not in _BOUNDARIES else 0.0 for key, value in rule.items()}
         for name, rule in written["spec"]["decisions"].items()
     }
-    return {**written, "spec": {**written["spec"], "decisions": decisions}}
+    metrics = [{name: rule[name] for name in _OF_METRIC} for rule in (gold if isinstance(gold, list) else [gold])]
+    return {**written, "spec": {**written["spec"], "decisions": decisions, "gold": metrics}}
 
 
 def _from_base(base: Artifact) -> dict[str, Any]:

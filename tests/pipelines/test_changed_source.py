@@ -30,13 +30,13 @@ def load():
 """
 
 
-def _spec(desk: Desk, **parts: object) -> None:
+def _spec(desk: Desk, *, width: int = 3, **parts: object) -> None:
     desk.spec(
         model={
             "name": "tiny",
             "source": "own:load",
             "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
-            "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
+            "outputs": {"logits": {"dtype": "float32", "shape": ["batch", width]}},
         },
         **parts,
     )
@@ -83,13 +83,42 @@ def test_two_runs_of_sources_with_other_code_are_told_apart(source: Desk) -> Non
     assert "Spec, source, samples and versions are the same in both." not in text
 
 
-def test_another_boundary_of_a_decision_converts_nothing(source: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+_SAMPLES = """
+import numpy as np
+
+from paritygate.batch import Batch
+
+
+def rows():
+    x = np.random.default_rng(0).standard_normal((120, 4)).astype(np.float32)
+    for start in range(0, 120, 40):
+        part = x[start : start + 40]
+        yield Batch(inputs={"x": part}, ids=[str(start + row) for row in range(40)], gold=part.sum(axis=1))
+"""
+
+
+def _gold(max_drop: float) -> dict[str, object]:
+    return {"gold": {"metric": "pearson", "output": "logits", "tolerance": {"max_drop": max_drop}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"decisions": {"logits": {"threshold": 0.0}}}, {"decisions": {"logits": {"threshold": 0.25}}}),
+        (_gold(0.2), _gold(0.1)),
+    ],
+)
+def test_another_boundary_of_a_decision_or_a_metric_converts_nothing(
+    source: Desk, monkeypatch: pytest.MonkeyPatch, before: dict[str, object], after: dict[str, object]
+) -> None:
     monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
-    parts = {"targets": ["onnx-fp32"], "tolerance": {}}
-    _spec(source, **parts, decisions={"logits": {"threshold": 0.0}})
+    source.module("own", _MODEL.replace("Linear(4, 3)", "Linear(4, 1)"))
+    source.module("drawn", _SAMPLES)
+    parts = {"targets": ["onnx-fp32"], "tolerance": {}, "decisions": {}, "samples": {"source": "drawn:rows"}}
+    _spec(source, width=1, **parts | before)
     assert source.json("run", "--no-promote", "spec.yaml").code == 0
 
-    _spec(source, **parts, decisions={"logits": {"threshold": 0.25}})
+    _spec(source, width=1, **parts | after)
     called = source.json("run", "--no-promote", "spec.yaml")
 
     jobs = {job["job"]: bool(job["taken_from"]) for job in called.data["runs"][0]["jobs"]}

@@ -389,3 +389,17 @@ def test_bfloat16_outputs_are_compared(bench: Bench) -> None:
         )
         assert outcome.code == code, outcome.message
         assert outcome.result["outputs"]["logits"]["dtype"] == "bfloat16"
+
+
+def test_a_size_that_only_the_candidate_has_is_its_fault_where_the_reference_declares_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import torch\n\n\ndef load():\n    return torch.nn.Identity()\n"
+    (bench.folder / "of_any_width.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(bench.folder)
+    traced = _identity(bench, "traced_at_9", width=9)
+
+    outcome = bench.compare("of_any_width:load", traced, "--samples", bench.samples())
+
+    assert (outcome.code, outcome.failed) == (1, {"accepts_inputs"})
+    assert "the model takes x: float32[batch, 9]" in outcome.check("accepts_inputs")["detail"]

@@ -92,7 +92,9 @@ def example_of(read: Callable[[], Iterator[Batch]], like: Signature | None, take
     for name, shape in shapes.items():
         said = declared.get(name)
         if said is not None and len(said) == len(shape):
-            shapes[name] = said
+            # A size that the samples do not have is the other model's own, and may be what is wrong with it.
+            sizes = zip(said[1:], shape[1:], strict=True)
+            shapes[name] = (*said[:1], *(own if isinstance(dim, int) and dim != own else dim for dim, own in sizes))
     chosen = {name: array for name, array in first.items() if not takes or name in takes}
     return Example(inputs=chosen, shapes=shapes, like=like, is_chosen=bool(takes))
 
