@@ -74,11 +74,11 @@ def below_steps(step: Step, difference: float, magnitude: float, *, is_own_limit
     """
     if step.precision is Precision.INT8:
         return ""
-    room = LEAST_STEPS * float(step.at(np.array(magnitude)))
-    if not difference <= room:
+    size = float(step.at(np.array(magnitude)))
+    if not difference <= LEAST_STEPS * size:
         return ""
     remark = (
-        f"; limit and difference are below {LEAST_STEPS} steps of {step.precision} at {magnitude:.4g}, "
-        f"{room:.3g}: rounding alone may be beyond such a limit"
+        f"; near {magnitude:.4g}, {step.precision} has steps of {size:.3g}, and this is at most {LEAST_STEPS} of them: "
+        "it may be rounding alone"
     )
-    return remark if is_own_limit else f"{remark}, and a tolerance of your own would say what is right"
+    return remark if is_own_limit else f"{remark}; a tolerance of your own would say what is right"
