@@ -25,7 +25,7 @@ _ENTRY = "entry.json"
 # What was asked, in words and whole: it is read where an entry is not.
 _ASKED = "asked.json"
 _STAGED = ".partial-"
-_SCHEMA = 2
+_SCHEMA = 3
 # Of the same question, such as a model that is changed and changed back.
 _MOST_OF_ONE = 16
 

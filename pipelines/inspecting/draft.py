@@ -112,7 +112,7 @@ def _add_names(draft: Draft, survey: ModelSurvey) -> None:
     ]
     reason = f"as all {counted(survey.rows, 'row')} of the samples show it; dims that vary have names"
     if fixed:
-        reason += f", others may vary as well: {', '.join(fixed)}"
+        reason += f"; where another varies in use, write a name in place of its size: {', '.join(fixed)}"
     draft.say(("model", "inputs"), f"guess: {reason}")
     draft.say(("model", "outputs"), "guess: as the model answers batches of these rows")
     draft.guesses.append(f"model.inputs, model.outputs: {reason}")

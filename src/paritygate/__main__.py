@@ -28,7 +28,7 @@ __all__ = ["main"]
 _LEFT = {"compare": "nothing is kept"}
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
 _GO_ON = "next: the same command goes on from there"
-_GO_ON_ANEW = "next: the same command goes on from there without --no-cache, and begins anew with it"
+_BEGIN_ANEW = "next: the same command begins anew, as nothing is kept in the cache"
 
 
 class _Terminated(BaseException):
@@ -44,7 +44,8 @@ def _stopped(how: str, args: list[str]) -> list[str]:
     command = next((text for text in args if not text.startswith("-")), "")
     said = [f"{how}: {_LEFT.get(command, _LEFT_OTHERWISE)}"]
     if command == "run":
-        said.append(_GO_ON_ANEW if "--no-cache" in args else _GO_ON)
+        is_kept = "--no-cache" not in args and os.environ.get("PARITYGATE_CACHE") != "off"
+        said.append(_GO_ON if is_kept else _BEGIN_ANEW)
     return said
 
 

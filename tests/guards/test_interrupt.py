@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from paritygate.__main__ import _stopped
+
 _INTERRUPTED = "interrupted: nothing was published in part, and what was finished is kept\n"
 # What is typed at the keyboard arrives as this exception, wherever the interpreter is.
 _PROGRAM = """
@@ -43,3 +45,19 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> N
     # Click ends the line of the terminal first.
     assert (done.returncode, done.stderr.lstrip("\n")) == (130, _INTERRUPTED)
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "cache", "after"),
+    [
+        (["run", "spec.yaml"], "", "next: the same command goes on from there"),
+        (["run", "spec.yaml", "--no-cache"], "", "next: the same command begins anew, as nothing is kept in the cache"),
+        (["run", "spec.yaml"], "off", "next: the same command begins anew, as nothing is kept in the cache"),
+    ],
+)
+def test_what_the_same_command_would_do_is_said(
+    words: list[str], cache: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARITYGATE_CACHE", cache)
+
+    assert _stopped("interrupted", words) == [_INTERRUPTED.rstrip("\n"), after]

@@ -331,7 +331,8 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
 
     assert process.returncode == code, err
     left = "nothing was published in part, and what was finished is kept"
-    assert err.splitlines()[-2:] == [f"{word}: {left}", "next: the same command goes on from there"]
+    after = "next: the same command begins anew, as nothing is kept in the cache"
+    assert err.splitlines()[-2:] == [f"{word}: {left}", after]
     assert "Traceback" not in err
     assert not _is_running(child)
     assert desk.releases == []

@@ -223,8 +223,7 @@ class Comparison:
         is_by_row = flips.flipped.ndim > 0 and len(flips.flipped) == batch.rows
         flips = flips if is_by_row else flips.as_one_row()
         ids: Sequence[str] = batch.ids if is_by_row else [f"{batch.ids[0]}..{batch.ids[-1]}"]
-        first_row = self._pass_rows if is_by_row else self._pass_batches
-        self._current[name] = decisions.update_decisions(state, flips, first_row=first_row, ids=list(ids))
+        self._current[name] = decisions.update_decisions(state, flips, first_row=self._pass_rows, ids=list(ids))
 
     def _is_comparable(self, name: str, actual: Outputs, expected: NDArray[np.generic], ids: Sequence[str]) -> bool:
         if name not in actual:

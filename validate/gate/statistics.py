@@ -221,6 +221,7 @@ def _update(
         magnitude = np.abs(difference)
         wide_actual = np.where(is_kept, wide_actual, 0.0)
         wide_expected = np.where(is_kept, wide_expected, 0.0)
+        of_mean = state.limits.of_values("mean_abs_diff", wide_expected)
     if expected.dtype.kind in "iub":
         is_other = actual != expected
         state.mismatches += int(np.count_nonzero(is_other if left_out is None else is_other & ~left_out))

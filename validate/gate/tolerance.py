@@ -187,6 +187,18 @@ class Limits:
             self._of_values("mean_abs_diff", expected, distance),
         )
 
+    def widens_rows(self, expected: NDArray[np.float64]) -> bool:
+        """Return whether some of these rows have limits by their own spread, in the unit that the limits give.
+
+        Args:
+            expected: The reference's values, whole rows along axis 0; some may be masked.
+        """
+        expected = np.ma.filled(expected, np.nan)
+        distance, bulk = self._distance(expected), on_axis(self.max_abs_diff, self.axis, expected.ndim)
+        if distance is None or not expected.ndim:
+            return False
+        return bool(_rows_beyond(distance * self.growth.get("max_abs_diff", 0.0), bulk).size)
+
     def _of_values(
         self, name: str, expected: NDArray[np.float64], distance: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:

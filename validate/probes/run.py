@@ -17,8 +17,9 @@ from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.tolerance import limits_of_made_up
+from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
 from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING, is_excused, left_out_alone
+from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.probes.edges import Edge, EdgeKind, edges_in_words
@@ -420,12 +421,13 @@ class JudgedProbe:
     def _within_limits_of_samples(self, part: Part) -> Comparison | None:
         """Return the comparison of some rows if they are within the limits of the samples; None if they are not.
 
-        The limits that follow from the rows' own answer as well are no stricter, but for fill values: what is within
-        these needs no other look. What may hold fill values, or has other channels, is not looked at here.
+        The limits that follow from the rows' own answer as well are no stricter, but for fill values, and for rows that
+        are spread so far that their limits follow from their spread: what is within these needs no other look. What
+        may be stricter, or has other channels, is not looked at here.
         """
         expected, plan = self._expected(part), self._together.plan
         if _may_clip(part.stored.record, self._question.rules.precision) or not all(
-            plan.limits[name].fits(array.shape) and not may_hold_fills(array) for name, array in expected.items()
+            _is_scaled_by_samples(array, plan.limits[name]) for name, array in expected.items()
         ):
             return None
         found = Comparison(plan)
@@ -576,6 +578,13 @@ class JudgedProbe:
             for check in _failed(self._all, self._together, self._question, skipped=skipped)
         )
         return list(together)[:1]
+
+
+def _is_scaled_by_samples(array: NDArray[np.generic], limits: Limits) -> bool:
+    """Return whether the limits that follow from the samples alone are none wider than with the array's own answer."""
+    if not limits.fits(array.shape) or may_hold_fills(array):
+        return False
+    return not limits.widens_rows(not_a_number(array, left_out_of(array)))
 
 
 def _is_size(edges: Iterable[Edge]) -> bool:

@@ -175,7 +175,8 @@ def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple
 
 def may_hold_fills(array: NDArray[np.generic]) -> bool:
     """Return whether some value of an array of any shape is large enough for a fill value, or infinite."""
-    return array.dtype.kind in "fV" and bool((np.abs(array) > array.dtype.type(_FAR)).any())
+    with np.errstate(invalid="ignore"):
+        return array.dtype.kind in "fV" and bool((np.abs(array) > array.dtype.type(_FAR)).any())
 
 
 def typical_row_norm(norms: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:

@@ -163,8 +163,8 @@ class Listener:
         self.readings.variables.update(read["variables"])
         self.readings.variables_of_user.update(read["variables_of_user"])
         self.readings.reads_all_variables = bool(read["all_variables"])
-        if read["starts_programs"]:
-            self._unknown("its code starts another program, and what that looks at without opening it is not seen")
+        if read["starts_processes"]:
+            self._unknown("its code starts another process, and what that looks at without opening it is not seen")
         self._add_listed_for_modules(read["listed_for_modules"])
         for path in read["links"]:
             if path not in self.readings.files:
@@ -313,7 +313,8 @@ class Listener:
             else struct.unpack("=i", struct.pack("=I", arguments[folder] & 0xFFFFFFFF))[0]
         )
         below = f"/proc/{pid}/cwd" if number == _CURRENT_FOLDER else f"/proc/{pid}/fd/{number}"
-        return os.path.join(os.readlink(below), os.fsdecode(text))  # noqa: PTH118, PTH115 - nothing is to be resolved
+        path = os.path.join(os.readlink(below), os.fsdecode(text))  # noqa: PTH118, PTH115 - nothing is to be resolved
+        return _through_proc(path, pid)
 
     def _see_path(self, pid: int, arguments: Sequence[int], folder: int | None, at: int, flags: int | None) -> None:
         path = self._path(pid, arguments, folder, at)
@@ -382,17 +383,17 @@ class Listener:
 
 
 def _through_proc(path: str, pid: int) -> str:
-    """Return where a path leads to that begins at what a process has open, or stands in: `/proc/self/cwd/a` is a file.
-
-    Raises:
-        OSError: The process has ended.
-    """
-    found = _OF_PROCESS.match(path)
+    """Return where a path leads to that begins at what a process has open, or where it is: `/proc/self/cwd/a`."""
+    found = _OF_PROCESS.match(os.path.normpath(path)) if "/proc/" in path or "/fd" in path else None
     if found is None:
         return path
     whose, what, rest = found.groups()
     whose = str(pid) if whose in {None, "self", "thread-self"} else whose
-    place = os.readlink(f"/proc/{whose}/{what}")  # noqa: PTH115 - as it is written
+    try:
+        place = os.readlink(f"/proc/{whose}/{what}")  # noqa: PTH115 - as it is written
+    except OSError:
+        # It is closed, or nobody's business: then it is so for whoever asks.
+        return path
     # A pipe or a socket has no path.
     return f"{place}{rest}".replace("//", "/", 1) if place.startswith("/") else path
 

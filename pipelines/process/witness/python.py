@@ -26,9 +26,9 @@ _LINKS: set[str] = set()
 _LOOKED_AT: dict[str, tuple[int, int]] = {}
 _LISTED_FOR_MODULES: collections.Counter[str] = collections.Counter()
 _ALL = "*"
-# What it looks at, and what it is told by the variables, is not seen.
-_PROGRAM = "another program"
-_STARTING = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
+# What another process is told by the variables, and of files that it does not open, is not seen.
+_PROCESS = "another process"
+_STARTING = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty"})
 # What these ask of all variables is looking for names of their own.
 _INSTALLED = ("/site-packages/", "/dist-packages/", f"{Path(paritygate.__file__).parent}/")
 _PYTHONS_OWN = ("<", f"{sysconfig.get_paths()['stdlib']}/")
@@ -106,7 +106,7 @@ def _absolute(path: Any) -> str:  # noqa: ANN401 - what os.stat takes
 def _note_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _STARTING:
         if _asks_for_user():
-            _READ.add(_PROGRAM)
+            _READ.add(_PROCESS)
     elif event == "os.scandir" and not sys._getframe(1).f_code.co_filename.startswith(_PYTHONS_OWN):  # noqa: SLF001 - as above
         # What it yields says when each file was written, without asking again.
         if _asks_for_user() and isinstance(arguments[0], str | bytes | os.PathLike | None):
@@ -146,10 +146,10 @@ def read_in_python() -> dict[str, Any]:
     """Return what was read since, as JSON data: names of variables, whether all were, paths of links and modules."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {
-        "variables": sorted(_READ - {_ALL, _PROGRAM}),
+        "variables": sorted(_READ - {_ALL, _PROCESS}),
         "variables_of_user": sorted(_READ_BY_USER),
         "all_variables": _ALL in _READ,
-        "starts_programs": _PROGRAM in _READ,
+        "starts_processes": _PROCESS in _READ,
         "listed_for_modules": dict(_LISTED_FOR_MODULES),
         "links": sorted(_LINKS),
         "looked_at": _LOOKED_AT,

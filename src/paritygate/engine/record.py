@@ -71,7 +71,9 @@ class EngineRecord:
             msg = f"{engine} has no {RECORD_FILE} beside it, which says its inputs, its precision and its versions"
             raise InputFileError(msg, hint="give an engine as it was built: convert-and-validate build --run DIR")
         try:
-            return from_data(cls, read_json(path))
+            data = read_json(path)
+            # Version 0.1.0 called it so.
+            return from_data(cls, {"dtype_counts": data["census"], **data} if "census" in data else data)
         except ValueError as err:
             msg = f"{path} is damaged: {type(err).__name__}: {err}"
             raise InputFileError(msg, hint="build the engine again: convert-and-validate build --run DIR") from err

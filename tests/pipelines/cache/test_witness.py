@@ -103,7 +103,14 @@ def test_what_native_code_threads_and_other_programs_read_is_seen(tmp_path: Path
     names = {path.removeprefix(f"{tmp_path}/") for path in found.files if path.startswith(f"{tmp_path}/")}
     assert names == {"mapped.bin", "thread.txt", "program.txt", "relative.txt", "descriptor.txt"}
     # A program may look at the times of files as well, as `make` does.
-    assert found.why_unknown.startswith("its code starts another program")
+    assert found.why_unknown.startswith("its code starts another process")
+
+
+@pytest.mark.parametrize(
+    "start", ["os.spawnv(os.P_WAIT, '/bin/true', ['true'])", "os.waitpid(os.fork() or os._exit(0), 0)"]
+)
+def test_a_process_that_is_forked_is_said(tmp_path: Path, start: str) -> None:
+    assert _watched(tmp_path, start).why_unknown.startswith("its code starts another process")
 
 
 def test_a_file_is_the_same_by_the_paths_that_a_process_has_to_it(tmp_path: Path) -> None:
@@ -114,13 +121,16 @@ def test_a_file_is_the_same_by_the_paths_that_a_process_has_to_it(tmp_path: Path
         tmp_path,
         """
         os.chdir(here)
-        open("/proc/self/cwd/cwd.txt").close()
+        open("/proc/self/../self/cwd/cwd.txt").close()
         folder = os.open(here, os.O_RDONLY)
         open(f"/proc/{os.getpid()}/fd/{folder}/folder.txt").close()
         Path(f"/dev/fd/{folder}/absent.txt").exists()
         os.listdir(f"/proc/self/fd/{folder}")
         number = os.open("open.txt", os.O_PATH)
         open(f"/dev/fd/{number}").close()
+        os.path.exists("/dev/fd/77"), os.path.exists("/proc/1/root")
+        for name in os.listdir("/proc/self/fd"):
+            os.path.lexists(f"/proc/self/fd/{name}")
         reader, writer = os.pipe()
         os.close(writer)
         open(f"/proc/self/fd/{reader}", "rb").close()

@@ -191,7 +191,7 @@ def test_of_several_that_are_the_same_the_one_at_the_alias_is_meant_and_otherwis
 ) -> None:
     with monkeypatch.context() as patch:
         # As 0.1.0 released, which did not look.
-        patch.setattr("paritygate.pipelines.release.repository.release._same_release", lambda *_: None)
+        patch.setattr("paritygate.pipelines.release.repository.release._same_release", lambda *_: (None, ()))
         promote(tmp_path, same())
         promote(tmp_path, same(alias=None))
 

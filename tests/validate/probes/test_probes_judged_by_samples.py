@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
@@ -16,20 +17,21 @@ from paritygate.validate.reference import profile as profiles
 from paritygate.validate.reference.profile import profile_outputs
 
 if TYPE_CHECKING:
-    import pytest
     from numpy.typing import NDArray
 
 _FILL = np.float32(-1e9)
 
 
-def _judged(expected: NDArray[Any], actual: NDArray[Any], *, is_unlike_seen: bool = False) -> list[str]:
-    """Return the checks that a batch fails, where samples hold 200 ordinary values."""
-    samples = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+def _judged(
+    expected: NDArray[Any], actual: NDArray[Any], *, is_unlike_seen: bool = False, axis: int | None = None
+) -> list[str]:
+    """Return the checks that a batch fails, where 50 rows of samples hold ordinary values."""
+    samples = np.random.default_rng(0).normal(size=(50, *expected.shape[1:])).astype(np.float32)
     recording = ProbesRecording(
         folder=Path(),
         probes=(),
         roles={},
-        profiles={"y": profile_outputs("y", [(samples, len(samples))], axis=None, dtype="float32")},
+        profiles={"y": profile_outputs("y", [(samples, len(samples))], axis=axis, dtype="float32")},
     )
     rules = GateRules(tolerance=parse_tolerance(Precision.FP32, {}))
     judged = JudgedProbe(recording, ProbeQuestion(rules=rules, outputs=("y",)), name="batches")
@@ -55,6 +57,19 @@ def test_rows_spread_wider_than_samples_are_held_to_their_own_answer() -> None:
     for difference, failed in ((4e-5, []), (4e-4, []), (0.1, ["max_abs_diff"])):
         actual = expected + np.float32(difference) * column
         assert _judged(expected, actual, is_unlike_seen=True) == failed, difference
+
+
+@pytest.mark.parametrize("is_unlike_seen", [False, True])
+def test_channels_that_explode_do_not_widen_the_limit_of_one_that_does_not(is_unlike_seen: bool) -> None:  # noqa: FBT001 - a case each
+    # By the samples' own scale, most values of each row are far beyond the bulk.
+    expected = np.random.default_rng(1).normal(size=(4, 20, 8)).astype(np.float32)
+    expected[:, :19] *= 250
+    expected = np.clip(expected, -999, 999)
+    actual = expected.copy()
+    actual[:, 19] += np.float32(1e-3)
+
+    assert _judged(expected, expected.copy(), is_unlike_seen=is_unlike_seen, axis=1) == []
+    assert _judged(expected, actual, is_unlike_seen=is_unlike_seen, axis=1) == ["max_abs_diff"]
 
 
 def test_what_is_within_the_limits_of_samples_is_profiled_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

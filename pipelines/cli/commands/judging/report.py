@@ -33,7 +33,7 @@ def command(*, run_folder: Path | None, against: Path | None) -> int:
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import print_lines
-    from paritygate.pipelines.cli.screen import path_line
+    from paritygate.pipelines.cli.screen import path_line, wrapped
     from paritygate.pipelines.report.against.write import write_against
     from paritygate.pipelines.run.workspace import open_run
 
@@ -46,5 +46,5 @@ def command(*, run_folder: Path | None, against: Path | None) -> int:
         msg = f"--run and --against are the same run: {run.folder}"
         raise UsageError(msg, hint="give another run: they lie beside each other in artifacts/runs/MODEL")
     found, pages = write_against(run, other)
-    print_lines([found.headline, *(line for page in pages for line in path_line("report", page))])
+    print_lines([*wrapped(found.headline), *(line for page in pages for line in path_line("report", page))])
     return 0
