@@ -215,7 +215,9 @@ def _id(drawn: list[np.ndarray], rows: int, *, outside: bool) -> tuple[str, str,
 
 def _number(drawn: list[np.ndarray], rows: int, *, outside: bool) -> tuple[str, str, float] | None:
     """Return a number that the largest of a row exceeds in few rows, or in none."""
-    largest = np.sort(np.concatenate([array.reshape(len(array), -1).max(1) for array in drawn]))
+    # A table may lack numbers: NaN exceeds nothing, and nothing exceeds it.
+    largest = np.concatenate([np.fmax.reduce(array.reshape(len(array), -1), axis=1) for array in drawn])
+    largest = np.sort(largest[~np.isnan(largest)])
     if outside:
         limit = float(largest[-1] + 0.25 * abs(largest[-1]))
     else:

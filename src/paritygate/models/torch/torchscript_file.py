@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["constants_of", "load_torchscript", "notes_of", "taking_its_names"]
 
+_UNKNOWN = re.compile(r"(?<=Unknown builtin op: )(\w+)::\w+")
 _IS_TRAINING = {"aten::dropout": 2, "aten::batch_norm": 5, "aten::feature_dropout": 2, "aten::alpha_dropout": 2}
 
 
@@ -34,11 +38,29 @@ def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - 
     import torch
 
     try:
-        return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # torch has no type
+        return _loaded(path, device)
     except Exception as err:
         reason = " ".join(str(err).split())[:300]
         msg = f"torch {torch.__version__} does not load {path}: {type(err).__name__}: {reason}"
-        raise InputFileError(msg, hint="save it again with torch.jit.save, with this version of PyTorch") from err
+        hint = "save it again with torch.jit.save, with this version of PyTorch"
+        unknown = _UNKNOWN.search(reason)
+        if unknown is not None:
+            hint = f"{unknown[0]} is of the package {unknown[1]}: install it, as whatever serves the file needs it too"
+        raise InputFileError(msg, hint=hint) from err
+
+
+def _loaded(path: Path, device: str) -> Any:  # noqa: ANN401 - as load_torchscript
+    import torch
+
+    try:
+        return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # torch has no type
+    except RuntimeError as err:
+        # Operators of torchvision, torchaudio and others are known once their package, called as they are, is imported.
+        unknown = _UNKNOWN.search(str(err))
+        if unknown is None or importlib.util.find_spec(unknown[1]) is None:
+            raise
+        importlib.import_module(unknown[1])
+        return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # as above
 
 
 def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_torchscript
