@@ -73,7 +73,9 @@ class EngineRecord:
         try:
             data = read_json(path)
             # Version 0.1.0 called it so.
-            return from_data(cls, {"dtype_counts": data["census"], **data} if "census" in data else data)
+            if isinstance(data, dict) and "census" in data:
+                data = {"dtype_counts": data["census"], **data}
+            return from_data(cls, data)
         except ValueError as err:
             msg = f"{path} is damaged: {type(err).__name__}: {err}"
             raise InputFileError(msg, hint="build the engine again: convert-and-validate build --run DIR") from err
