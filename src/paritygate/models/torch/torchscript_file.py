@@ -43,9 +43,9 @@ def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - 
         reason = " ".join(str(err).split())[:300]
         msg = f"torch {torch.__version__} does not load {path}: {type(err).__name__}: {reason}"
         hint = "save it again with torch.jit.save, with this version of PyTorch"
-        unknown = _UNKNOWN.search(reason)
-        if unknown is not None:
-            hint = f"{unknown[0]} is of the package {unknown[1]}: install it, as whatever serves the file needs it too"
+        operator, package = _operator_of_a_package(err)
+        if package:
+            hint = f"{operator} is of the package {package}: install it, as whatever serves the file needs it too"
         raise InputFileError(msg, hint=hint) from err
 
 
@@ -56,11 +56,27 @@ def _loaded(path: Path, device: str) -> Any:  # noqa: ANN401 - as load_torchscri
         return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # torch has no type
     except RuntimeError as err:
         # Operators of torchvision, torchaudio and others are known once their package, called as they are, is imported.
-        unknown = _UNKNOWN.search(str(err))
-        if unknown is None or importlib.util.find_spec(unknown[1]) is None:
+        _, package = _operator_of_a_package(err)
+        if not package or importlib.util.find_spec(package) is None:
             raise
-        importlib.import_module(unknown[1])
+        try:
+            importlib.import_module(package)
+        except Exception as broken:  # noqa: BLE001 - whatever a package raises, it does not import
+            # Both are told: why it does not, and which operator needs it.
+            msg = f"{type(broken).__name__}: {broken}, as {package} is imported; {err}"
+            raise RuntimeError(msg) from err
         return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # as above
+
+
+def _operator_of_a_package(err: Exception) -> tuple[str, str]:
+    """Return the operator that is not known and the package it is called after; nothing where it is PyTorch's own."""
+    import torch
+
+    unknown = _UNKNOWN.search(str(err))
+    if unknown is None:
+        return "", ""
+    known = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_schemas()}  # noqa: SLF001 - no other way
+    return ("", "") if unknown[1] in known else (unknown[0], unknown[1])
 
 
 def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_torchscript
