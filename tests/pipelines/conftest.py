@@ -239,8 +239,10 @@ def _forget_modules_of_users(names: set[str]) -> None:
     # The next job is to find its own module of that name, as a process of its own would.
     kept = (sys.prefix, sys.base_prefix, str(_ROOT))
     for name in names:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and not file.startswith(kept):
+        module = sys.modules[name]
+        # A folder without `__init__.py` is a module that has no file, but places.
+        places = [module.__file__] if getattr(module, "__file__", None) else list(getattr(module, "__path__", ()))
+        if places and not any(str(place).startswith(kept) for place in places):
             del sys.modules[name]
 
 
