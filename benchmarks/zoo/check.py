@@ -33,12 +33,16 @@ SAMPLE_ROWS = 16
 Run = Callable[[Arrays], dict[str, np.ndarray]]
 
 
-def open_onnx(path: Path) -> Run:
-    """Open an ONNX file."""
+def open_onnx(path: Path, device: str) -> Run:
+    """Open an ONNX file; on a GPU, without TF32."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(3)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    if device == "cuda":
+        # It brings no libraries of CUDA.
+        onnxruntime.preload_dlls()
+    on_cuda = [("CUDAExecutionProvider", {"use_tf32": "0"})] if device == "cuda" else []
+    session = onnxruntime.InferenceSession(str(path), providers=[*on_cuda, "CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]
     taken = {value.name for value in session.get_inputs()}
     return lambda arrays: dict(
@@ -61,19 +65,20 @@ def open_openvino(path: Path) -> Run:
     return run
 
 
-def open_torchscript(path: Path, outputs: list[str]) -> Run:
-    """Open a TorchScript file, which knows no names of outputs."""
+def open_torchscript(path: Path, outputs: list[str], device: str) -> Run:
+    """Open a TorchScript file, which knows no names of outputs; on a GPU, without TF32."""
     import torch
 
-    module = torch.jit.load(str(path))
+    torch.backends.cudnn.allow_tf32 = False
+    module = torch.jit.load(str(path), map_location=device)
 
     def run(arrays: Arrays) -> dict[str, np.ndarray]:
         with torch.no_grad():
-            answered = module(*[torch.from_numpy(array) for array in arrays.values()])
+            answered = module(*[torch.from_numpy(array).to(device) for array in arrays.values()])
         if isinstance(answered, dict):
-            return {name: value.numpy() for name, value in answered.items()}
+            return {name: value.cpu().numpy() for name, value in answered.items()}
         values = answered if isinstance(answered, tuple | list) else [answered]
-        return dict(zip(outputs, (value.numpy() for value in values), strict=True))
+        return dict(zip(outputs, (value.cpu().numpy() for value in values), strict=True))
 
     return run
 
@@ -112,14 +117,14 @@ def main_file(folder: Path) -> tuple[str, Path]:
     return "savedmodel", found_file.parent
 
 
-def open_folder(folder: Path, outputs: list[str]) -> Run:
-    """Open what a folder holds."""
+def open_folder(folder: Path, outputs: list[str], device: str) -> Run:
+    """Open what a folder holds; ONNX and TorchScript on the device, the others on the CPU."""
     kind, path = main_file(folder)
     if kind == "torchscript":
-        return open_torchscript(path, outputs)
-    return {"onnx": open_onnx, "openvino": open_openvino, "tflite": open_tflite, "savedmodel": open_savedmodel}[kind](
-        path
-    )
+        return open_torchscript(path, outputs, device)
+    if kind == "onnx":
+        return open_onnx(path, device)
+    return {"openvino": open_openvino, "tflite": open_tflite, "savedmodel": open_savedmodel}[kind](path)
 
 
 def own_inputs(case: Case) -> Iterator[Arrays]:
@@ -128,7 +133,7 @@ def own_inputs(case: Case) -> Iterator[Arrays]:
         yield from batches(case, seed=SEED + seed, number=3, rows=rows)
 
 
-def check(case: Case, files: dict[str, Path]) -> dict[str, Any]:
+def check(case: Case, files: dict[str, Path], device: str) -> dict[str, Any]:
     """Run every file beside the model, on the rows drawn here and on those that paritygate was given."""
     model = case.build()
     drawn = {"own": list(own_inputs(case)), "given": list(samples(case))}
@@ -137,7 +142,7 @@ def check(case: Case, files: dict[str, Path]) -> dict[str, Any]:
     for variant, folder in files.items():
         limit = LIMITS[variant.rpartition("-")[2]]
         try:
-            run = open_folder(folder, list(expected["own"][0]))
+            run = open_folder(folder, list(expected["own"][0]), device)
             own, given = (_held(run, drawn[rows], expected[rows], limit) for rows in ("own", "given"))
         except Exception:  # noqa: BLE001 - whatever a runtime raises is what this file comes to
             found[variant] = {"state": "wrong", "why": traceback.format_exc(limit=1)[-400:]}
@@ -206,6 +211,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", metavar="VARIANT=FOLDER")
     parser.add_argument("--declare", action="store_true")
     parser.add_argument("--samples", type=Path)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     case = CASES[arguments.case]
     if arguments.samples:
@@ -214,7 +220,7 @@ def main() -> None:
         result: Any = declared(case, case.build())
     else:
         files = {name: Path(path) for name, _, path in (item.partition("=") for item in arguments.files)}
-        result = check(case, files)
+        result = check(case, files, arguments.device)
     sys.stdout.write("\n" + json.dumps(result) + "\n")
 
 

@@ -79,9 +79,9 @@ def write_spec(case: Case, targets: Sequence[str], declared: Mapping[str, Any], 
     (folder / "spec.yaml").write_text(json.dumps(spec, indent=1))
 
 
-def judge(folder: Path, probes: str) -> dict[str, Any]:
+def judge(folder: Path, probes: str, device: str) -> dict[str, Any]:
     """Run the spec, and return what became of each variant."""
-    asked = "" if probes == "all" else f"--probes {probes}"
+    asked = f"--device {device}" if probes == "all" else f"--device {device} --probes {probes}"
     done = paritygate(f"run spec.yaml --no-promote --root root --json run.json {asked}", folder, "run")
     written = folder / "run.json"
     run = json.loads(written.read_text())["runs"][0] if written.exists() else {}
@@ -111,7 +111,9 @@ def verdict_of(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_case(case: Case, folder: Path, targets: Sequence[str], probes: str, faults: Sequence[str]) -> dict[str, Any]:
+def run_case(
+    case: Case, folder: Path, targets: Sequence[str], *, probes: str, faults: Sequence[str], device: str
+) -> dict[str, Any]:
     """Take a case through all steps, and return its line."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -121,11 +123,11 @@ def run_case(case: Case, folder: Path, targets: Sequence[str], probes: str, faul
         asked = ("--declare", "--samples", "samples.npz")
         declared = answer_of(python(str(HERE / "check.py"), case.name, *asked, folder=folder, log="declare"))
         write_spec(case, targets, declared, folder)
-        judged = judge(folder, probes)
+        judged = judge(folder, probes, device)
         line["variants"] = judged["variants"]
         made = {name: Path(judged["folder"]) / name for name in targets if (Path(judged["folder"]) / name).is_dir()}
         files = [f"{name}={path}" for name, path in made.items()]
-        checked = answer_of(python(str(HERE / "check.py"), case.name, *files, folder=folder, log="check"))
+        checked = answer_of(python(str(HERE / "check.py"), case.name, *files, "--device", device, folder=folder, log="check"))
         for name, found in checked.items():
             line["variants"].setdefault(name, {"verdict": "no result"})["checked"] = found
         if "onnx-fp32" in made:
@@ -133,14 +135,14 @@ def run_case(case: Case, folder: Path, targets: Sequence[str], probes: str, faul
             line["operators"] = answer_of(
                 python(str(HERE / "faults.py"), "operators", str(model), folder=folder, log="operators")
             )
-            line["faults"] = {name: plant(case, name, model, folder) for name in faults}
+            line["faults"] = {name: plant(case, name, model, folder, device) for name in faults}
     except (StepError, subprocess.TimeoutExpired) as error:
         line["error"] = str(error)[:800]
     line["seconds"] = round(time.monotonic() - started)
     return line
 
 
-def plant(case: Case, fault: str, model: Path, folder: Path) -> dict[str, Any]:
+def plant(case: Case, fault: str, model: Path, folder: Path, device: str) -> dict[str, Any]:
     """Plant a fault into a right ONNX file, and return what `compare` says of it."""
     planted = folder / f"{fault}.onnx"
     try:
@@ -152,7 +154,7 @@ def plant(case: Case, fault: str, model: Path, folder: Path) -> dict[str, Any]:
     if "what" not in said or not planted.exists():
         return {"verdict": "not planted", **said}
     result = folder / f"{fault}.json"
-    command = f"compare {model.relative_to(folder)} {fault}.onnx --samples samples.npz --json {fault}.json"
+    command = f"compare {model.relative_to(folder)} {fault}.onnx --samples samples.npz --device {device} --json {fault}.json"
     done = paritygate(command, folder, f"compare-{fault}")
     if not result.exists():
         return {**said, "verdict": "no result", "why": done.stderr.strip()[-400:]}
@@ -186,6 +188,7 @@ def main() -> None:
     parser.add_argument("--targets", help="only these of the targets of a case, such as onnx-fp32,openvino-fp32")
     parser.add_argument("--probes", default="all", help="as `run` takes it; all if absent")
     parser.add_argument("--faults", default=",".join(FAULTS), help="the faults to plant; none if empty")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all sides answer; cpu if absent")
     parser.add_argument("--keep", action="store_true", help="keep the folders of cases, which are large")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -196,7 +199,8 @@ def main() -> None:
             continue
         targets = [name for name in case.targets if not arguments.targets or name in arguments.targets.split(",")]
         folder = arguments.out.resolve() / case.name
-        line = run_case(case, folder, targets, arguments.probes, list(filter(None, arguments.faults.split(","))))
+        faults = list(filter(None, arguments.faults.split(",")))
+        line = run_case(case, folder, targets, probes=arguments.probes, faults=faults, device=arguments.device)
         with results.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
         print(outcome(line), flush=True)

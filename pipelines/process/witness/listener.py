@@ -268,7 +268,12 @@ class Listener:
         if family in {socket.AF_INET, socket.AF_INET6}:
             self._unknown("it opened a network connection")
         elif family == socket.AF_UNIX and not rest.startswith(_ASKS_NOTHING):
-            self._unknown(f"it asked another process of this machine, at {_shown(rest)}")
+            place = _shown(rest)
+            if place.startswith("/") and not os.path.lexists(place):
+                # Nobody can answer there: the CUDA driver looks for NVIDIA's daemon of shared GPUs, for one.
+                self.readings.absent.add(place)
+            else:
+                self._unknown(f"it asked another process of this machine, at {place}")
 
     def _flags(self, pid: int, arguments: Sequence[int], flags_at: int) -> int:
         if flags_at == ALWAYS_ANEW:

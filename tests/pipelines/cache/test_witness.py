@@ -197,6 +197,15 @@ def test_another_process_that_is_asked_is_said_and_one_that_makes_up_unique_numb
     assert _watched(tmp_path, unique).why_unknown == ""
 
 
+def test_a_socket_that_is_not_there_is_something_that_was_looked_for(tmp_path: Path) -> None:
+    code = "import socket; socket.socket(socket.AF_UNIX).connect_ex(str(here / 'control'))"
+
+    found = _watched(tmp_path, code)
+
+    assert found.why_unknown == ""
+    assert str(tmp_path / "control") in found.absent
+
+
 def test_a_process_that_cannot_be_watched_says_why(tmp_path: Path) -> None:
     listener = Listener([tmp_path])
     listener.childs_end.send(b"the kernel does not")
