@@ -33,7 +33,7 @@ SAMPLE_ROWS = 16
 Run = Callable[[Arrays], dict[str, np.ndarray]]
 
 
-def open_onnx(path: Path, device: str) -> Run:
+def open_onnx(path: Path, device: str = "cpu") -> Run:
     """Open an ONNX file; on a GPU, without TF32."""
     import onnxruntime
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,16 @@ FAULTS = ("structural", "rare", "outside")
 
 class StepError(Exception):
     """A step of a case did not come to an end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What is asked of every case: only these targets if any, which probes, which faults, and on which device."""
+
+    targets: Sequence[str]
+    probes: str
+    faults: Sequence[str]
+    device: str
 
 
 def environment() -> dict[str, str]:
@@ -79,10 +90,10 @@ def write_spec(case: Case, targets: Sequence[str], declared: Mapping[str, Any], 
     (folder / "spec.yaml").write_text(json.dumps(spec, indent=1))
 
 
-def judge(folder: Path, probes: str, device: str) -> dict[str, Any]:
+def judge(folder: Path, asked: Asked) -> dict[str, Any]:
     """Run the spec, and return what became of each variant."""
-    asked = f"--device {device}" if probes == "all" else f"--device {device} --probes {probes}"
-    done = paritygate(f"run spec.yaml --no-promote --root root --json run.json {asked}", folder, "run")
+    options = f"--device {asked.device}" + ("" if asked.probes == "all" else f" --probes {asked.probes}")
+    done = paritygate(f"run spec.yaml --no-promote --root root --json run.json {options}", folder, "run")
     written = folder / "run.json"
     run = json.loads(written.read_text())["runs"][0] if written.exists() else {}
     if "variants" not in run:
@@ -111,23 +122,22 @@ def verdict_of(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_case(
-    case: Case, folder: Path, targets: Sequence[str], *, probes: str, faults: Sequence[str], device: str
-) -> dict[str, Any]:
+def run_case(case: Case, folder: Path, asked: Asked) -> dict[str, Any]:
     """Take a case through all steps, and return its line."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    line: dict[str, Any] = {"case": case.name, "family": case.family, "probes": probes, "variants": {}}
+    line: dict[str, Any] = {"case": case.name, "family": case.family, "probes": asked.probes, "variants": {}}
     started = time.monotonic()
+    targets = [name for name in case.targets if not asked.targets or name in asked.targets]
+    check = (str(HERE / "check.py"), case.name)
     try:
-        asked = ("--declare", "--samples", "samples.npz")
-        declared = answer_of(python(str(HERE / "check.py"), case.name, *asked, folder=folder, log="declare"))
+        declared = answer_of(python(*check, "--declare", "--samples", "samples.npz", folder=folder, log="declare"))
         write_spec(case, targets, declared, folder)
-        judged = judge(folder, probes, device)
+        judged = judge(folder, asked)
         line["variants"] = judged["variants"]
         made = {name: Path(judged["folder"]) / name for name in targets if (Path(judged["folder"]) / name).is_dir()}
         files = [f"{name}={path}" for name, path in made.items()]
-        checked = answer_of(python(str(HERE / "check.py"), case.name, *files, "--device", device, folder=folder, log="check"))
+        checked = answer_of(python(*check, *files, "--device", asked.device, folder=folder, log="check"))
         for name, found in checked.items():
             line["variants"].setdefault(name, {"verdict": "no result"})["checked"] = found
         if "onnx-fp32" in made:
@@ -135,7 +145,7 @@ def run_case(
             line["operators"] = answer_of(
                 python(str(HERE / "faults.py"), "operators", str(model), folder=folder, log="operators")
             )
-            line["faults"] = {name: plant(case, name, model, folder, device) for name in faults}
+            line["faults"] = {name: plant(case, name, model, folder, asked.device) for name in asked.faults}
     except (StepError, subprocess.TimeoutExpired) as error:
         line["error"] = str(error)[:800]
     line["seconds"] = round(time.monotonic() - started)
@@ -154,8 +164,9 @@ def plant(case: Case, fault: str, model: Path, folder: Path, device: str) -> dic
     if "what" not in said or not planted.exists():
         return {"verdict": "not planted", **said}
     result = folder / f"{fault}.json"
-    command = f"compare {model.relative_to(folder)} {fault}.onnx --samples samples.npz --device {device} --json {fault}.json"
-    done = paritygate(command, folder, f"compare-{fault}")
+    sides = f"{model.relative_to(folder)} {fault}.onnx"
+    options = f"--samples samples.npz --device {device} --json {fault}.json"
+    done = paritygate(f"compare {sides} {options}", folder, f"compare-{fault}")
     if not result.exists():
         return {**said, "verdict": "no result", "why": done.stderr.strip()[-400:]}
     return {**said, **verdict_of(json.loads(result.read_text()))}
@@ -188,19 +199,25 @@ def main() -> None:
     parser.add_argument("--targets", help="only these of the targets of a case, such as onnx-fp32,openvino-fp32")
     parser.add_argument("--probes", default="all", help="as `run` takes it; all if absent")
     parser.add_argument("--faults", default=",".join(FAULTS), help="the faults to plant; none if empty")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all sides answer; cpu if absent")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="where the files answer; cpu if absent"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folders of cases, which are large")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     results = arguments.out.resolve() / "results.jsonl"
     done = {json.loads(line)["case"] for line in results.read_text().splitlines()} if results.exists() else set()
+    asked = Asked(
+        targets=arguments.targets.split(",") if arguments.targets else (),
+        probes=arguments.probes,
+        faults=list(filter(None, arguments.faults.split(","))),
+        device=arguments.device,
+    )
     for case in chosen(arguments.cases):
         if case.name in done:
             continue
-        targets = [name for name in case.targets if not arguments.targets or name in arguments.targets.split(",")]
         folder = arguments.out.resolve() / case.name
-        faults = list(filter(None, arguments.faults.split(",")))
-        line = run_case(case, folder, targets, probes=arguments.probes, faults=faults, device=arguments.device)
+        line = run_case(case, folder, asked)
         with results.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
         print(outcome(line), flush=True)
