@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 import warnings
@@ -16,9 +17,11 @@ from paritygate.convert.torch.exportable import forward_alone
 from paritygate.convert.torch.inputs import Rows, input_draws
 from paritygate.convert.torch.program import declared_signature, untraceable
 from paritygate.convert.torch.sizes import example_sizes
+from paritygate.convert.torch.traced_devices import have_devices_follow
 from paritygate.models.torch.archive import SaidNames, write_archive
 from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode, unused_outputs
 from paritygate.signature import Signature
+from paritygate.text import counted
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +53,12 @@ def convert(job: ConversionJob) -> Conversion:
     eval_note = put_in_eval_mode(job.model)
     named = as_named_module(job.model, signature, job.rename)
     script, _, trace_notes = traced(named, signature, job.rows, job.ties)
+    stays = have_devices_follow(script)
+    device_note = (
+        f"the trace makes tensors on the {device_of(named).type} at {counted(stays, 'place')}, wherever its inputs are"
+        if stays
+        else None
+    )
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     with tempfile.TemporaryDirectory(dir=job.folder, prefix=".traced-") as place:
@@ -61,7 +70,7 @@ def convert(job: ConversionJob) -> Conversion:
     return Conversion(
         main=_MAIN,
         signature=signature,
-        notes=tuple(note for note in (eval_note, unused_note, *trace_notes) if note),
+        notes=tuple(note for note in (eval_note, unused_note, device_note, *trace_notes) if note),
         facts={"torch": version_of("torch")},
     )
 
@@ -98,12 +107,30 @@ def traced(
 def _traced_with(named: torch.nn.Module, arrays: tuple[torch.Tensor, ...]) -> tuple[Any, tuple[str, ...]]:
     import torch
 
-    inference = torch.no_grad()
-    with warnings.catch_warnings(record=True) as seen, inference, torch.autocast("cpu", enabled=False), forward_alone():
+    plain = torch.no_grad(), torch.autocast("cpu", enabled=False), _convolutions_in_float32(), forward_alone()
+    with warnings.catch_warnings(record=True) as seen, contextlib.ExitStack() as stack:
+        for context in plain:
+            stack.enter_context(context)
         warnings.simplefilter("always")
         # Not strict, because a dict inside of the module is no concern: what comes out is a tuple.
         script = torch.jit.trace(named, arrays, strict=False, check_trace=True)  # type: ignore[no-untyped-call]
     return script, tuple(dict.fromkeys(_told(seen)))
+
+
+@contextlib.contextmanager
+def _convolutions_in_float32() -> Iterator[None]:
+    """Have a trace say that its convolutions compute in float32, not in TF32.
+
+    A trace holds PyTorch's switch as it stood, for every GPU that the file ever runs on, and it stands on by default.
+    """
+    import torch
+
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def _told(seen: Iterable[warnings.WarningMessage]) -> Iterator[str]:

@@ -81,7 +81,10 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         return int(code or 0)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, click.exceptions.Abort) as err:
+        # Nothing is asked here: what ends early is a file, such as cut off bytecode, and click takes it for Ctrl-D.
+        if isinstance(err.__cause__, EOFError):
+            return _unexpected(err.__cause__, is_debug=is_debug, is_verbose=is_verbose)
         _print_errors(*_stopped("interrupted", args), is_verbose=is_verbose)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
@@ -101,15 +104,24 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.NOT_MEASURED)
     except Exception as err:  # noqa: BLE001 - an uncaught exception must not end in Python's exit code 1
-        if is_debug:
-            echo_block(traceback.format_exc(), err=True)
-        text = str(err).strip().splitlines()
-        _print_errors(
-            f"error: unexpected {type(err).__name__}: {text[0] if text else ''}",
-            "hint: run again with --debug for the traceback, and report it as a bug of paritygate",
-            is_verbose=is_verbose,
-        )
-        return int(ExitCode.NOT_MEASURED)
+        return _unexpected(err, is_debug=is_debug, is_verbose=is_verbose)
+
+
+def _unexpected(err: BaseException, *, is_debug: bool, is_verbose: bool) -> int:
+    import traceback
+
+    from paritygate.errors import ExitCode
+    from paritygate.text import echo_block
+
+    if is_debug:
+        echo_block(traceback.format_exc(), err=True)
+    text = str(err).strip().splitlines()
+    _print_errors(
+        f"error: unexpected {type(err).__name__}: {text[0] if text else ''}",
+        "hint: run again with --debug for the traceback, and report it as a bug of paritygate",
+        is_verbose=is_verbose,
+    )
+    return int(ExitCode.NOT_MEASURED)
 
 
 def _check_encoding(args: list[str]) -> None:

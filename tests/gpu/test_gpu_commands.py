@@ -29,6 +29,36 @@ targets: [onnx-fp32, tensorrt-fp32, tensorrt-fp16]
 required: [onnx-fp32, tensorrt-fp32, tensorrt-fp16]
 promote: {prefer: [tensorrt-fp16]}
 """
+NET = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = torch.nn.Conv2d(3, 64, 3, padding=1)
+        self.recurrent = torch.nn.LSTM(64, 16, batch_first=True)
+
+    def forward(self, image):
+        rows = torch.relu(self.convolution(image)).mean(3).transpose(1, 2)
+        return self.recurrent(rows + torch.arange(rows.shape[1], device=image.device)[None, :, None])[0].mean(1)
+
+
+def load():
+    return Net().eval()
+"""
+NET_SPEC = """
+model:
+  name: net
+  source: net:load
+  inputs: {image: {dtype: float32, shape: [batch, 3, 16, 16]}}
+  outputs: {logits: {dtype: float32, shape: [batch, 16]}}
+  dims: {batch: {min: 1, opt: 8, max: 64}}
+samples: {source: inputs.npz}
+decisions: {logits: {argmax: true}}
+targets: [onnx-fp32, torchscript-fp32, pt2-fp32]
+"""
 TORCH_SPEC = """
 model:
   name: gpu-sts-torch
@@ -148,3 +178,23 @@ def test_pytorch_on_cuda_answers_as_on_the_cpu_without_tf32(tmp_path: Path) -> N
     assert entry["verdict"] == "pass"
     # Another processor rounds otherwise: no difference at all would be that of the CPU.
     assert 0 < entry["result"]["outputs"]["logits"]["max_abs_diff"] < 1e-4
+
+
+@pytest.mark.torch
+def test_torchscript_made_without_a_gpu_answers_on_one_in_float32(tmp_path: Path) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip(f"this build of torch ({torch.__version__}) does not run on CUDA here")
+    (tmp_path / "net.py").write_text(NET, encoding="utf-8")
+    (tmp_path / "spec.yaml").write_text(NET_SPEC, encoding="utf-8")
+    x = np.random.default_rng(0).standard_normal((200, 3, 16, 16)).astype(np.float32)
+    np.savez(tmp_path / "inputs.npz", image=x)
+
+    (first,) = result_of(tmp_path, "run", "spec.yaml", "--device", "cuda")["runs"]
+    (second,) = result_of(tmp_path, "run", "spec.yaml", "--device", "cuda")["runs"]
+
+    verdicts = {name: result["verdict"] for name, result in first["variants"].items()}
+    assert verdicts == dict.fromkeys(("onnx-fp32", "torchscript-fp32", "pt2-fp32"), "pass")
+    # Where the CUDA driver keeps what it compiled, and which daemon it looks for, is nothing that answers follow from.
+    assert second["run"] == first["run"], second["jobs"]

@@ -18,7 +18,7 @@ from importlib.abc import MetaPathFinder
 class Interrupts(MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == {name!r}:
-            raise KeyboardInterrupt
+            raise {raised}
 
 sys.meta_path.insert(0, Interrupts())
 from paritygate.__main__ import main
@@ -39,12 +39,28 @@ main(["backends"])
 )
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM.format(name=name)], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", _PROGRAM.format(name=name, raised="KeyboardInterrupt")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
     # Click ends the line of the terminal first.
     assert (done.returncode, done.stderr.lstrip("\n")) == (130, _INTERRUPTED)
     assert done.stdout == ""
+
+
+def test_a_file_that_is_cut_off_is_no_interrupt() -> None:
+    # A full disk leaves such bytecode behind.
+    program = _PROGRAM.format(
+        name="paritygate.pipelines.cli.summaries.backends", raised="EOFError('marshal data too short')"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 5
+    assert "error: unexpected EOFError: marshal data too short\nhint: run again with --debug" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ class Runner(ABC):
             raise
         except Exception as err:
             msg = f"{self._what} on {describe_arrays(inputs)}: {self._reason(err)}"
-            raise BackendError(msg, hint=self._hint) from err
+            raise BackendError(msg, hint=self._hint_for(err)) from err
         return {
             spec.name: _text(spec, array) if spec.dtype == "string" else array
             for spec, array in zip(self.signature.outputs, found, strict=True)
@@ -163,6 +163,11 @@ class Runner(ABC):
     def _reason(self, err: Exception) -> str:
         """Return in one line what an error of the runtime says."""
         return reason_of(err)
+
+    def _hint_for(self, err: Exception) -> str:
+        """Return what to do after an error of the runtime."""
+        del err
+        return self._hint
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]) -> None:

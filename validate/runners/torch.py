@@ -41,6 +41,9 @@ __all__ = ["TorchRunner", "open_model", "precision_of_module", "precision_of_ten
 # Modules of these packages hold their weights packed, where no parameter shows them.
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _BFLOAT16 = "bfloat16"
+_IN_TORCHSCRIPT = "The following operation failed in the TorchScript interpreter"
+# How PyTorch says that tensors are on several devices.
+_ELSEWHERE = ("to be on the same device", "are not at the same device")
 
 
 def open_model(loaded: LoadedModel) -> TorchRunner:
@@ -103,7 +106,7 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     named, signature = named_file(torchscript_file.taking_its_names(module), known)
     weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
     device = next((tensor.device.type for tensor in weights), loaded.device)
-    facts = _torch_facts(device, precision_of_tensors(weights), (note, *torchscript_file.notes_of(module)))
+    facts = _torch_facts(device, precision_of_tensors(weights), (note, *torchscript_file.notes_of(module, device)))
     return TorchRunner(named=named, signature=signature, facts=facts)
 
 
@@ -231,6 +234,10 @@ class TorchRunner(Runner):
 
     _what = "the PyTorch module failed"
     _hint = "check that the samples are within what the module takes"
+    _hint_elsewhere = (
+        "what the model makes itself is on another device: make it where an input is (device=x.device) or keep it as a "
+        "buffer, or leave the device at cpu"
+    )
 
     def __init__(self, *, named: torch.nn.Module, signature: Signature, facts: RuntimeFacts) -> None:
         super().__init__(signature, facts)
@@ -245,6 +252,14 @@ class TorchRunner(Runner):
             return self._facts
         note = f"the module also returns {', '.join(unused)}, which the signature does not have"
         return replace(self._facts, notes=(*self._facts.notes, note))
+
+    def _reason(self, err: Exception) -> str:
+        # Of what failed in TorchScript, PyTorch says first where that was written, and why in the last line.
+        lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+        return lines[-1] if lines and lines[0].startswith(_IN_TORCHSCRIPT) else reason_of(err)
+
+    def _hint_for(self, err: Exception) -> str:
+        return self._hint_elsewhere if any(words in str(err) for words in _ELSEWHERE) else self._hint
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         with _full_precision(self._device):

@@ -123,6 +123,12 @@ def identity_of(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+def _caches_of_cuda() -> tuple[str, ...]:
+    """Return where the CUDA driver keeps code that it compiled for this GPU: there or not, the same code runs."""
+    chosen = os.environ.get("CUDA_CACHE_PATH")
+    return (os.path.expanduser("~/.nv"), *([chosen] if chosen else []))  # noqa: PTH111 - as the driver does
+
+
 def _is_made_up(path: str) -> bool:
     place = f"{path}/"
     return place.startswith(_MADE_UP) and not place.startswith(_IN_MEMORY)
@@ -140,7 +146,7 @@ class Listener:
         self.readings = Readings()
         # This end is told the child's number, which inherits it.
         self._here, self.childs_end = socket.socketpair()
-        self._own = tuple(f"{path}/" for path in own)
+        self._own = tuple(f"{path}/" for path in (*own, *_caches_of_cuda()))
         self._seen: set[tuple[str | None, bool]] = set()
         # What the child itself made, which is no input of it.
         self._made: set[str] = set()

@@ -10,6 +10,7 @@ from tests.convert.conftest import Bench, Converted, assert_near, sign, trace
 
 from paritygate.errors import ConversionError, UsageError
 from paritygate.models.torch.archive import names_in_archive
+from paritygate.models.torch.torchscript_file import notes_of
 from paritygate.signature import Dim
 
 if TYPE_CHECKING:
@@ -117,6 +118,65 @@ def test_autograd_functions_of_the_modules_own_are_computed_by_their_forward(ben
     converted = bench.convert("torch", to="torchscript", model=Squares(), signature=_FOUR_TO_FOUR)
     assert vars(torch.autograd.Function)["apply"] is before
     assert torch.jit.load(str(converted.main))(torch.full((2, 4), 3.0))[0].tolist() == [[4.5] * 4] * 2  # type: ignore[no-untyped-call]
+
+
+class _Makes(torch.nn.Module):
+    """Makes tensors of its own where its input is, in itself and in its parts, and convolves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = torch.nn.Conv1d(4, 4, 3, padding=1)
+        # Makes the state that it begins with.
+        self.recurrent = torch.nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = torch.arange(x.shape[1], device=x.device)
+        return self.recurrent(self.convolution(x.transpose(1, 2)).transpose(1, 2) + steps[None, :, None])[0]
+
+
+_STEPS = sign({"x": "float32[batch, time, 4]"}, {"y": "float32[batch, time, 4]"}, batch=(1, 2, 4), time=(1, 5, 9))
+
+
+def test_what_a_module_makes_is_made_where_its_inputs_are_and_not_where_it_was_traced(bench: Bench) -> None:
+    converted = bench.convert("torch", to="torchscript", model=_Makes(), signature=_STEPS)
+
+    # Tensors on the device `meta` have no values: one of the CPU among them fails, as it does on a GPU.
+    loaded = torch.jit.load(str(converted.main), map_location="meta")  # type: ignore[no-untyped-call]
+    assert loaded(torch.empty(3, 7, 4, device="meta"))[0].device.type == "meta"
+    assert not any("wherever its inputs are" in note for note in converted.conversion.notes)
+
+
+def test_a_part_that_is_given_no_tensor_makes_its_own_where_it_was_traced_and_the_note_says_so(bench: Bench) -> None:
+    class Table(torch.nn.Module):
+        def forward(self) -> torch.Tensor:
+            return torch.arange(4)
+
+    class WithTable(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = Table()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.table()
+
+    converted = bench.convert("torch", to="torchscript", model=WithTable(), signature=_FOUR_TO_FOUR)
+
+    assert "the trace makes tensors on the cpu at 1 place, wherever its inputs are" in converted.conversion.notes
+
+
+def test_a_trace_says_that_its_convolutions_compute_in_float32(bench: Bench) -> None:
+    assert torch.backends.cudnn.allow_tf32, "PyTorch's default, which a trace would hold"
+
+    converted = bench.convert("torch", to="torchscript", model=_Makes(), signature=_STEPS)
+
+    loaded = torch.jit.load(str(converted.main))  # type: ignore[no-untyped-call]
+    assert list(notes_of(loaded, "cuda")) == []
+    assert torch.backends.cudnn.allow_tf32
+    by_default = torch.jit.trace(_Makes().eval(), torch.zeros(1, 5, 4))  # type: ignore[no-untyped-call]
+    (note,) = notes_of(by_default, "cuda")
+    assert note.startswith("1 convolution may compute in TF32 on a GPU, whatever is set")
+    assert list(notes_of(by_default)) == []
 
 
 def test_a_size_that_is_baked_in_is_caught_and_names_the_dim(bench: Bench) -> None:

@@ -197,6 +197,24 @@ def test_another_process_that_is_asked_is_said_and_one_that_makes_up_unique_numb
     assert _watched(tmp_path, unique).why_unknown == ""
 
 
+def test_code_that_cuda_compiled_for_the_gpu_is_nothing_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CUDA_CACHE_PATH", str(tmp_path / "chosen"))
+    (tmp_path / "chosen").mkdir()
+    (tmp_path / "chosen/index").write_text("kernels")
+    code = """
+        open(here / "chosen/index").read()
+        os.makedirs(here / ".nv/ComputeCache")
+        open(here / ".nv/ComputeCache/index", "a+").close()
+        """
+
+    found = _watched(tmp_path, code)
+
+    assert not [path for path in (*found.files, *found.absent, *found.looked_at) if path.startswith(f"{tmp_path}/")]
+
+
 def test_a_socket_that_is_not_there_is_something_that_was_looked_for(tmp_path: Path) -> None:
     code = "import socket; socket.socket(socket.AF_UNIX).connect_ex(str(here / 'control'))"
 

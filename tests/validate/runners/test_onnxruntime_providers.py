@@ -261,6 +261,39 @@ def test_a_version_that_does_not_tell_where_nodes_run_is_a_warning(
     assert f"does not tell where nodes run: some may run on the CPU and not on {CUDA}" in warning
 
 
+def _as_long_as_its_transpose(path: Path) -> Path:
+    """Save a model that asks the shape of a transposed input: ONNX Runtime makes a `Gather` of a shape of that."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["turned"], name="turn", perm=[2, 1, 0]),
+        helper.make_node("Shape", ["turned"], ["shape"], name="shape"),
+        helper.make_node("Expand", ["x", "shape"], ["wide"], name="widen"),
+        helper.make_node("Sin", ["wide"], ["y"], name="wave"),
+    ]
+    return _save(path, nodes)
+
+
+def test_shapes_that_onnxruntime_takes_from_elsewhere_are_no_floats_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend(monkeypatch, moved=("Transpose", "Expand", "Sin"))
+
+    facts = _open(_as_long_as_its_transpose(tmp_path / "m.onnx")).facts
+
+    assert any(note.endswith("on the CPU, as ONNX Runtime does") for note in facts.notes), facts.notes
+
+
+def test_a_node_that_neither_graph_has_counts_as_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend(monkeypatch, moved=("Relu", "Det"))
+    placed = (
+        PlacedNode(provider=CUDA, operator="Relu", name="up"),
+        PlacedNode(provider=CPU, operator="Gather", name="Gather_token_1"),
+    )
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.placed_nodes", lambda _: placed)
+
+    with pytest.raises(BackendError, match=r"computes 1 of 2 nodes on the CPU: 1 Gather \(Gather_token_1\)"):
+        _open(_relu_and_det(tmp_path / "m.onnx"))
+
+
 def _placed(**operators: str) -> list[PlacedNode]:
     return [PlacedNode(provider=provider, operator=operator, name="") for operator, provider in operators.items()]
 
@@ -463,6 +496,13 @@ def test_bfloat16_outputs_come_back_from_the_gpu(tmp_path: Path) -> None:
 def test_what_cuda_lacks_is_refused_on_the_gpu(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=rf"{CUDA} was asked for.*1 Det \(volume\)"):
         _open(_relu_and_det(tmp_path / "m.onnx"))
+
+
+@pytest.mark.gpu
+def test_shapes_that_onnxruntime_takes_from_elsewhere_are_no_floats_beside_the_gpu(tmp_path: Path) -> None:
+    runner = _open(_as_long_as_its_transpose(tmp_path / "m.onnx"))
+    x = np.random.default_rng(0).standard_normal((1, 3, 3)).astype(np.float32)
+    assert runner.run({"x": x})["y"].shape == (3, 3, 3)
 
 
 def _sine(path: Path) -> Path:

@@ -72,6 +72,26 @@ def test_a_module_in_eval_mode_needs_no_note() -> None:
     assert _open(torch.nn.Linear(8, 2).eval()).facts.notes == ()
 
 
+def test_a_tensor_on_another_device_is_said_with_what_to_do() -> None:
+    def elsewhere(_: torch.Tensor) -> torch.Tensor:
+        msg = "Expected all tensors to be on the same device, but got index is on cpu, different from others on cuda:0"
+        raise RuntimeError(msg)
+
+    with pytest.raises(BackendError, match="to be on the same device") as caught:
+        _open(_Function(elsewhere).eval()).run({"x": _X})
+    assert "make it where an input is (device=x.device)" in caught.value.hint
+
+
+def test_what_failed_in_torchscript_is_said_and_not_only_where(tmp_path: Path) -> None:
+    script = torch.jit.trace(_Function(lambda x: x.reshape(2, 4, 4)).eval(), torch.zeros(4, 8))  # type: ignore[no-untyped-call]
+    script.save(str(tmp_path / "m.pt"))
+    source = ModelRef(text="m.pt", folder=tmp_path, kind=SourceKind.TORCHSCRIPT)
+    runner = open_model(LoadedModel(ref=replace(source, signature=_signature(y="float32")), device="cpu"))
+
+    with pytest.raises(BackendError, match=r"RuntimeError: shape '.2, 4, 4.' is invalid for input of size 16"):
+        runner.run({"x": _X[:2]})
+
+
 def test_dropout_that_is_always_active_stays_active() -> None:
     runner = _open(_Function(lambda x: torch.nn.functional.dropout(x, 0.5, training=True)))
     x = np.ones((64, 8), dtype=np.float32)

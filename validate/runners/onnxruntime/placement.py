@@ -7,7 +7,7 @@ CPU is judged by what it computes: floating-point values that come from the mode
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -149,11 +149,18 @@ def _exact_types() -> frozenset[int]:
     return frozenset(TensorProto.DataType.Value(name) for name in names)
 
 
-def judge(placed: Sequence[PlacedNode], nodes: Sequence[GraphNode], *, cpu: str) -> Placement:
+def judge(
+    placed: Sequence[PlacedNode],
+    nodes: Sequence[GraphNode],
+    *,
+    cpu: str,
+    optimised: Callable[[], Iterable[GraphNode]] = tuple,
+) -> Placement:
     """Return where nodes run, and what those on the CPU compute.
 
-    A node is found in the file by operator and name. One without a name, or with a name that ONNX Runtime gave it,
-    is judged by the others of its operator that the file has: if all or none compute floats, so does or does not it;
+    A node is found in the file by operator and name, or else, where ONNX Runtime put it there as it optimised the
+    graph, in that graph: of a shape of a transposed tensor it makes a `Gather` of a shape. What is found in neither is
+    judged by the others of its operator that the file has: if all or none compute floats, so does or does not it;
     if some do, only as many can be harmless as the file has harmless ones. An operator that the file does not have
     stands for others that ONNX Runtime merged, and counts as computing floats.
 
@@ -161,13 +168,12 @@ def judge(placed: Sequence[PlacedNode], nodes: Sequence[GraphNode], *, cpu: str)
         placed: The nodes of the session.
         nodes: The nodes of the file.
         cpu: The name of the CPU's provider.
+        optimised: Returns the nodes of the graph as ONNX Runtime optimised it; called where that is asked alone.
     """
-    named: dict[tuple[str, str], bool] = {}
-    for node in nodes:
-        if node.name:
-            key = node.operator, node.name
-            named[key] = named.get(key, False) or node.computes_floats
+    named = _by_name(nodes)
     here = [node for node in placed if node.provider == cpu and node.operator not in _NEVER_FLOATS]
+    if any((node.operator, node.name) not in named for node in here):
+        named = {**_by_name(optimised()), **named}
     known = [node for node in here if (node.operator, node.name) in named]
     computing = [node for node in known if named[node.operator, node.name]]
     undecided: list[PlacedNode] = []
@@ -189,6 +195,16 @@ def judge(placed: Sequence[PlacedNode], nodes: Sequence[GraphNode], *, cpu: str)
         undecided=tuple(undecided),
         arithmetic=sum(node.provider == cpu for node in placed) - len(computing) - len(undecided),
     )
+
+
+def _by_name(nodes: Iterable[GraphNode]) -> dict[tuple[str, str], bool]:
+    """Return whether nodes compute floats, by operator and name."""
+    named: dict[tuple[str, str], bool] = {}
+    for node in nodes:
+        if node.name:
+            key = node.operator, node.name
+            named[key] = named.get(key, False) or node.computes_floats
+    return named
 
 
 def _by_operator(nodes: Iterable[PlacedNode]) -> dict[str, list[PlacedNode]]:

@@ -11,7 +11,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -272,7 +272,12 @@ def tf32_of(request: ProviderRequest, found: Mapping[str, Mapping[str, str]]) ->
 
 
 def check_placement(
-    request: ProviderRequest, placed: Sequence[PlacedNode] | None, nodes: Sequence[GraphNode], *, version: str
+    request: ProviderRequest,
+    placed: Sequence[PlacedNode] | None,
+    nodes: Sequence[GraphNode],
+    *,
+    version: str,
+    optimised: Callable[[], Iterable[GraphNode]] = tuple,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Check that what computes runs on the provider asked for, and return notes and warnings.
 
@@ -281,6 +286,7 @@ def check_placement(
         placed: Where the nodes are; None where ONNX Runtime does not tell.
         nodes: The nodes of the file.
         version: ONNX Runtime's.
+        optimised: Returns the nodes of the graph as ONNX Runtime optimised it.
 
     Raises:
         BackendError: Nodes that compute floats are on the CPU, or TensorRT has none.
@@ -291,7 +297,7 @@ def check_placement(
         return (), (
             f"onnxruntime {version} does not tell where nodes run: some may run on the CPU and not on {request.name}",
         )
-    placement = judge(placed, nodes, cpu=CPU)
+    placement = judge(placed, nodes, cpu=CPU, optimised=optimised)
     if placement.computing:
         msg = (
             f"{request.name} was asked for, and onnxruntime {version} computes {len(placement.computing)} of "

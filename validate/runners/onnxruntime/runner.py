@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +60,7 @@ _LIBRARIES_MISSING = "Please install TensorRT libraries"
 _LIBRARIES_HINT = (
     "install the CUDA, cuDNN and TensorRT libraries that this onnxruntime names in the log, or use device cpu"
 )
+_WEIGHTS = "weights.bin"
 _ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
@@ -92,7 +95,8 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     before = threads_of_process()
     session = open_session()
     after = threads_of_process()
-    facts = replace(_facts(session, request, nodes, device=device), precision_found=precision)
+    optimised = functools.partial(_optimised_nodes, open_session)
+    facts = replace(_facts(session, request, nodes, optimised, device=device), precision_found=precision)
     if tables:
         names = zip(own.outputs, served.outputs, strict=True)
         facts = replace(facts, classes={new.name: tables[old.name].classes for old, new in names if old.name in tables})
@@ -119,7 +123,7 @@ def _why_not_one_thread(request: ProviderRequest, before: frozenset[str] | None,
 
 
 def _open_session(
-    path: str, request: ProviderRequest, *, is_optimised: bool, threads: int | None = None
+    path: str, request: ProviderRequest, *, is_optimised: bool, threads: int | None = None, written: Path | None = None
 ) -> onnxruntime.InferenceSession:
     import onnxruntime
 
@@ -133,6 +137,10 @@ def _open_session(
     options.use_deterministic_compute = True
     if threads is not None:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
+    if written is not None:
+        options.optimized_model_filepath = str(written)
+        # One file holds 2 GB at the most.
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _WEIGHTS)
     # Two models often run in turn: threads that wait busily for the next batch of one slow the other down.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -156,20 +164,43 @@ def _open_session(
     return session
 
 
+def _optimised_nodes(opened: Callable[..., onnxruntime.InferenceSession]) -> tuple[GraphNode, ...]:
+    """Return the nodes of the graph as ONNX Runtime optimised it; none where it cannot write that graph.
+
+    It writes none that holds what another library compiled, such as TensorRT.
+    """
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="paritygate-optimised-") as folder:
+        written = Path(folder) / "model.onnx"
+        try:
+            opened(written=written)
+            return nodes_of(onnx.load(written, load_external_data=False))
+        except Exception:  # noqa: BLE001 - whatever it is, what is not known then counts as computing
+            return ()
+
+
 def reason_of_onnxruntime(err: BaseException) -> str:
     """Return in one line what an error of ONNX Runtime says."""
     return _ERROR_PREFIX.sub("", first_line(err))
 
 
 def _facts(
-    session: onnxruntime.InferenceSession, request: ProviderRequest, nodes: Sequence[GraphNode], *, device: str
+    session: onnxruntime.InferenceSession,
+    request: ProviderRequest,
+    nodes: Sequence[GraphNode],
+    optimised: Callable[[], Iterable[GraphNode]],
+    *,
+    device: str,
 ) -> RuntimeFacts:
     """Return what a session says of itself, after checking that it is what was asked for."""
     import onnxruntime
 
     options = session.get_provider_options()
     check_options(request, options)
-    notes, warnings = check_placement(request, placed_nodes(session), nodes, version=onnxruntime.__version__)
+    notes, warnings = check_placement(
+        request, placed_nodes(session), nodes, version=onnxruntime.__version__, optimised=optimised
+    )
     level = session.get_session_options().graph_optimization_level
     return RuntimeFacts(
         runtime="onnxruntime",

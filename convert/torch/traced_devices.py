@@ -1,0 +1,52 @@
+"""Where a trace makes tensors: on the device of its inputs, not on the one that it was traced on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["have_devices_follow"]
+
+_CONSTANT = "prim::Constant"
+_DEVICE = "DeviceObjType"
+_TENSOR = "TensorType"
+
+
+def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, which torch does not type
+    """Have every tensor that a traced module makes be made on the device of what it is given.
+
+    A trace of `torch.arange(n, device=x.device)` says the device that `x` was on, so that a module traced on the CPU
+    fails on a GPU. In place of that device stands `prim::device` of an input, module by module.
+
+    Args:
+        script: The traced module; its graphs are changed.
+
+    Returns:
+        At how many places the device stays, because the module there is given no tensor.
+    """
+    stays = 0
+    for module in script.modules():
+        graph = getattr(module, "graph", None)
+        if graph is None:
+            continue
+        places = [node for node in graph.findAllNodes(_CONSTANT, True) if _is_device(node)]  # noqa: FBT003 - as torch has it
+        given = _given(graph)
+        if given is None:
+            stays += len(places)
+            continue
+        for node in places:
+            device = graph.create("prim::device", [given], 1)
+            device.output().setType(node.output().type())
+            device.insertBefore(node)
+            node.output().replaceAllUsesWith(device.output())
+            node.destroy()
+    return stays
+
+
+def _is_device(node: Any) -> bool:  # noqa: ANN401 - torch types no graph
+    return bool(node.output().type().kind() == _DEVICE)
+
+
+def _given(graph: Any) -> Any:  # noqa: ANN401 - as above
+    """Return the input whose device is followed: a number that the trace passes on as a tensor lies on the CPU."""
+    tensors = [value for value in graph.inputs() if value.type().kind() == _TENSOR]
+    return next((value for value in tensors if value.type().dim()), None)
