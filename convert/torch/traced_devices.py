@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["have_devices_follow"]
@@ -24,10 +25,7 @@ def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, w
         At how many places the device stays, because the module there is given no tensor.
     """
     stays = 0
-    for module in script.modules():
-        graph = getattr(module, "graph", None)
-        if graph is None:
-            continue
+    for graph in _graphs(script):
         places = [node for node in graph.findAllNodes(_CONSTANT, True) if _is_device(node)]  # noqa: FBT003 - as torch has it
         given = _given(graph)
         if given is None:
@@ -40,6 +38,13 @@ def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, w
             node.output().replaceAllUsesWith(device.output())
             node.destroy()
     return stays
+
+
+def _graphs(script: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
+    """Yield the graph of every call: a part that is called twice has a method for each, one that is not has none."""
+    for module in script.modules():
+        for name in module._c._method_names():  # noqa: SLF001 - torch shows the first call alone
+            yield module._c._get_method(name).graph  # noqa: SLF001 - as above
 
 
 def _is_device(node: Any) -> bool:  # noqa: ANN401 - torch types no graph

@@ -127,12 +127,14 @@ class _Makes(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.convolution = torch.nn.Conv1d(4, 4, 3, padding=1)
-        # Makes the state that it begins with.
+        # Makes the state that it begins with, at each of two calls.
         self.recurrent = torch.nn.LSTM(4, 4, batch_first=True)
+        self.never_called = torch.nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         steps = torch.arange(x.shape[1], device=x.device)
-        return self.recurrent(self.convolution(x.transpose(1, 2)).transpose(1, 2) + steps[None, :, None])[0]
+        once = self.recurrent(self.convolution(x.transpose(1, 2)).transpose(1, 2) + steps[None, :, None])[0]
+        return self.recurrent(once)[0]
 
 
 _STEPS = sign({"x": "float32[batch, time, 4]"}, {"y": "float32[batch, time, 4]"}, batch=(1, 2, 4), time=(1, 5, 9))
