@@ -19,7 +19,13 @@ from paritygate.convert.torch.program import declared_signature, untraceable
 from paritygate.convert.torch.sizes import example_sizes
 from paritygate.convert.torch.traced_devices import have_devices_follow
 from paritygate.models.torch.archive import SaidNames, write_archive
-from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode, unused_outputs
+from paritygate.models.torch.module import (
+    as_named_module,
+    device_of,
+    precision_kept,
+    put_in_eval_mode,
+    unused_outputs,
+)
 from paritygate.signature import Signature
 from paritygate.text import counted
 
@@ -125,12 +131,9 @@ def _convolutions_in_float32() -> Iterator[None]:
     """
     import torch
 
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
+    with precision_kept():
+        torch.backends.cudnn.allow_tf32 = False
         yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 def _told(seen: Iterable[warnings.WarningMessage]) -> Iterator[str]:

@@ -10,13 +10,16 @@ __all__ = ["have_devices_follow"]
 _CONSTANT = "prim::Constant"
 _DEVICE = "DeviceObjType"
 _TENSOR = "TensorType"
+# By operator, the position of what it takes on the CPU, wherever its other inputs are.
+_TAKEN_ON_THE_CPU = {"aten::_pack_padded_sequence": 1}
 
 
 def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, which torch does not type
     """Have every tensor that a traced module makes be made on the device of what it is given.
 
     A trace of `torch.arange(n, device=x.device)` says the device that `x` was on, so that a module traced on the CPU
-    fails on a GPU. In place of that device stands `prim::device` of an input, module by module.
+    fails on a GPU. In place of that device stands `prim::device` of an input, module by module. What an operator takes
+    on the CPU alone is brought there: of `n.cpu()`, a trace on the CPU says nothing else than of `n.to(x.device)`.
 
     Args:
         script: The traced module; its graphs are changed.
@@ -37,6 +40,11 @@ def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, w
             device.insertBefore(node)
             node.output().replaceAllUsesWith(device.output())
             node.destroy()
+        for operator, at in _TAKEN_ON_THE_CPU.items():
+            for node in graph.findAllNodes(operator, True):  # noqa: FBT003 - as above
+                moved = graph.create("aten::cpu", [node.inputsAt(at)], 1)
+                moved.insertBefore(node)
+                node.replaceInput(at, moved.output())
     return stays
 
 

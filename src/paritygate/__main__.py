@@ -29,6 +29,11 @@ _LEFT = {"compare": "nothing is kept"}
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
 _GO_ON = "next: the same command goes on from there"
 _BEGIN_ANEW = "next: the same command begins anew, as nothing is kept in the cache"
+_A_BUG = "hint: run again with --debug for the traceback, and report it as a bug of paritygate"
+_CUT_OFF = (
+    "hint: Python's bytecode was cut off, as a full disk leaves it: delete the folders __pycache__ below "
+    f"{os.path.dirname(os.path.abspath(__file__))} and {sys.prefix}"  # noqa: PTH100, PTH120 - as above
+)
 
 
 class _Terminated(BaseException):
@@ -49,6 +54,11 @@ def _stopped(how: str, args: list[str]) -> list[str]:
     return said
 
 
+def _write(*lines: str) -> None:
+    # What prints may be what was just imported, or what does not import.
+    os.write(sys.stderr.fileno(), "".join(f"{line}\n" for line in lines).encode())
+
+
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with the exit code of what happened."""
     given = sys.argv[1:] if args is None else args
@@ -58,9 +68,15 @@ def main(args: list[str] | None = None) -> None:
         signal.signal(signal.SIGTERM, _terminate)
         code = _run(given)
     except KeyboardInterrupt:
-        # What prints may be what was just imported.
-        os.write(sys.stderr.fileno(), "".join(f"{line}\n" for line in _stopped("interrupted", given)).encode())
+        _write(*_stopped("interrupted", given))
         code = 130
+    except EOFError as err:
+        if "--debug" in given:
+            import traceback
+
+            traceback.print_exc()
+        _write(f"error: unexpected EOFError: {err}", _CUT_OFF if "marshal data" in str(err) else _A_BUG)
+        code = 5
     sys.exit(code)
 
 
@@ -82,9 +98,7 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort) as err:
-        # Nothing is asked here: what ends early is a file, such as cut off bytecode, and click takes it for Ctrl-D.
-        if isinstance(err.__cause__, EOFError):
-            return _unexpected(err.__cause__, is_debug=is_debug, is_verbose=is_verbose)
+        _raise_end_of_file(err)
         _print_errors(*_stopped("interrupted", args), is_verbose=is_verbose)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
@@ -104,24 +118,19 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.NOT_MEASURED)
     except Exception as err:  # noqa: BLE001 - an uncaught exception must not end in Python's exit code 1
-        return _unexpected(err, is_debug=is_debug, is_verbose=is_verbose)
+        if is_debug:
+            echo_block(traceback.format_exc(), err=True)
+        text = str(err).strip().splitlines()
+        _print_errors(
+            f"error: unexpected {type(err).__name__}: {text[0] if text else ''}", _A_BUG, is_verbose=is_verbose
+        )
+        return int(ExitCode.NOT_MEASURED)
 
 
-def _unexpected(err: BaseException, *, is_debug: bool, is_verbose: bool) -> int:
-    import traceback
-
-    from paritygate.errors import ExitCode
-    from paritygate.text import echo_block
-
-    if is_debug:
-        echo_block(traceback.format_exc(), err=True)
-    text = str(err).strip().splitlines()
-    _print_errors(
-        f"error: unexpected {type(err).__name__}: {text[0] if text else ''}",
-        "hint: run again with --debug for the traceback, and report it as a bug of paritygate",
-        is_verbose=is_verbose,
-    )
-    return int(ExitCode.NOT_MEASURED)
+def _raise_end_of_file(err: BaseException) -> None:
+    # Nothing is asked here: what ends early is a file, such as cut off bytecode, and click takes it for Ctrl-D.
+    if isinstance(err.__cause__, EOFError):
+        raise err.__cause__
 
 
 def _check_encoding(args: list[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,7 @@ from importlib.abc import MetaPathFinder
 class Interrupts(MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == {name!r}:
-            raise {raised}
+            raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupts())
 from paritygate.__main__ import main
@@ -39,7 +41,7 @@ main(["backends"])
 )
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM.format(name=name, raised="KeyboardInterrupt")],
+        [sys.executable, "-c", _PROGRAM.format(name=name)],
         check=False,
         capture_output=True,
         text=True,
@@ -51,16 +53,23 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> N
     assert done.stdout == ""
 
 
-def test_a_file_that_is_cut_off_is_no_interrupt() -> None:
-    # A full disk leaves such bytecode behind.
-    program = _PROGRAM.format(
-        name="paritygate.pipelines.cli.summaries.backends", raised="EOFError('marshal data too short')"
+@pytest.mark.parametrize("module", ["pipelines/cli/summaries/backends", "pipelines/cli/app", "text", "errors"])
+def test_bytecode_that_a_full_disk_cut_off_is_no_interrupt(module: str, tmp_path: Path) -> None:
+    # Python keeps its bytecode there, and not beside the modules.
+    variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-m", "paritygate", "backends"]
+    subprocess.run(command, env=variables, check=True, capture_output=True)
+    (compiled,) = (path for path in tmp_path.rglob("*.pyc") if f"paritygate/{module}." in str(path))
+    os.truncate(compiled, 100)
+
+    done = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 5, done.stderr
+    error, hint = done.stderr.splitlines()[-2:]
+    assert error == "error: unexpected EOFError: marshal data too short"
+    assert hint.startswith(
+        "hint: Python's bytecode was cut off, as a full disk leaves it: delete the folders __pycache__"
     )
-
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
-
-    assert done.returncode == 5
-    assert "error: unexpected EOFError: marshal data too short\nhint: run again with --debug" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -28,6 +29,7 @@ from paritygate.models.torch.names import KnownNames, named_file
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature
+from paritygate.text import counted
 from paritygate.validate.runners.runner import ALL_THERE_IS, ON_THE_GPU, Runner, RuntimeFacts, reason_of
 
 if TYPE_CHECKING:
@@ -42,8 +44,10 @@ __all__ = ["TorchRunner", "open_model", "precision_of_module", "precision_of_ten
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _BFLOAT16 = "bfloat16"
 _IN_TORCHSCRIPT = "The following operation failed in the TorchScript interpreter"
+_ARROW = "<--- HERE"
+_WHY = re.compile(r"[\w.]*(?:Error|Exception)\b.*:")
 # How PyTorch says that tensors are on several devices.
-_ELSEWHERE = ("to be on the same device", "are not at the same device")
+_ELSEWHERE = ("the same device", "torch.cuda.FloatTensor")
 
 
 def open_model(loaded: LoadedModel) -> TorchRunner:
@@ -106,8 +110,14 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     named, signature = named_file(torchscript_file.taking_its_names(module), known)
     weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
     device = next((tensor.device.type for tensor in weights), loaded.device)
-    facts = _torch_facts(device, precision_of_tensors(weights), (note, *torchscript_file.notes_of(module, device)))
-    return TorchRunner(named=named, signature=signature, facts=facts)
+    lowered = torchscript_file.count_tf32_convolutions(module) if device == "cuda" else 0
+    lowered_note = (
+        f"{counted(lowered, 'convolution')} may compute in TF32, whatever is set, because the trace says so: trace the "
+        "module with torch.backends.cudnn.allow_tf32 = False"
+    )
+    notes = (note, *torchscript_file.notes_of(module), lowered_note if lowered else None)
+    facts = _torch_facts(device, precision_of_tensors(weights), notes)
+    return TorchRunner(named=named, signature=signature, facts=replace(facts, tf32=True) if lowered else facts)
 
 
 def _open_pt2(loaded: LoadedModel) -> TorchRunner:
@@ -236,7 +246,7 @@ class TorchRunner(Runner):
     _hint = "check that the samples are within what the module takes"
     _hint_elsewhere = (
         "what the model makes itself is on another device: make it where an input is (device=x.device) or keep it as a "
-        "buffer, or leave the device at cpu"
+        "buffer, and trace or export again; or leave the device at cpu"
     )
 
     def __init__(self, *, named: torch.nn.Module, signature: Signature, facts: RuntimeFacts) -> None:
@@ -254,9 +264,12 @@ class TorchRunner(Runner):
         return replace(self._facts, notes=(*self._facts.notes, note))
 
     def _reason(self, err: Exception) -> str:
-        # Of what failed in TorchScript, PyTorch says first where that was written, and why in the last line.
         lines = [line.strip() for line in str(err).splitlines() if line.strip()]
-        return lines[-1] if lines and lines[0].startswith(_IN_TORCHSCRIPT) else reason_of(err)
+        if not lines or not lines[0].startswith(_IN_TORCHSCRIPT):
+            return reason_of(err)
+        # PyTorch says first where it was written that failed, each place with an arrow, and then why.
+        last = max((at for at, line in enumerate(lines) if line.endswith(_ARROW)), default=-1)
+        return next((line for line in lines[last + 1 :] if _WHY.match(line)), lines[-1])
 
     def _hint_for(self, err: Exception) -> str:
         return self._hint_elsewhere if any(words in str(err) for words in _ELSEWHERE) else self._hint

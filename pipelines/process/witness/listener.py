@@ -123,12 +123,6 @@ def identity_of(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _caches_of_cuda() -> tuple[str, ...]:
-    """Return where the CUDA driver keeps code that it compiled for this GPU: there or not, the same code runs."""
-    chosen = os.environ.get("CUDA_CACHE_PATH")
-    return (os.path.expanduser("~/.nv"), *([chosen] if chosen else []))  # noqa: PTH111 - as the driver does
-
-
 def _is_made_up(path: str) -> bool:
     place = f"{path}/"
     return place.startswith(_MADE_UP) and not place.startswith(_IN_MEMORY)
@@ -146,7 +140,9 @@ class Listener:
         self.readings = Readings()
         # This end is told the child's number, which inherits it.
         self._here, self.childs_end = socket.socketpair()
-        self._own = tuple(f"{path}/" for path in (*own, *_caches_of_cuda()))
+        self._own = tuple(f"{path}/" for path in own)
+        # What the CUDA driver compiled for this GPU, and keeps: there or not, the same code runs.
+        self._of_cuda = os.path.expanduser("~/.nv")  # noqa: PTH111 - as the driver does
         self._seen: set[tuple[str | None, bool]] = set()
         # What the child itself made, which is no input of it.
         self._made: set[str] = set()
@@ -265,21 +261,29 @@ class Listener:
             if path is not None and not os.path.lexists(path):
                 self._made.add(path)
         elif call in calls.connects:
-            self._connect(self._bytes(pid, arguments[1], _ADDRESS_BYTES))
+            self._connect(pid, self._bytes(pid, arguments[1], min(arguments[2], _ADDRESS_BYTES)))
         else:
             self._unknown("it read files in a way that the kernel does not tell of")
 
-    def _connect(self, address: bytes) -> None:
+    def _connect(self, pid: int, address: bytes) -> None:
         family, rest = int.from_bytes(address[:_FAMILY_BYTES], sys.byteorder), address[_FAMILY_BYTES:]
         if family in {socket.AF_INET, socket.AF_INET6}:
             self._unknown("it opened a network connection")
         elif family == socket.AF_UNIX and not rest.startswith(_ASKS_NOTHING):
-            place = _shown(rest)
-            if place.startswith("/") and not os.path.lexists(place):
-                # Nobody can answer there: the CUDA driver looks for NVIDIA's daemon of shared GPUs, for one.
-                self.readings.absent.add(place)
-            else:
-                self._unknown(f"it asked another process of this machine, at {place}")
+            self._ask(pid, rest)
+
+    def _ask(self, pid: int, name: bytes) -> None:
+        """See that the process asks whoever listens at a Unix socket.
+
+        Where there is none, nobody can answer: the CUDA driver looks for NVIDIA's daemon of shared GPUs, for one.
+        """
+        path = os.fsdecode(name.split(b"\0")[0])
+        if path.startswith("/"):
+            path = _through_proc(path, pid)
+            if not _is_made_up(path) and not _is_there(path):
+                self.readings.absent.add(path)
+                return
+        self._unknown(f"it asked another process of this machine, at {_shown(name)}")
 
     def _flags(self, pid: int, arguments: Sequence[int], flags_at: int) -> int:
         if flags_at == ALWAYS_ANEW:
@@ -383,6 +387,8 @@ class Listener:
     def _is_own(self, path: str) -> bool:
         if path in self._made or f"{path}/".startswith(self._own):
             return True
+        if path == self._of_cuda or f"{path}/".startswith(f"{self._of_cuda}/ComputeCache/"):
+            return True
         # A folder that it made holds nothing else.
         at = path.rfind("/")
         while at > 0:
@@ -391,6 +397,17 @@ class Listener:
                 return True
             at = path.rfind("/")
         return False
+
+
+def _is_there(path: str) -> bool:
+    """Return whether something is at a path; True as well where that cannot be told."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+    return True
 
 
 def _through_proc(path: str, pid: int) -> str:

@@ -10,7 +10,7 @@ from tests.convert.conftest import Bench, Converted, assert_near, sign, trace
 
 from paritygate.errors import ConversionError, UsageError
 from paritygate.models.torch.archive import names_in_archive
-from paritygate.models.torch.torchscript_file import notes_of
+from paritygate.models.torch.torchscript_file import count_tf32_convolutions
 from paritygate.signature import Dim
 
 if TYPE_CHECKING:
@@ -167,18 +167,51 @@ def test_a_part_that_is_given_no_tensor_makes_its_own_where_it_was_traced_and_th
     assert "the trace makes tensors on the cpu at 1 place, wherever its inputs are" in converted.conversion.notes
 
 
+def test_lengths_that_an_operator_takes_on_the_cpu_are_brought_there(bench: Bench) -> None:
+    class Packed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.recurrent = torch.nn.GRU(4, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            pack = torch.nn.utils.rnn.pack_padded_sequence
+            packed = pack(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            return self.recurrent(packed)[1][0]
+
+    inputs = {"x": "float32[batch, time, 4]", "lengths": "int64[batch]"}
+    signature = sign(inputs, {"y": "float32[batch, 4]"}, batch=(1, 2, 4), time=(1, 5, 9))
+    converted = bench.convert("torch", to="torchscript", model=Packed(), signature=signature)
+
+    # Kept by its name, or its nodes die with it.
+    graph = torch.jit.load(str(converted.main)).inlined_graph  # type: ignore[no-untyped-call]
+    (pack,) = graph.findAllNodes("aten::_pack_padded_sequence", True)  # noqa: FBT003 - as torch has it
+    assert pack.inputsAt(1).node().kind() == "aten::cpu"
+
+
 def test_a_trace_says_that_its_convolutions_compute_in_float32(bench: Bench) -> None:
     assert torch.backends.cudnn.allow_tf32, "PyTorch's default, which a trace would hold"
 
     converted = bench.convert("torch", to="torchscript", model=_Makes(), signature=_STEPS)
 
-    loaded = torch.jit.load(str(converted.main))  # type: ignore[no-untyped-call]
-    assert list(notes_of(loaded, "cuda")) == []
+    assert count_tf32_convolutions(torch.jit.load(str(converted.main))) == 0  # type: ignore[no-untyped-call]
     assert torch.backends.cudnn.allow_tf32
     by_default = torch.jit.trace(_Makes().eval(), torch.zeros(1, 5, 4))  # type: ignore[no-untyped-call]
-    (note,) = notes_of(by_default, "cuda")
-    assert note.startswith("1 convolution may compute in TF32 on a GPU, whatever is set")
-    assert list(notes_of(by_default)) == []
+    assert count_tf32_convolutions(by_default) == 1
+
+
+def test_a_convolution_as_older_versions_traced_it_is_counted_as_none_in_tf32() -> None:
+    # torch has no type for it, and takes a comment there for one.
+    @torch.jit.script
+    def old(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        one, zero, no = [1], [0], False
+        return torch._convolution(x, weight, None, one, zero, one, no, zero, 1, no, no, no)
+
+    class Old(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return old(x, torch.ones(1, 1, 1))  # type: ignore[no-any-return]
+
+    assert count_tf32_convolutions(torch.jit.script(Old())) == 0
 
 
 def test_a_size_that_is_baked_in_is_caught_and_names_the_dim(bench: Bench) -> None:

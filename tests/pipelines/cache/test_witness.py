@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -197,22 +198,33 @@ def test_another_process_that_is_asked_is_said_and_one_that_makes_up_unique_numb
     assert _watched(tmp_path, unique).why_unknown == ""
 
 
-def test_code_that_cuda_compiled_for_the_gpu_is_nothing_that_was_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_cuda_compiled_for_the_gpu_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("CUDA_CACHE_PATH", str(tmp_path / "chosen"))
-    (tmp_path / "chosen").mkdir()
-    (tmp_path / "chosen/index").write_text("kernels")
     code = """
-        open(here / "chosen/index").read()
+        os.path.exists(here / ".nv")
         os.makedirs(here / ".nv/ComputeCache")
         open(here / ".nv/ComputeCache/index", "a+").close()
         """
 
-    found = _watched(tmp_path, code)
+    first, again = _watched(tmp_path, code), _watched(tmp_path, code.replace("makedirs", "listdir"))
 
-    assert not [path for path in (*found.files, *found.absent, *found.looked_at) if path.startswith(f"{tmp_path}/")]
+    for found in (first, again):
+        seen = (*found.files, *found.folders, *found.absent, *found.sizes)
+        assert not [path for path in seen if path.startswith(f"{tmp_path}/.nv")]
+
+
+def test_other_files_that_lie_where_cuda_keeps_what_it_compiled_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CUDA_CACHE_PATH", str(tmp_path))
+    (tmp_path / ".nv").mkdir()
+    for name in ("weights.bin", ".nv/weights.bin"):
+        (tmp_path / name).write_text("1")
+
+    found = _watched(tmp_path, "open(here / 'weights.bin').read(); open(here / '.nv/weights.bin').read()")
+
+    assert {f"{tmp_path}/weights.bin", f"{tmp_path}/.nv/weights.bin"} <= set(found.files)
 
 
 def test_a_socket_that_is_not_there_is_something_that_was_looked_for(tmp_path: Path) -> None:
@@ -222,6 +234,39 @@ def test_a_socket_that_is_not_there_is_something_that_was_looked_for(tmp_path: P
 
     assert found.why_unknown == ""
     assert str(tmp_path / "control") in found.absent
+
+
+_CONNECTS_WITHOUT_AN_END = """
+    import ctypes, socket
+    name = str(here / "a.sock").encode()
+    address = (1).to_bytes(2, sys.byteorder) + name
+    connected = ctypes.CDLL(None).connect(socket.socket(socket.AF_UNIX).fileno(), address + b"rest", len(address))
+    """
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import socket; socket.socket(socket.AF_UNIX).connect(os.fsencode(here) + b'/\\xff.sock')",
+        "import socket; os.chdir(here); socket.socket(socket.AF_UNIX).connect('/proc/self/cwd/a.sock')",
+        "import socket; socket.socket(socket.AF_UNIX).connect(f'/proc/self/fd/{os.open(here, os.O_RDONLY)}/a.sock')",
+        _CONNECTS_WITHOUT_AN_END,
+    ],
+    ids=["no UTF-8", "where the process is", "what the process has open", "no end"],
+)
+def test_a_socket_that_is_there_is_asked_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.ExitStack() as stack:
+        for name in (b"a.sock", b"\xff.sock"):
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            server.bind(name)
+            server.listen()
+
+        why = _watched(tmp_path, code).why_unknown
+
+    assert why.startswith("it asked another process of this machine, at ")
 
 
 def test_a_process_that_cannot_be_watched_says_why(tmp_path: Path) -> None:

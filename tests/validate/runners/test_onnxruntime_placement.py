@@ -199,6 +199,21 @@ def test_a_name_that_the_runtime_gave_is_judged_by_the_nodes_that_it_does_not_na
     assert found.arithmetic == 1
 
 
+def test_what_the_optimised_graph_explains_leaves_fewer_harmless_ones_to_the_others() -> None:
+    nodes = [_node("Gather", floats=True), _node("Gather", floats=False)]
+    placed = [_placed("Gather"), _placed("Gather", "Gather_token_1")]
+    found = judge(placed, nodes, cpu=_CPU, optimised=lambda: [_node("Gather", "Gather_token_1", floats=False)])
+    assert (found.computing, found.undecided, found.arithmetic) == ((_placed("Gather"),), (), 1)
+
+
+def test_the_optimised_graph_is_looked_at_only_where_the_file_does_not_tell() -> None:
+    def never() -> list[GraphNode]:
+        pytest.fail("it was asked for")
+
+    found = judge([_placed("Mul", "m")], [_node("Mul", "m", floats=False)], cpu=_CPU, optimised=never)
+    assert found.computing == ()
+
+
 @pytest.mark.parametrize("operator", ["Shape", "Size", "If", "Loop", "MemcpyToHost"])
 def test_what_computes_nothing_may_stand_anywhere(operator: str) -> None:
     found = judge([_placed(operator, "new")], [], cpu=_CPU)

@@ -72,12 +72,20 @@ def test_a_module_in_eval_mode_needs_no_note() -> None:
     assert _open(torch.nn.Linear(8, 2).eval()).facts.notes == ()
 
 
-def test_a_tensor_on_another_device_is_said_with_what_to_do() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Expected all tensors to be on the same device, but got index is on cpu, different from others on cuda:0",
+        "indices should be either on cpu or on the same device as the indexed tensor (cuda:0)",
+        "Input and hidden tensors are not at the same device, found input tensor at cuda:0 and hidden tensor at cpu",
+        "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+    ],
+)
+def test_a_tensor_on_another_device_is_said_with_what_to_do(said: str) -> None:
     def elsewhere(_: torch.Tensor) -> torch.Tensor:
-        msg = "Expected all tensors to be on the same device, but got index is on cpu, different from others on cuda:0"
-        raise RuntimeError(msg)
+        raise RuntimeError(said)
 
-    with pytest.raises(BackendError, match="to be on the same device") as caught:
+    with pytest.raises(BackendError) as caught:
         _open(_Function(elsewhere).eval()).run({"x": _X})
     assert "make it where an input is (device=x.device)" in caught.value.hint
 
@@ -90,6 +98,23 @@ def test_what_failed_in_torchscript_is_said_and_not_only_where(tmp_path: Path) -
 
     with pytest.raises(BackendError, match=r"RuntimeError: shape '.2, 4, 4.' is invalid for input of size 16"):
         runner.run({"x": _X[:2]})
+
+
+def test_of_what_failed_in_torchscript_the_reason_is_said_and_not_what_stands_below_it() -> None:
+    lines = [
+        "The following operation failed in the TorchScript interpreter.",
+        "Traceback of TorchScript, serialized code (most recent call last):",
+        "    return torch.linear(x, Error: w)",
+        "           ~~~~~~~~~~~~ <--- HERE",
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+    ]
+
+    def fails(_: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("\n".join(lines))
+
+    with pytest.raises(BackendError, match=r"RuntimeError: CUDA error: device-side assert triggered$"):
+        _open(_Function(fails).eval()).run({"x": _X})
 
 
 def test_dropout_that_is_always_active_stays_active() -> None:

@@ -168,11 +168,13 @@ def judge(
         placed: The nodes of the session.
         nodes: The nodes of the file.
         cpu: The name of the CPU's provider.
-        optimised: Returns the nodes of the graph as ONNX Runtime optimised it; called where that is asked alone.
+        optimised: Returns the nodes of the graph as ONNX Runtime optimised it. It is called only where a node on the
+            CPU is not in the file.
     """
     named = _by_name(nodes)
     here = [node for node in placed if node.provider == cpu and node.operator not in _NEVER_FLOATS]
-    if any((node.operator, node.name) not in named for node in here):
+    own = Counter(node.operator for node in here if (node.operator, node.name) not in named)
+    if own:
         named = {**_by_name(optimised()), **named}
     known = [node for node in here if (node.operator, node.name) in named]
     computing = [node for node in known if named[node.operator, node.name]]
@@ -184,9 +186,10 @@ def judge(
             for node in nodes
             if node.operator == operator and (not node.name or (operator, node.name) not in taken)
         ]
-        harmless = others.count(False)
-        if harmless == len(others) and others:
+        if others and not any(others):
             continue
+        # What the optimised graph explained may have been one of the harmless ones.
+        harmless = max(0, others.count(False) - (own[operator] - len(unknown)))
         computing += unknown[harmless:]
         undecided += unknown[:harmless]
     return Placement(

@@ -95,7 +95,8 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     before = threads_of_process()
     session = open_session()
     after = threads_of_process()
-    optimised = functools.partial(_optimised_nodes, open_session)
+    # TensorRT would build its engines anew, and ONNX Runtime writes no graph that holds them.
+    optimised = tuple if request.name == TENSORRT else functools.partial(_optimised_nodes, open_session)
     facts = replace(_facts(session, request, nodes, optimised, device=device), precision_found=precision)
     if tables:
         names = zip(own.outputs, served.outputs, strict=True)
@@ -165,9 +166,9 @@ def _open_session(
 
 
 def _optimised_nodes(opened: Callable[..., onnxruntime.InferenceSession]) -> tuple[GraphNode, ...]:
-    """Return the nodes of the graph as ONNX Runtime optimised it; none where it cannot write that graph.
+    """Return the nodes of the graph as ONNX Runtime optimised it, written with all weights to a temporary folder.
 
-    It writes none that holds what another library compiled, such as TensorRT.
+    None where that cannot be written: then a node that is not in the file counts as computing.
     """
     import onnx
 
@@ -176,7 +177,7 @@ def _optimised_nodes(opened: Callable[..., onnxruntime.InferenceSession]) -> tup
         try:
             opened(written=written)
             return nodes_of(onnx.load(written, load_external_data=False))
-        except Exception:  # noqa: BLE001 - whatever it is, what is not known then counts as computing
+        except Exception:  # noqa: BLE001 - whatever it is, as said above
             return ()
 
 

@@ -14,12 +14,11 @@ from paritygate.errors import InputFileError
 from paritygate.models.source import SourceKind
 from paritygate.models.torch.archive import check_archive
 from paritygate.models.torch.names import module_taking
-from paritygate.text import counted
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["constants_of", "load_torchscript", "notes_of", "taking_its_names"]
+__all__ = ["constants_of", "count_tf32_convolutions", "load_torchscript", "notes_of", "taking_its_names"]
 
 _UNKNOWN = re.compile(r"(?<=Unknown builtin op: )(\w+)::\w+")
 # The position of `allow_tf32` among the inputs of a traced convolution.
@@ -91,23 +90,23 @@ def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_
     return module_taking(names, module, module)
 
 
-def notes_of(module: Any, device: str = "cpu") -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
-    """Yield what the user should know of a loaded module: what was set when it was traced stays so.
-
-    Args:
-        module: The module.
-        device: The type of the device that it runs on.
-    """
+def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
+    """Yield what the user should know of a loaded module: operators that were traced in train mode stay so."""
     for name, position in _IS_TRAINING.items():
         found = [node for node in _nodes(module, name) if node.inputsAt(position).toIValue() is True]
         if found:
             yield f"{len(found)} {name.partition('::')[2]} was traced in train mode, and no eval mode reaches it"
-    lowered = sum(node.inputsAt(_ALLOWS_TF32).toIValue() is True for node in _nodes(module, _CONVOLUTION))
-    if device == "cuda" and lowered:
-        yield (
-            f"{counted(lowered, 'convolution')} may compute in TF32 on a GPU, whatever is set: the trace says so; "
-            "trace the module with torch.backends.cudnn.allow_tf32 = False"
-        )
+
+
+def count_tf32_convolutions(module: Any) -> int:  # noqa: ANN401 - as load_torchscript
+    """Return how many convolutions compute in TF32 on a GPU whatever is set, because they were traced so.
+
+    Older versions of PyTorch traced a convolution without that switch.
+    """
+    return sum(
+        node.inputsSize() > _ALLOWS_TF32 and node.inputsAt(_ALLOWS_TF32).toIValue() is True
+        for node in _nodes(module, _CONVOLUTION)
+    )
 
 
 def constants_of(module: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - as load_torchscript
