@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -112,3 +113,14 @@ def klue_sts_file() -> Path:
 def project_root() -> Path:
     """Return the root of the checkout."""
     return _ROOT
+
+
+@pytest.fixture
+def zoo_on_path(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have the modules of `benchmarks/zoo` be found, and forget them after: users have modules of these names, too."""
+    folder = project_root / "benchmarks" / "zoo"
+    monkeypatch.syspath_prepend(str(folder))
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(f"{folder}/"):
+            del sys.modules[name]

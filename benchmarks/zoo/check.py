@@ -133,7 +133,7 @@ def own_inputs(case: Case) -> Iterator[Arrays]:
         yield from batches(case, seed=SEED + seed, number=3, rows=rows)
 
 
-def check(case: Case, files: dict[str, Path], device: str) -> dict[str, Any]:
+def check(case: Case, files: dict[str, Path], device: str = "cpu") -> dict[str, Any]:
     """Run every file beside the model, on the rows drawn here and on those that paritygate was given."""
     model = case.build()
     drawn = {"own": list(own_inputs(case)), "given": list(samples(case))}

@@ -27,8 +27,8 @@ class Named(Protocol):
 
 
 @pytest.fixture
-def zoo(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> Zoo:
-    monkeypatch.syspath_prepend(str(project_root / "benchmarks" / "zoo"))
+def zoo(zoo_on_path: None) -> Zoo:
+    del zoo_on_path
     return importlib.import_module
 
 
@@ -262,7 +262,7 @@ def test_what_was_not_converted_stands_in_the_line_with_its_reason(
     run = {"exit_code": 4, "run": "r", "variants": {"onnx-fp32": None}, "emulated": {}, "failures": failures}
     (tmp_path / "run.json").write_text(json.dumps({"runs": [run]}))
     monkeypatch.setattr(runner, "paritygate", lambda *_: None)
-    judged = runner.judge(tmp_path, "all")
+    judged = runner.judge(tmp_path, runner.Asked(targets=(), probes="all", faults=(), device="cpu"))
     assert judged["variants"] == {"onnx-fp32": {"verdict": "not converted", "why": "ONNX does not have this operator"}}
 
 

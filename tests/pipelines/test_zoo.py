@@ -31,8 +31,8 @@ TRANSFORMERS = ("patchtst", "vit")
 
 
 @pytest.fixture
-def check(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(project_root / "benchmarks" / "zoo"))
+def check(zoo_on_path: None) -> ModuleType:
+    del zoo_on_path
     return importlib.import_module("check")
 
 
