@@ -9,6 +9,7 @@ from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import ExitCode, ParitygateError, StorageError, UsageError
+from paritygate.machine import device_name
 from paritygate.pipelines.cache.cache import JobDone
 from paritygate.pipelines.choice.choose import choose_stage
 from paritygate.pipelines.compare.result import ComparisonResult
@@ -237,6 +238,8 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
 
 
 def _run(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
+    # That there is no GPU is said before everything is converted.
+    device_name(options.device)
     check_asks_enough(run)
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)

@@ -15,6 +15,7 @@ from paritygate.convert.torch.inputs import Rows, full_shape, input_draws
 from paritygate.convert.torch.sizes import example_sizes, fitting_sizes, possible_dims
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.models.torch.module import device_of
+from paritygate.models.torch.torchscript_file import reason_in_torchscript
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -328,7 +329,8 @@ def _run(candidate: _Call, inputs: Sequence[torch.Tensor], trial: _Trial) -> Seq
     except ParitygateError:
         raise
     except Exception as err:
-        msg = f"the converted model fails at {trial}{_blame(trial)}: {type(err).__name__}: {one_line(err)}"
+        why = reason_in_torchscript(err) or f"{type(err).__name__}: {one_line(err)}"
+        msg = f"the converted model fails at {trial}{_blame(trial)}: {why}"
         raise ConversionError(msg, hint=_hint(trial)) from err
 
 

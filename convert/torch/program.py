@@ -166,8 +166,8 @@ def _fixed(spec: TensorSpec, axis: int, symbol: str, size: int) -> ConversionErr
     )
     hint = (
         "torch.export fixed it, because of the module or of an operator in it, as some versions do with the time of "
-        f"nn.LSTM and nn.GRU: declare model.dims.{symbol} with this size alone, change the module, or name another "
-        "format in targets, such as onnx-fp32 or torchscript-fp32"
+        f"nn.LSTM and nn.GRU, or of a loop over it: declare model.dims.{symbol} with this size alone, change "
+        "the module, or leave this format out of targets"
     )
     return ConversionError(msg, hint=hint)
 

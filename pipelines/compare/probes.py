@@ -68,11 +68,15 @@ class Answers:
 
 
 def request_of(job: ComparisonJob) -> ProbeRequest:
-    """Return which probes to make of the reference, where it is a model: what either side's ONNX graph says counts."""
+    """Return which probes to make of the reference, where it is a model.
+
+    What either side's ONNX graph says counts, and how large dims may be, where a side was released with that.
+    """
     models = (job.reference, job.candidate)
     found = next((model for model in models if model.kind is SourceKind.ONNX), None)
     graph = None if found is None else Graph(path=found.path, rename=found.rename)
-    return ProbeRequest(names=job.rules.probes, roles=job.roles, graph=graph, seed=job.rules.seed)
+    dims = job.reference.dims or job.candidate.dims
+    return ProbeRequest(names=job.rules.probes, dims=dims, roles=job.roles, graph=graph, seed=job.rules.seed)
 
 
 def recorded_probes(outputs: Path) -> ProbesRecording | None:

@@ -16,6 +16,7 @@ from paritygate.files import storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.text import from_here
 from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
@@ -174,8 +175,17 @@ def _joined(words: Sequence[str]) -> str:
 def _place(model: ModelRef) -> str:
     if model.kind is SourceKind.ENDPOINT:
         return model.text
+    if model.dims:
+        # Its path does not say how large its dims may be, and which probes have to hold.
+        return model.name
     place = model.path.resolve()
     return model.name if Path(model.name).resolve() == place else str(place)
+
+
+def _repositories(job: ComparisonJob) -> list[str]:
+    """Return the repository of what is written as a release: a variant lies at store/MODEL/VERSION/VARIANT in it."""
+    folders = [model.folder.resolve().parents[3] for model in (job.reference, job.candidate) if model.dims]
+    return [from_here(folder) for folder in folders[:1]]
 
 
 def _endpoint_limits(job: ComparisonJob) -> list[str]:
@@ -202,6 +212,7 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
     limits = job.rules.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
     valid_where = job.rules.valid_where
     pairs = [
+        ("--repository", _repositories(job)),
         ("--precision", [str(job.rules.precision)]),
         ("--decision", decisions),
         ("--constant-decision", [f"{rule.output}={rule.constant}" for rule in rules if rule.constant]),

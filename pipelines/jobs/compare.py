@@ -21,6 +21,7 @@ from paritygate.models.named_call import is_default_output_name
 from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
+from paritygate.models.torch.archive import names_in_archive
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
 from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
@@ -406,10 +407,15 @@ def _positions(
 def _example(
     ref: ModelRef, other: ModelRef, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]
 ) -> Example | None:
-    """Return what a model object is asked for its signature with; None where it is none, or has a signature."""
-    if ref.kind not in OBJECTS or ref.signature is not None:
+    """Return what a model is asked for its signature with that does not say it; None where it says it, or has one."""
+    if ref.signature is not None or not (ref.kind in OBJECTS or _is_without_names(ref)):
         return None
     return example_of(read if ref.takes else _without(other.takes, read), like(), ref.takes)
+
+
+def _is_without_names(ref: ModelRef) -> bool:
+    """Return whether it is a TorchScript file of somebody else's, which does not say what its outputs are called."""
+    return ref.kind is SourceKind.TORCHSCRIPT and ref.path.is_file() and names_in_archive(ref.path) is None
 
 
 def _without(names: tuple[str, ...], read: Callable[[], Iterator[Batch]]) -> Callable[[], Iterator[Batch]]:

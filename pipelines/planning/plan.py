@@ -12,6 +12,7 @@ from typing import Any
 from paritygate.codec import to_data
 from paritygate.errors import ConversionError
 from paritygate.files import make_marked_folder
+from paritygate.machine import device_name
 from paritygate.pipelines.cache.cache import Cache, Wanted, cache_below
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
@@ -35,7 +36,7 @@ JUDGED_ANEW = "judged anew"
 DONE = "done"
 UNKNOWN = "unknown"
 
-_NOTHING_KNOWN = "nothing like it was done before"
+_NOTHING_KNOWN = "no result like it is kept"
 _OFF = "nothing is kept: the cache is off, inputs are hidden, or this system does not tell what a job reads"
 _BENCHMARK = "the benchmark"
 
@@ -162,6 +163,7 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         path = None if samples_path is None else str(Path(samples_path).resolve())
         beside = (options.root / "runs").resolve()
         run = RunFolder(folder=folder, resolved=resolved, samples_path=path, beside=beside, cache=cache)
+        device_name(options.device)
         check_asks_enough(run)
         found = (
             *_conversions(run, cache, options),

@@ -73,9 +73,10 @@ def _released(repository: Path, model: str, which: str, variant: str | None) -> 
     if name not in variants:
         msg = f"version {details.version} of {model!r} has no variant {name!r} (released: {', '.join(variants)})"
         raise UsageError(msg, hint=f"name one of these, such as {model}@{which}/{variants[0]}, or none for the first")
-    found = artifact_model(Artifact.read_record(details.folder / name))
+    artifact = Artifact.read_record(details.folder / name)
     # As it can be written again, whatever the alias points to by then.
-    return replace(found, name=f"{model}@{details.version}/{name}")
+    name = f"{model}@{details.version}/{name}"
+    return replace(artifact_model(artifact), name=name, dims=artifact.signature.dims)
 
 
 def _release_of_name(repository: Path, name: str) -> str | None:

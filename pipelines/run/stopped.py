@@ -40,7 +40,8 @@ def noting_why_it_stops(run: RunFolder) -> Iterator[None]:
         stopped = Stopped(message=_message(run, err), exit_code=int(err.exit_code))
         # What is said stays the error itself, whatever the disk does.
         with contextlib.suppress(ParitygateError, OSError):
-            if stopped.is_refused and not run.exported() and not run.reference.exists():
+            is_without_jobs = stopped.is_refused or not (run.findings / "jobs").exists()
+            if is_without_jobs and not run.exported() and not run.reference.exists():
                 remove_marked_folder(run.folder)
                 run.folder.parent.rmdir()
             else:

@@ -438,3 +438,16 @@ def test_samples_whose_rows_change_between_record_and_validate_are_not_measured(
     assert "samples" in called.err
     assert desk.evidence()["variants"][0]["verdict"] == "error"
     assert desk.evidence()["variants"][0]["evidence"] == "none"
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_gpu_that_is_not_there_is_said_before_anything_is_made(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("paritygate.machine.gpu_of_machine", lambda: None)
+
+    called = desk.call(command, "spec.yaml", "--device", "cuda")
+
+    assert called.code == 5, str(called)
+    assert "device 'cuda' is asked for, and the CUDA driver shows no GPU to this process" in called.err
+    assert not (desk.folder / "artifacts/runs/tiny").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -43,9 +42,6 @@ __all__ = ["TorchRunner", "open_model", "precision_of_module", "precision_of_ten
 # Modules of these packages hold their weights packed, where no parameter shows them.
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _BFLOAT16 = "bfloat16"
-_IN_TORCHSCRIPT = "The following operation failed in the TorchScript interpreter"
-_ARROW = "<--- HERE"
-_WHY = re.compile(r"[\w.]*(?:Error|Exception)\b.*:")
 # How PyTorch says that tensors are on several devices.
 _ELSEWHERE = ("the same device", "torch.cuda.FloatTensor")
 
@@ -106,8 +102,12 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     path = loaded.ref.path
     module = torchscript_file.load_torchscript(path, loaded.device)
     note = put_in_eval_mode(module)
-    known = KnownNames(file=path, said=names_in_archive(path), declared=loaded.ref.signature, rename=loaded.ref.rename)
-    named, signature = named_file(torchscript_file.taking_its_names(module), known)
+    taking = torchscript_file.taking_its_names(module)
+    said, declared = names_in_archive(path), loaded.ref.signature
+    if said is None and declared is None and loaded.example is not None:
+        declared = signature_of_module(taking, loaded.example, loaded.ref.rename)
+    known = KnownNames(file=path, said=said, declared=declared, rename=loaded.ref.rename)
+    named, signature = named_file(taking, known)
     weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
     device = next((tensor.device.type for tensor in weights), loaded.device)
     lowered = torchscript_file.count_tf32_convolutions(module) if device == "cuda" else 0
@@ -264,12 +264,7 @@ class TorchRunner(Runner):
         return replace(self._facts, notes=(*self._facts.notes, note))
 
     def _reason(self, err: Exception) -> str:
-        lines = [line.strip() for line in str(err).splitlines() if line.strip()]
-        if not lines or not lines[0].startswith(_IN_TORCHSCRIPT):
-            return reason_of(err)
-        # PyTorch says first where it was written that failed, each place with an arrow, and then why.
-        last = max((at for at, line in enumerate(lines) if line.endswith(_ARROW)), default=-1)
-        return next((line for line in lines[last + 1 :] if _WHY.match(line)), lines[-1])
+        return torchscript_file.reason_in_torchscript(err) or reason_of(err)
 
     def _hint_for(self, err: Exception) -> str:
         return self._hint_elsewhere if any(words in str(err) for words in _ELSEWHERE) else self._hint

@@ -16,7 +16,7 @@ from paritygate.file_names import check_names
 from paritygate.importing import is_object_path, load_object, require_backend_of, user_files
 from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
-from paritygate.signature import Signature
+from paritygate.signature import Dim, Signature
 from paritygate.text import beside_meant
 
 __all__ = [
@@ -112,6 +112,7 @@ class ModelRef:
         endpoint_json: Which field of its JSON is which input and output, of a server that speaks no known protocol.
         takes: What of the samples it takes, where it takes others than the model that it is compared with; empty where
             both take the same.
+        dims: How large symbolic dims may be, by what was released; empty where nothing says it.
     """
 
     text: str
@@ -127,6 +128,7 @@ class ModelRef:
     endpoint_limits: EndpointLimits | None = None
     endpoint_json: JsonMapping | None = None
     takes: tuple[str, ...] = ()
+    dims: Mapping[str, Dim] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:

@@ -18,11 +18,21 @@ from paritygate.models.torch.names import module_taking
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["constants_of", "count_tf32_convolutions", "load_torchscript", "notes_of", "taking_its_names"]
+__all__ = [
+    "constants_of",
+    "count_tf32_convolutions",
+    "load_torchscript",
+    "notes_of",
+    "reason_in_torchscript",
+    "taking_its_names",
+]
 
 _UNKNOWN = re.compile(r"(?<=Unknown builtin op: )(\w+)::\w+")
 # The position of `allow_tf32` among the inputs of a traced convolution.
 _CONVOLUTION, _ALLOWS_TF32 = "aten::_convolution", 12
+_IN_TORCHSCRIPT = "The following operation failed in the TorchScript interpreter"
+_ARROW = "<--- HERE"
+_WHY = re.compile(r"[\w.]*(?:Error|Exception)\b.*:")
 _IS_TRAINING = {"aten::dropout": 2, "aten::batch_norm": 5, "aten::feature_dropout": 2, "aten::alpha_dropout": 2}
 
 
@@ -107,6 +117,18 @@ def count_tf32_convolutions(module: Any) -> int:  # noqa: ANN401 - as load_torch
         node.inputsSize() > _ALLOWS_TF32 and node.inputsAt(_ALLOWS_TF32).toIValue() is True
         for node in _nodes(module, _CONVOLUTION)
     )
+
+
+def reason_in_torchscript(err: BaseException) -> str:
+    """Return why code in TorchScript failed, such as `RuntimeError: ...`; empty where the error is no such one.
+
+    PyTorch says first where it was written that failed, each place with an arrow, and then why.
+    """
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    if not lines or not lines[0].startswith(_IN_TORCHSCRIPT):
+        return ""
+    last = max((at for at, line in enumerate(lines) if line.endswith(_ARROW)), default=-1)
+    return next((line for line in lines[last + 1 :] if _WHY.match(line)), lines[-1])
 
 
 def constants_of(module: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - as load_torchscript
