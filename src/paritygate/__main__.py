@@ -71,10 +71,6 @@ def main(args: list[str] | None = None) -> None:
         _write(*_stopped("interrupted", given))
         code = 130
     except EOFError as err:
-        if "--debug" in given:
-            import traceback
-
-            traceback.print_exc()
         _write(f"error: unexpected EOFError: {err}", _CUT_OFF if "marshal data" in str(err) else _A_BUG)
         code = 5
     sys.exit(code)
@@ -98,7 +94,7 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort) as err:
-        _raise_end_of_file(err)
+        _raise_end_of_file(err, is_debug=is_debug)
         _print_errors(*_stopped("interrupted", args), is_verbose=is_verbose)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
@@ -127,10 +123,17 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         return int(ExitCode.NOT_MEASURED)
 
 
-def _raise_end_of_file(err: BaseException) -> None:
+def _raise_end_of_file(err: BaseException, *, is_debug: bool) -> None:
     # Nothing is asked here: what ends early is a file, such as cut off bytecode, and click takes it for Ctrl-D.
-    if isinstance(err.__cause__, EOFError):
-        raise err.__cause__
+    if not isinstance(err.__cause__, EOFError):
+        return
+    if is_debug:
+        import traceback
+
+        from paritygate.text import echo_block
+
+        echo_block(traceback.format_exc(), err=True)
+    raise err.__cause__
 
 
 def _check_encoding(args: list[str]) -> None:
