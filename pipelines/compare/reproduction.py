@@ -184,8 +184,13 @@ def _place(model: ModelRef) -> str:
 
 def _repositories(job: ComparisonJob) -> list[str]:
     """Return the repository of what is written as a release: a variant lies at store/MODEL/VERSION/VARIANT in it."""
-    folders = [model.folder.resolve().parents[3] for model in (job.reference, job.candidate) if model.dims]
-    return [from_here(folder) for folder in folders[:1]]
+    released = next((model for model in (job.reference, job.candidate) if model.dims), None)
+    if released is None:
+        return []
+    # The code of a copied source lies in a folder below its variant's.
+    place, variant = released.folder.resolve(), released.name.rpartition("/")[2]
+    folder = next(folder for folder in (place, *place.parents) if folder.name == variant)
+    return [from_here(folder.parents[3])]
 
 
 def _endpoint_limits(job: ComparisonJob) -> list[str]:

@@ -25,6 +25,20 @@ _GRAPH = """
     """
 
 
+_NET = """
+    import torch
+
+
+    class Sum(torch.nn.Module):
+        def forward(self, x):
+            return {"y": x.sum(1)}
+
+
+    def load():
+        return Sum().eval()
+    """
+
+
 def _write(desk: Desk, name: str, *, longest: int) -> None:
     onnx.save(onnx.parser.parse_model(_GRAPH % longest), str(desk.folder / name))
 
@@ -54,6 +68,28 @@ def test_sizes_that_the_release_declares_have_to_hold(released: Desk) -> None:
     assert called.code == 1, str(called)
     (command,) = {failure["again"] for failure in called.data["probes"]["asked"]["shapes"]["failures"]}
     assert "sums@1/onnx-fp32" in command
+    again = released.call(*shlex.split(command)[1:])
+    assert again.code == 1, str(again)
+
+
+@pytest.mark.torch
+@pytest.mark.children
+def test_a_released_copy_of_the_source_is_written_by_its_name_as_well(released: Desk) -> None:
+    released.module("net", _NET)
+    dims = {"batch": {"min": 1, "opt": 8, "max": 64}, "time": {"min": 1, "opt": 8, "max": 32}}
+    inputs = {"x": {"dtype": "float32", "shape": ["batch", "time"]}}
+    outputs = {"y": {"dtype": "float32", "shape": ["batch"]}}
+    model = {"name": "copied", "source": "net:load", "inputs": inputs, "outputs": outputs, "dims": dims}
+    released.spec(model=model, decisions={}, targets=["torch-fp32"])
+    assert released.call("run", "spec.yaml").code == 0
+    words = ("copied@1/torch-fp32", "short.onnx", "--samples", "inputs.npz", "--probes", "shapes")
+
+    called = released.json("compare", *words)
+
+    assert called.code == 1, str(called)
+    (command,) = {failure["again"] for failure in called.data["probes"]["asked"]["shapes"]["failures"]}
+    assert "copied@1/torch-fp32" in command
+    assert "--repository artifacts/repository " in command
     again = released.call(*shlex.split(command)[1:])
     assert again.code == 1, str(again)
 
