@@ -10,7 +10,7 @@ import pytest
 
 from paritygate.errors import InputFileError
 from paritygate.models.source import SourceKind
-from paritygate.models.torch.archive import check_archive
+from paritygate.models.torch.archive import check_archive, names_in_archive
 
 _METHOD, _FLAGS, _ENCRYPTED = 10, 8, 1
 
@@ -45,3 +45,20 @@ def test_a_damaged_archive_is_an_input_error(tmp_path: Path, damage: str, kind: 
 
     with pytest.raises(InputFileError, match="is damaged or no archive of PyTorch"):
         check_archive(path, kind)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04cut off"])
+def test_names_of_what_is_no_archive_are_an_input_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(content)
+
+    with pytest.raises(InputFileError, match="is damaged or no archive of PyTorch"):
+        names_in_archive(path)
+
+
+def test_an_archive_without_entries_says_no_names(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(path, "w"):
+        pass
+
+    assert names_in_archive(path) is None

@@ -7,7 +7,8 @@ import pickletools
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,16 +87,11 @@ def check_archive(path: Path, kind: SourceKind) -> None:
 
 
 def _sound_names(path: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            # One that is cut off may end in an archive that lay inside of it, and passes for that one.
-            is_whole = min(item.header_offset for item in archive.infolist()) == 0 if archive.infolist() else False
-            damaged = archive.testzip()
-            names = archive.namelist()
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as err:
-        # RuntimeError is zipfile's word for an encrypted entry, or, as NotImplementedError, for an unknown compression.
-        msg = f"{path} is damaged or no archive of PyTorch: {err}"
-        raise InputFileError(msg, hint="save or copy the model again") from err
+    with _opened(path) as archive:
+        # One that is cut off may end in an archive that lay inside of it, and passes for that one.
+        is_whole = min(item.header_offset for item in archive.infolist()) == 0 if archive.infolist() else False
+        damaged = archive.testzip()
+        names = archive.namelist()
     if not is_whole:
         msg = f"{path} is damaged: it is cut off, or empty"
         raise InputFileError(msg, hint="save or copy the model again")
@@ -103,6 +99,17 @@ def _sound_names(path: Path) -> list[str]:
         msg = f"{path} is damaged: the bytes of {damaged} are not those that were written"
         raise InputFileError(msg, hint="save or copy the model again")
     return names
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as err:
+        # RuntimeError is zipfile's word for an encrypted entry, or, as NotImplementedError, for an unknown compression.
+        msg = f"{path} is damaged or no archive of PyTorch: {err}"
+        raise InputFileError(msg, hint="save or copy the model again") from err
 
 
 def _kind_of(names: list[str]) -> SourceKind | None:
@@ -131,13 +138,12 @@ def names_in_archive(path: Path) -> SaidNames | None:
     """Return the names that we wrote into the file; None where it was made elsewhere.
 
     Raises:
-        InputFileError: The names in it are damaged.
+        InputFileError: It is missing or no archive, or the names in it are damaged.
     """
-    with zipfile.ZipFile(path) as archive:
-        entry = _names_entry(archive)
-        if entry not in archive.namelist():
+    with _opened(path) as archive:
+        if not archive.namelist() or _names_entry(archive) not in archive.namelist():
             return None
-        text = archive.read(entry)
+        text = archive.read(_names_entry(archive))
     try:
         return SaidNames.from_text(text)
     except (ValueError, KeyError, TypeError, AttributeError) as err:
