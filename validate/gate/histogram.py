@@ -26,7 +26,7 @@ OCTAVES = 255
 RESOLUTION = 2.0**-_MANTISSA_BITS
 # Above this many values counting all bins at once is cheaper than adding value by value.
 _DENSE_FROM = 4096
-_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST_BIN = int(np.finfo(np.float32).max.view(np.uint32)) >> _SHIFT
 
 
 def empty_histogram() -> NDArray[np.int64]:
@@ -36,8 +36,12 @@ def empty_histogram() -> NDArray[np.int64]:
 
 def add_magnitudes(histogram: NDArray[np.int64], magnitudes: NDArray[np.float64]) -> None:
     """Count `magnitudes` (any shape, finite, >= 0) into `histogram`, in place."""
-    values = np.minimum(magnitudes, _LARGEST).astype(np.float32).ravel()
-    bins = values.view(np.uint32) >> np.uint32(_SHIFT)
+    with np.errstate(over="ignore"):
+        values = magnitudes.astype(np.float32).ravel()
+    # As the integers that counting takes: it would copy any others first, which takes longer than all else here.
+    bins = np.right_shift(values.view(np.uint32), _SHIFT, dtype=np.intp)
+    # What float32 does not hold counts as the largest number that it does.
+    np.minimum(bins, _LARGEST_BIN, out=bins)
     if bins.size < _DENSE_FROM:
         np.add.at(histogram, bins, 1)
     else:

@@ -13,6 +13,7 @@ from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
 from paritygate.text import row_range
+from paritygate.threads import by_threads
 from paritygate.validate.gate import decisions, row_pattern, sketch, statistics
 from paritygate.validate.gate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.gate.histogram import octaves
@@ -170,7 +171,8 @@ class Comparison:
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
             # Later passes see the same rows again.
             figures = RowFigures() if has_rows and self._passes == 0 else None
-            statistics.update(self._states[name], actual[name], array, batch.ids, figures)
+            state = self._states[name]
+            self._states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
             if name in self._sketches and not self._passes:
                 self._add_to_sketch(self._sketches[name], (actual[name], array), figures, traits)
             if figures is not None:
@@ -380,10 +382,10 @@ def repeat_difference(
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
     if expected.ndim == 0:
         return _block_difference(actual, expected, limits)
-    found = [
-        _block_difference(actual[first:last], expected[first:last], limits)
-        for first, last in blocks_of_rows(expected.shape, len(expected))
-    ]
+    found = by_threads(
+        lambda block: _block_difference(actual[slice(*block)], expected[slice(*block)], limits),
+        list(blocks_of_rows(expected.shape, len(expected))),
+    )
     return max(ratio for ratio, _ in found), max(difference for _, difference in found)
 
 

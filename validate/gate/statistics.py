@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.threads import by_threads
 from paritygate.validate.gate.bounds import mean_interval_95
 from paritygate.validate.gate.histogram import add_magnitudes, empty_histogram, quantile
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["DiffState", "DiffStatistics", "RowFigures", "WorstRow", "counts", "empty", "finish", "merge", "update"]
 
 _WORST_ROWS = 10
+# The most parts of a batch that are measured at once: each has copies of its block in float64.
+_PARTS = 4
 # Floor of the denominator of the elementwise relative difference, in the unit of the output.
 _RELATIVE_FLOOR = 1e-12
 # A declared limit of zero is a unit too small to divide by.
@@ -130,6 +133,12 @@ class RowFigures:
         self.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
         self.relative_blocks.append(relative)
 
+    def extend(self, later: RowFigures) -> None:
+        """Take in the figures of the rows that come after these."""
+        self.largest_blocks += later.largest_blocks
+        self.in_limits_blocks += later.in_limits_blocks
+        self.relative_blocks += later.relative_blocks
+
     @property
     def largest(self) -> NDArray[np.float64]:
         """The largest |actual - expected| of each row."""
@@ -163,7 +172,10 @@ def update(
     ids: Sequence[str],
     figures: RowFigures | None = None,
 ) -> DiffState:
-    """Take in one batch and return the state, which is changed in place.
+    """Take in one batch and return the state that follows.
+
+    Of many values, parts are measured at once and put together in their order: the result is the same, however many
+    threads there are.
 
     Args:
         state: The state so far; not to be used again.
@@ -172,12 +184,28 @@ def update(
         ids: The ids of the batch's rows. An output without a row of its own per input counts as one row.
         figures: Where what is found of each row is put, if it is wanted.
     """
-    for first, last in blocks_of_rows(expected.shape, len(ids)):
-        if last - first == len(ids):
-            _update(state, actual, expected, ids, figures)
-        else:
-            _update(state, actual[first:last], expected[first:last], ids[first:last], figures)
+    blocks = list(blocks_of_rows(expected.shape, len(ids)))
+    if len(blocks) == 1:
+        _update(state, actual, expected, ids, figures)
+        return state
+
+    def measured(part: Sequence[tuple[int, int]]) -> tuple[DiffState, RowFigures]:
+        found, of_rows = _empty_like(state), RowFigures()
+        for first, last in part:
+            _update(found, actual[first:last], expected[first:last], ids[first:last], of_rows)
+        return found, of_rows
+
+    size = math.ceil(len(blocks) / _PARTS)
+    for found, of_rows in by_threads(measured, [blocks[at : at + size] for at in range(0, len(blocks), size)]):
+        state = merge(state, found)
+        if figures is not None:
+            figures.extend(of_rows)
     return state
+
+
+def _empty_like(state: DiffState) -> DiffState:
+    count = np.zeros_like(state.count)
+    return DiffState(limits=state.limits, row_norm=state.row_norm, count=count, sum_abs=np.zeros_like(count))
 
 
 def _update(

@@ -14,6 +14,7 @@ import numpy as np
 
 from paritygate.distance import distance
 from paritygate.precision import Precision
+from paritygate.threads import by_threads
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.profile import FloatArray, OutputProfile, blocks_of_rows, by_channel
@@ -95,9 +96,11 @@ def largest_difference(
         return np.zeros(profile.channels)
     if expected.ndim == 0:
         return _largest_of_block(actual, expected, profile)
-    largest = np.zeros(profile.channels)
-    for first, last in blocks_of_rows(expected.shape, len(expected)):
-        largest = np.maximum(largest, _largest_of_block(actual[first:last], expected[first:last], profile))
+    found = by_threads(
+        lambda block: _largest_of_block(actual[slice(*block)], expected[slice(*block)], profile),
+        list(blocks_of_rows(expected.shape, len(expected))),
+    )
+    largest: NDArray[np.float64] = np.max(found, axis=0)
     return largest
 
 

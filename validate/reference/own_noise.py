@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.threads import by_threads
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile, blocks_of_rows
 
@@ -96,18 +97,13 @@ def rows_within(
         limits: The limits of the output.
         profile: Its profile.
     """
-    blocks = blocks_of_rows(expected.shape, len(expected))
-    parts = [
-        _block_within(
-            actual[first:last],
-            expected[first:last],
-            None if noise is None else noise[first:last],
-            limits=limits,
-            profile=profile,
-        )
-        for first, last in blocks
-    ]
-    return np.concatenate(parts)
+
+    def within(block: tuple[int, int]) -> NDArray[np.bool_]:
+        rows = slice(*block)
+        of_rows = None if noise is None else noise[rows]
+        return _block_within(actual[rows], expected[rows], of_rows, limits=limits, profile=profile)
+
+    return np.concatenate(by_threads(within, list(blocks_of_rows(expected.shape, len(expected)))))
 
 
 def _block_within(

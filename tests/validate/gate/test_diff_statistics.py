@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from dataclasses import replace
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from paritygate.validate.gate import statistics
 from paritygate.validate.gate.histogram import RESOLUTION, add_magnitudes, empty_histogram, quantile
-from paritygate.validate.gate.statistics import DiffState, DiffStatistics
+from paritygate.validate.gate.statistics import DiffState, DiffStatistics, RowFigures
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 
@@ -48,7 +49,7 @@ def _state(
     states = []
     for first, last in itertools.pairwise(edges):
         state = statistics.empty(profile, limits)
-        statistics.update(state, actual[first:last], expected[first:last], ids[first:last])
+        state = statistics.update(state, actual[first:last], expected[first:last], ids[first:last])
         states.append(state)
     return states
 
@@ -143,6 +144,37 @@ def test_one_state_fed_batch_by_batch_equals_the_whole_array(
         state = statistics.update(state, actual[first:last], expected[first:last], ids)
 
     _assert_agrees(statistics.finish(state), _oracle(actual, expected))
+
+
+@given(_pairs())
+@settings(max_examples=50)
+def test_any_number_of_threads_comes_to_the_same(pair: tuple[NDArray[np.generic], NDArray[np.generic]]) -> None:
+    actual, expected = pair
+    ids = [f"r{row}" for row in range(len(expected))]
+    found = []
+    for processors in (1, 3):
+        with (
+            mock.patch("paritygate.threads._processors", lambda count=processors: count),
+            # Every row is a block.
+            mock.patch("paritygate.validate.reference.profile._BLOCK_VALUES", 1),
+        ):
+            state = statistics.empty(_profile(expected, None), _limits(None, 1))
+            figures = RowFigures()
+            state = statistics.update(state, actual, expected, ids, figures)
+        if expected.size:
+            assert np.array_equal(figures.largest, _figures_of(actual, expected).largest, equal_nan=True)
+        found.append(statistics.finish(state))
+
+    _assert_agrees(found[0], _oracle(actual, expected))
+    # Not equal up to rounding: the same. NaN is written alike.
+    assert repr(found[0]) == repr(found[1])
+
+
+def _figures_of(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> RowFigures:
+    figures = RowFigures()
+    state = statistics.empty(_profile(expected, None), _limits(None, 1))
+    statistics.update(state, actual, expected, [f"r{row}" for row in range(len(expected))], figures)
+    return figures
 
 
 @given(_pairs(is_finite=True), st.integers(0, 5), st.integers(0, 5))
@@ -285,7 +317,7 @@ def test_ten_rows_are_named_and_each_only_once() -> None:
     profile, limits = _profile(expected, None), _limits(None, 1)
     state = statistics.empty(profile, limits)
     for _ in range(2):
-        statistics.update(state, actual, expected, [f"r{row}" for row in range(50)])
+        state = statistics.update(state, actual, expected, [f"r{row}" for row in range(50)])
 
     assert [row.row_id for row in statistics.finish(state).worst_rows] == [f"r{row}" for row in range(49, 39, -1)]
 
@@ -401,7 +433,7 @@ def test_memory_does_not_grow_with_the_number_of_rows() -> None:
     rng = np.random.default_rng(0)
     for batch in range(200):
         expected = rng.standard_normal((16, 4)).astype(np.float32)
-        statistics.update(state, expected + np.float32(1e-4), expected, [f"{batch}/{row}" for row in range(16)])
+        state = statistics.update(state, expected + np.float32(1e-4), expected, [f"{batch}/{row}" for row in range(16)])
 
     assert len(state.worst) == 10
     assert state.histogram.size == empty_histogram().size

@@ -607,7 +607,7 @@ def _patterns(seed: int, batches: int) -> list[RowPattern]:
         batch = Batch(inputs={"mask": mask, "x": actual["z"]}, ids=[str(row) for row in range(rows)])
         figures = RowFigures()
         state = statistics.empty(profile, limits["y"])
-        statistics.update(state, actual["y"], expected["y"], batch.ids, figures)
+        state = statistics.update(state, actual["y"], expected["y"], batch.ids, figures)
         seen = SeenBatch(
             output="y",
             actual=actual["y"],

@@ -1,0 +1,42 @@
+"""Work by several threads: results in order, and the first error."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from paritygate.threads import by_threads
+
+
+@pytest.mark.parametrize("processors", [1, 4])
+def test_results_are_in_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
+    monkeypatch.setattr("paritygate.threads._processors", lambda: processors)
+
+    def late(part: int) -> tuple[int, int]:
+        time.sleep(0.01 * (5 - part))
+        return part, threading.get_ident()
+
+    found = by_threads(late, range(5))
+
+    assert [part for part, _ in found] == list(range(5))
+    assert (len({thread for _, thread in found}) == 1) == (processors == 1)
+
+
+@pytest.mark.parametrize("processors", [1, 4])
+def test_the_first_error_is_raised(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
+    monkeypatch.setattr("paritygate.threads._processors", lambda: processors)
+
+    def fails(part: int) -> int:
+        if part:
+            msg = f"part {part}"
+            raise ValueError(msg)
+        return part
+
+    with pytest.raises(ValueError, match="part 1"):
+        by_threads(fails, [0, 1, 2])
+
+
+def test_no_parts_are_no_results() -> None:
+    assert by_threads(str, []) == []
