@@ -435,10 +435,10 @@ def _difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
     there, wanted = actual.detach().cpu().to(torch.float64), expected.detach().cpu().to(torch.float64)
     is_finite = torch.isfinite(wanted) & torch.isfinite(there)
-    there, wanted = there[is_finite], wanted[is_finite]
-    if not wanted.numel():
+    if not bool(is_finite.any()):
         return 0.0
-    return float((there - wanted).abs().max() / wanted.abs().max().clamp(min=1.0))
+    apart, size = (torch.where(is_finite, values, 0.0).abs().max() for values in (there - wanted, wanted))
+    return float(apart / size.clamp(min=1.0))
 
 
 def _check_contract(answers: Sequence[torch.Tensor], signature: Signature, trial: _Trial) -> None:

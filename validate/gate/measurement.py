@@ -13,7 +13,6 @@ from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
 from paritygate.text import row_range
-from paritygate.threads import by_threads
 from paritygate.validate.gate import decisions, row_pattern, sketch, statistics
 from paritygate.validate.gate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.gate.histogram import octaves
@@ -23,7 +22,8 @@ from paritygate.validate.gate.sketch import Sketch
 from paritygate.validate.gate.statistics import DiffState, DiffStatistics, RowFigures
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.gate.valid_positions import blanked, left_out_of, not_a_number
-from paritygate.validate.reference.profile import OutputProfile, blocks_of_rows
+from paritygate.validate.reference.blocks import by_block
+from paritygate.validate.reference.profile import OutputProfile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -382,10 +382,7 @@ def repeat_difference(
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
     if expected.ndim == 0:
         return _block_difference(actual, expected, limits)
-    found = by_threads(
-        lambda block: _block_difference(actual[slice(*block)], expected[slice(*block)], limits),
-        list(blocks_of_rows(expected.shape, len(expected))),
-    )
+    found = by_block(lambda rows: _block_difference(actual[rows], expected[rows], limits), expected.shape)
     return max(ratio for ratio, _ in found), max(difference for _, difference in found)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
-from paritygate.validate.reference.profile import blocks_of_rows
+from paritygate.validate.reference.blocks import blocks_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

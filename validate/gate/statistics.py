@@ -17,7 +17,7 @@ from paritygate.threads import by_threads
 from paritygate.validate.gate.bounds import mean_interval_95
 from paritygate.validate.gate.histogram import add_magnitudes, empty_histogram, quantile
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
-from paritygate.validate.reference.profile import blocks_of_rows, by_channel, on_axis, rows_of
+from paritygate.validate.reference.blocks import blocks_of_rows, by_channel, on_axis, rows_of, values_of_block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -196,7 +196,8 @@ def update(
         return found, of_rows
 
     size = math.ceil(len(blocks) / _PARTS)
-    for found, of_rows in by_threads(measured, [blocks[at : at + size] for at in range(0, len(blocks), size)]):
+    parts = [blocks[at : at + size] for at in range(0, len(blocks), size)]
+    for found, of_rows in by_threads(measured, parts, values=values_of_block(expected.shape)):
         state = merge(state, found)
         if figures is not None:
             figures.extend(of_rows)

@@ -13,8 +13,9 @@ from paritygate.errors import UsageError
 from paritygate.precision import Precision
 from paritygate.text import meant
 from paritygate.validate.gate.precision_steps import LEAST_STEPS, Step
+from paritygate.validate.reference.blocks import on_axis
 from paritygate.validate.reference.bulk import spread_within
-from paritygate.validate.reference.profile import OutputProfile, on_axis
+from paritygate.validate.reference.profile import OutputProfile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,6 @@ from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.signature import dtype_name, is_float_dtype
-from paritygate.threads import by_threads
 from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
@@ -28,9 +27,10 @@ from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.reference.blocks import by_block
 from paritygate.validate.reference.bulk import may_hold_fills
 from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
-from paritygate.validate.reference.profile import OutputProfile, blocks_of_rows, profile_outputs
+from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -585,9 +585,11 @@ def _is_scaled_by_samples(array: NDArray[np.generic], limits: Limits) -> bool:
     """Return whether the limits that follow from the samples alone are none wider than with the array's own answer."""
     if not limits.fits(array.shape) or may_hold_fills(array):
         return False
-    rows = len(array) if array.ndim else 1
-    blocks = [array[first:last] if array.ndim else array for first, last in blocks_of_rows(array.shape, rows)]
-    return not any(by_threads(lambda block: limits.widens_rows(not_a_number(block, left_out_of(block))), blocks))
+    if not array.ndim:
+        return True
+    return not any(
+        by_block(lambda rows: limits.widens_rows(not_a_number(array[rows], left_out_of(array[rows]))), array.shape)
+    )
 
 
 def _is_size(edges: Iterable[Edge]) -> bool:

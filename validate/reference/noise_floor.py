@@ -14,10 +14,10 @@ import numpy as np
 
 from paritygate.distance import distance
 from paritygate.precision import Precision
-from paritygate.threads import by_threads
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.gate.verdict import Check, Status
-from paritygate.validate.reference.profile import FloatArray, OutputProfile, blocks_of_rows, by_channel
+from paritygate.validate.reference.blocks import by_block, by_channel
+from paritygate.validate.reference.profile import FloatArray, OutputProfile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,10 +96,7 @@ def largest_difference(
         return np.zeros(profile.channels)
     if expected.ndim == 0:
         return _largest_of_block(actual, expected, profile)
-    found = by_threads(
-        lambda block: _largest_of_block(actual[slice(*block)], expected[slice(*block)], profile),
-        list(blocks_of_rows(expected.shape, len(expected))),
-    )
+    found = by_block(lambda rows: _largest_of_block(actual[rows], expected[rows], profile), expected.shape)
     largest: NDArray[np.float64] = np.max(found, axis=0)
     return largest
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.threads import by_threads
 from paritygate.validate.gate.tolerance import Limits
-from paritygate.validate.reference.profile import OutputProfile, blocks_of_rows
+from paritygate.validate.reference.blocks import by_block
+from paritygate.validate.reference.profile import OutputProfile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,8 +44,7 @@ def noise_by_row(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]
     """Return how far several answers to the same rows differ from the first of them, where that is not masked."""
     if any(answer.shape != answers[0].shape for answer in answers):
         return (RowNoise(max_abs_diff=_LARGEST, norm=_LARGEST),) * len(answers[0])
-    blocks = blocks_of_rows(answers[0].shape, len(answers[0]))
-    parts = (_noise_of_block([answer[first:last] for answer in answers]) for first, last in blocks)
+    parts = by_block(lambda rows: _noise_of_block([answer[rows] for answer in answers]), answers[0].shape)
     return tuple(noise for part in parts for noise in part)
 
 
@@ -67,9 +66,8 @@ def _noise_of_block(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, .
 
 def largest_in_limits(noise: Sequence[RowNoise], expected: NDArray[np.generic], limits: Limits) -> tuple[int, float]:
     """Return the row whose noise is the most limits of its own, and how many these are."""
-    blocks = blocks_of_rows(expected.shape, len(expected))
     own = np.concatenate(
-        [_limits_of_rows(expected[first:last], limits).min(axis=1, initial=np.inf) for first, last in blocks]
+        by_block(lambda rows: _limits_of_rows(expected[rows], limits).min(axis=1, initial=np.inf), expected.shape)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.array([row.max_abs_diff for row in noise]) / own
@@ -98,12 +96,11 @@ def rows_within(
         profile: Its profile.
     """
 
-    def within(block: tuple[int, int]) -> NDArray[np.bool_]:
-        rows = slice(*block)
+    def within(rows: slice) -> NDArray[np.bool_]:
         of_rows = None if noise is None else noise[rows]
         return _block_within(actual[rows], expected[rows], of_rows, limits=limits, profile=profile)
 
-    return np.concatenate(by_threads(within, list(blocks_of_rows(expected.shape, len(expected)))))
+    return np.concatenate(by_block(within, expected.shape))
 
 
 def _block_within(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from paritygate.distance import distance
 from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.reference import value_sample
+from paritygate.validate.reference.blocks import blocks_of_rows, by_channel, on_axis, rows_of
 from paritygate.validate.reference.bulk import NORMAL_REACH, center_and_spread, repeated_fills, typical_row_norm
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ __all__ = [
     "has_columns",
     "infer_channel_axis",
     "needs_scale_by_channel",
-    "on_axis",
     "profile_outputs",
     "ulp_of",
 ]
@@ -37,10 +37,6 @@ __all__ = [
 # An array of float64, one a channel, that is written to files.
 FloatArray = Annotated[NDArray[np.float64], Floats]
 
-_Kind = TypeVar("_Kind", bound=np.generic)
-
-# Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
-_BLOCK_VALUES = 1 << 17
 # An output of this rank has columns. It has one scale, unless the scales of its columns are this far apart.
 _COLUMNS_RANK = 2
 _SCALES_APART = 100.0
@@ -208,34 +204,6 @@ class _Variation:
         self.max_difference = max(self.max_difference, largest)
 
 
-def blocks_of_rows(shape: tuple[int, ...], rows: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that hold about as many values as are worked on at once.
-
-    An output without a row of its own per input is one range over all rows, as is one without values.
-    """
-    if not shape or shape[0] != rows or 0 in shape:
-        yield 0, rows
-        return
-    step = max(1, _BLOCK_VALUES // max(1, math.prod(shape[1:])))
-    for first in range(0, rows, step):
-        yield first, min(rows, first + step)
-
-
-def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.float64]:
-    """Return `values` as shape (channels, n): one row a channel, one channel where `axis` is None."""
-    if axis is None:
-        return values.reshape(1, -1)
-    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-
-
-def on_axis(values: NDArray[np.float64], axis: int | None, rank: int) -> NDArray[np.float64]:
-    """Return one value a channel in a shape that broadcasts over an array of this rank."""
-    shape = [1] * rank
-    if axis is not None:
-        shape[axis] = -1
-    return values.reshape(shape)
-
-
 def profile_outputs(
     name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str
 ) -> OutputProfile:
@@ -361,10 +329,3 @@ def _blocks(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> Iterator[tuple
     for array, rows in arrays:
         for first, last in blocks_of_rows(array.shape, rows):
             yield (array, rows) if last - first == rows else (array[first:last], last - first)
-
-
-def rows_of(array: NDArray[_Kind], batch_rows: int) -> NDArray[_Kind]:
-    """Return `array` with its rows along axis 0; an output that has no row of its own per input is one row."""
-    if array.ndim and array.shape[0] == batch_rows:
-        return array
-    return array[np.newaxis]

@@ -156,7 +156,7 @@ def test_any_number_of_threads_comes_to_the_same(pair: tuple[NDArray[np.generic]
         with (
             mock.patch("paritygate.threads._processors", lambda count=processors: count),
             # Every row is a block.
-            mock.patch("paritygate.validate.reference.profile._BLOCK_VALUES", 1),
+            mock.patch("paritygate.validate.reference.blocks._BLOCK_VALUES", 1),
         ):
             state = statistics.empty(_profile(expected, None), _limits(None, 1))
             figures = RowFigures()

@@ -1,0 +1,73 @@
+"""How the values of an output are worked on: by blocks of its rows, and by channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from paritygate.threads import by_threads
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["blocks_of_rows", "by_block", "by_channel", "on_axis", "rows_of", "values_of_block"]
+
+_Kind = TypeVar("_Kind", bound=np.generic)
+_Found = TypeVar("_Found")
+
+# Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
+_BLOCK_VALUES = 1 << 17
+
+
+def blocks_of_rows(shape: tuple[int, ...], rows: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that hold about as many values as are worked on at once.
+
+    An output without a row of its own per input is one range over all rows, as is one without values.
+    """
+    if not shape or shape[0] != rows or 0 in shape:
+        yield 0, rows
+        return
+    step = max(1, _BLOCK_VALUES // max(1, math.prod(shape[1:])))
+    for first in range(0, rows, step):
+        yield first, min(rows, first + step)
+
+
+def by_block(work: Callable[[slice], _Found], shape: tuple[int, ...]) -> list[_Found]:
+    """Return what comes of each block of the rows of an array of this shape, in their order, done by several threads.
+
+    Args:
+        work: What is done with the rows of a slice; it does not depend on the other rows.
+        shape: At least one dim: the rows.
+    """
+    blocks = [slice(*block) for block in blocks_of_rows(shape, shape[0])]
+    return by_threads(work, blocks, values=values_of_block(shape))
+
+
+def values_of_block(shape: tuple[int, ...]) -> int:
+    """Return about how many values a block of rows holds: a block has one row at least."""
+    return max(_BLOCK_VALUES, math.prod(shape[1:]))
+
+
+def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.float64]:
+    """Return `values` as shape (channels, n): one row a channel, one channel where `axis` is None."""
+    if axis is None:
+        return values.reshape(1, -1)
+    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+
+
+def on_axis(values: NDArray[np.float64], axis: int | None, rank: int) -> NDArray[np.float64]:
+    """Return one value a channel in a shape that broadcasts over an array of this rank."""
+    shape = [1] * rank
+    if axis is not None:
+        shape[axis] = -1
+    return values.reshape(shape)
+
+
+def rows_of(array: NDArray[_Kind], batch_rows: int) -> NDArray[_Kind]:
+    """Return `array` with its rows along axis 0; an output that has no row of its own per input is one row."""
+    if array.ndim and array.shape[0] == batch_rows:
+        return array
+    return array[np.newaxis]
