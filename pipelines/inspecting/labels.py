@@ -53,5 +53,6 @@ class LabelsSeen:
 
 
 def _is_argmax(labels: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> bool:
-    shape = scores.shape[:axis] + scores.shape[axis + 1 :]
-    return labels.shape == shape and scores.shape[axis] > 1 and np.array_equal(labels, scores.argmax(axis))
+    # Some libraries keep the axis of the classes, with one place.
+    chosen = scores.argmax(axis, keepdims=labels.ndim == scores.ndim)
+    return scores.shape[axis] > 1 and np.array_equal(labels, chosen)

@@ -202,16 +202,42 @@ def test_a_label_that_cannot_be_an_argmax_is_wrong_usage(bench: Bench, text: str
     assert message in outcome.err
 
 
-def test_a_label_of_another_shape_than_its_scores_fails(bench: Bench) -> None:
+def test_a_label_may_keep_the_axis_of_the_classes(bench: Bench) -> None:
+    logits = bench.normal(100, 4)
+    logits[3] = [2, 2, 0, 0]
+    labels = logits.argmax(-1)[:, None]
+    tied, wrong = labels.copy(), labels.copy()
+    tied[3], wrong[3] = 1, 2
+
+    outcomes = [
+        bench.given(_with_labels(logits, labels), _with_labels(logits * 1, other), "--argmax-of", "label=logits")
+        for other in (tied, wrong)
+    ]
+
+    assert [outcome.code for outcome in outcomes] == [0, 1]
+
+
+def test_a_label_of_another_shape_than_its_scores_is_wrong_usage(bench: Bench) -> None:
     logits = bench.normal(8, 4)
-    outputs = _with_labels(logits, logits.argmax(-1).reshape(8, 1))
+    outputs = _with_labels(logits, logits.argmax(-1).repeat(2).reshape(8, 2))
 
     outcome = bench.given(outputs, dict(outputs), "--argmax-of", "label=logits")
 
-    assert outcome.code == 1
-    assert outcome.check("contract.argmax_of", "label")["detail"].startswith(
-        "its shape is not that of 'logits' without one axis: [8, 1] beside [8, 4]"
-    )
+    assert outcome.code == 2
+    assert "has not its shape without one axis: [8, 2] beside [8, 4]" in " ".join(outcome.err.split())
+
+
+def test_a_label_that_is_not_the_argmax_in_the_reference_is_wrong_usage(bench: Bench) -> None:
+    logits = bench.normal(100, 4)
+    labels = logits.argmax(-1)
+    labels[17] = logits[17].argmin()
+    # Towards the largest score, which would excuse any label that the reference never gave.
+    other = logits.argmax(-1)
+
+    outcome = bench.given(_with_labels(logits, labels), _with_labels(logits * 1, other), "--argmax-of", "label=logits")
+
+    assert outcome.code == 2
+    assert "the reference's own is another place" in " ".join(outcome.err.split())
 
 
 def test_a_rate_that_so_few_rows_cannot_show_is_inconclusive(bench: Bench) -> None:

@@ -128,7 +128,7 @@ def test_rows_that_did_not_suffice_are_a_warning_in_all_that_is_said(here: Bench
     assert f"{cut['batches']} batches beyond the rows that a probe may use" in found.out
     assert probe["dropped"] == sum(item["batches"] for item in probe["dropped_by"].values())
     assert "probes that do not apply: " in found.out
-    assert "ids (no input with rows is an id)" in found.out
+    assert "ids (no input with rows is an id, or is looked up in a table)" in found.out
     (table,) = [
         item
         for item in probe_tables(from_data(ComparisonResult, found.result), here.folder)

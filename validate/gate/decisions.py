@@ -35,6 +35,7 @@ __all__ = [
     "decide",
     "finish_decisions",
     "fold_passes",
+    "is_largest",
     "merge_decisions",
     "parse_decision",
     "update_decisions",
@@ -513,25 +514,19 @@ def decide_label(
     """Return where an integer output that is declared the argmax of another one differs.
 
     Args:
-        labels: The label output of candidate and reference, shape of the scores without the class axis.
+        labels: The label output of candidate and reference, shape of the scores without the class axis, or with one
+            place along it.
         expected_scores: The reference's scores.
         limits: The limits of the scores.
         axis: The class axis of the scores.
     """
-    left_out = left_out_of(labels[1])
-    without_scores = left_out_of(expected_scores)
-    actual, expected = (np.asarray(array).astype(np.int64) for array in labels)
+    actual, expected = (_without_axis(array, expected_scores, axis) for array in labels)
+    left_out, without_scores = left_out_of(expected), left_out_of(expected_scores)
+    actual, expected = (np.asarray(array).astype(np.int64) for array in (actual, expected))
     wide = not_a_number(expected_scores, without_scores)
-    scores = np.moveaxis(wide, axis, -1)
-    allowed = np.moveaxis(limits.band(wide), axis, -1)
     flipped = actual != expected
-    size = scores.shape[-1]
-    is_known = (actual >= 0) & (actual < size) & (expected >= 0) & (expected < size)
-    chosen, winner = (np.where(is_known, array, 0) for array in (actual, expected))
-    with np.errstate(invalid="ignore"):
-        lead = _take(scores, winner) - _take(scores, chosen)
-    band = _take(allowed, winner) + _take(allowed, chosen)
-    outside = flipped & ~(is_known & (lead <= band))
+    # Of two classes that the reference cannot tell apart, either may be chosen; no other one, however high its score.
+    outside = flipped & ~_is_near(actual, expected, wide, limits, axis)
     flips = Flips(flipped=flipped, outside=outside, classes=expected, is_per_row=_is_per_row(wide))
     flips = flips if left_out is None else flips.only(~left_out)
     if without_scores is None:
@@ -539,3 +534,42 @@ def decide_label(
     # Where no score counts, no label does.
     decided = ~np.logical_and.reduce(without_scores, axis=axis)
     return flips.only(decided if flips.decided is None else decided & flips.decided)
+
+
+def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits, axis: int) -> NDArray[np.bool_]:
+    """Return where a label is the place of the largest score, or of one as good as that; where nothing counts, it is.
+
+    Args:
+        label: The label output, as in `decide_label`, of the same side as the scores.
+        scores: The scores; what does not count is masked.
+        limits: The limits of the scores.
+        axis: Their class axis.
+    """
+    label = _without_axis(label, scores, axis)
+    left_out = left_out_of(label)
+    wide = not_a_number(scores, left_out_of(scores))
+    counts = np.isfinite(wide).all(axis=axis)
+    if left_out is not None:
+        counts &= ~left_out
+    chosen = np.asarray(label).astype(np.int64)
+    largest = np.where(np.isnan(wide), -np.inf, wide).argmax(axis=axis)
+    found: NDArray[np.bool_] = ~counts | _is_near(chosen, largest, wide, limits, axis)
+    return found
+
+
+def _without_axis(label: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> NDArray[np.generic]:
+    return label.squeeze(axis) if label.ndim == scores.ndim else label
+
+
+def _is_near(
+    one: NDArray[np.int64], other: NDArray[np.int64], scores: NDArray[np.float64], limits: Limits, axis: int
+) -> NDArray[np.bool_]:
+    """Return where the scores of two classes are no further apart than the limits of both; of no class, nowhere."""
+    allowed, by_class = np.moveaxis(limits.band(scores), axis, -1), np.moveaxis(scores, axis, -1)
+    size = by_class.shape[-1]
+    is_known = (one >= 0) & (one < size) & (other >= 0) & (other < size)
+    first, second = (np.where(is_known, places, 0) for places in (one, other))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(_take(by_class, second) - _take(by_class, first))
+    near: NDArray[np.bool_] = is_known & (apart <= _take(allowed, second) + _take(allowed, first))
+    return near

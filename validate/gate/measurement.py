@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Comparison", "ComparisonPlan", "Drawing", "Measurement", "Violation", "repeat_difference"]
+__all__ = ["Comparison", "ComparisonPlan", "Drawing", "Measurement", "Violation", "class_axes", "repeat_difference"]
 
 _VIOLATIONS_KEPT = 5
+_NO_ARGMAX = (
+    "leave the declaration out: argmax_of, or --argmax-of, is for labels that are the place of the largest score"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +117,7 @@ class Comparison:
 
     def __init__(self, plan: ComparisonPlan, *, is_drawn: bool = False) -> None:
         self._plan = plan
+        self._is_of_samples = is_drawn
         self._sketches: dict[str, Sketch] = {}
         self._octaves: dict[str, NDArray[np.int64]] = {}
         if is_drawn:
@@ -201,13 +205,13 @@ class Comparison:
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
-        axes = _class_axes(expected[scores].shape, expected[label].shape)
+        axes = class_axes(expected[scores].shape, expected[label].shape)
         if rule is not None and rule.axis is not None:
             axes = tuple(axis for axis in axes if axis == rule.axis % expected[scores].ndim)
         shapes = f"{list(expected[label].shape)} beside {list(expected[scores].shape)}"
         if not axes:
-            self.violate("argmax_of", label, f"its shape is not that of {scores!r} without one axis: {shapes}")
-            return
+            msg = f"{label!r} is declared the argmax of {scores!r}, and has not its shape without one axis: {shapes}"
+            raise UsageError(msg, hint=_NO_ARGMAX)
         if len(axes) > 1:
             msg = f"{label!r} is declared the argmax of {scores!r}, along which axis their shapes do not say: {shapes}"
             raise UsageError(
@@ -215,10 +219,26 @@ class Comparison:
                 hint=f"say it with a decision: {scores}: {{argmax: true, axis: N}}, "
                 f"or --decision {scores}:argmax,axis=N",
             )
+        if self._is_of_samples and not self._passes:
+            self._check_is_argmax(label, scores, expected, axes[0], batch)
         flips = decisions.decide_label(
             (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0]
         )
         self._add_flips(label, flips, batch)
+
+    def _check_is_argmax(self, label: str, scores: str, expected: Outputs, axis: int, batch: Batch) -> None:
+        """Check that a label of the reference is what it is declared to be: else any other one would pass for it."""
+        is_largest = decisions.is_largest(expected[label], expected[scores], self._plan.limits[scores], axis)
+        if is_largest.all():
+            return
+        where = np.argwhere(~is_largest)[0]
+        row = batch.ids[where[0]] if is_largest.ndim and len(is_largest) == batch.rows else batch.ids[0]
+        count = int(np.count_nonzero(~is_largest))
+        msg = (
+            f"{label!r} is declared the argmax of {scores!r}, and the reference's own is another place: "
+            f"{count} of {is_largest.size} in one batch, the first at row {row!r}"
+        )
+        raise UsageError(msg, hint=_NO_ARGMAX)
 
     def _add_flips(self, name: str, flips: decisions.Flips, batch: Batch) -> None:
         state = self._current.setdefault(name, DecisionState())
@@ -360,9 +380,13 @@ def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[s
     return marked, plain
 
 
-def _class_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of the scores without which they have the shape of the labels."""
-    return tuple(axis for axis in range(1, len(scores)) if scores[:axis] + scores[axis + 1 :] == label)
+def class_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of the scores without which, or with one place along which, they have the shape of the labels."""
+    return tuple(
+        axis
+        for axis in range(1, len(scores))
+        if label in {scores[:axis] + scores[axis + 1 :], (*scores[:axis], 1, *scores[axis + 1 :])}
+    )
 
 
 def repeat_difference(

@@ -210,8 +210,8 @@ def _check_exact(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Chec
     is_choice = plan.profiles[name].dtype.startswith(("int", "uint"))
     if is_rounded and is_choice and 0 < statistics.mismatches <= max(1, _TIPPED * statistics.values):
         detail += (
-            f"; if {name} is a choice, rounding tips near ties: return its scores as an output too, and declare "
-            f"--argmax-of {name}=SCORES (argmax_of in a spec)"
+            f"; if {name} is the place of the largest score, rounding tips near ties: return all scores as an output "
+            f"too, and declare --argmax-of {name}=SCORES (argmax_of in a spec)"
         )
     return Check(
         name="exact",

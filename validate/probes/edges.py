@@ -256,7 +256,9 @@ class _OfInput:
     def values(self, array: NDArray[np.generic]) -> Iterator[_Found]:
         """Yield numbers beyond those seen."""
         if array.dtype.kind in "fiubV" and array.size and self.seen.low is not None:
-            yield from self._values(array, self.seen.outside(array), words="values of")
+            # A table that the values are looked up in says itself which ones occur.
+            is_key = np.isin(array, [key for keys in self.role.keys for key in keys.values if not isinstance(key, str)])
+            yield from self._values(array, self.seen.outside(array) & ~is_key, words="values of")
 
     def _values(self, array: NDArray[np.generic], flags: Flags, *, words: str) -> Iterator[_Found]:
         wide = array.astype(np.float64)

@@ -206,7 +206,11 @@ PROBES: Mapping[str, ProbeKind] = {
             "masks that are dropped, or taken for filled up on the right",
             "no input with rows is a mask of positions, a length, or an id with an id for padding",
         ),
-        _kind("ids", "rows of embeddings that are lost, ids that are rounded or cut", "no input with rows is an id"),
+        _kind(
+            "ids",
+            "rows of embeddings and entries of vocabularies that are lost, ids that are rounded or cut",
+            "no input with rows is an id, or is looked up in a table",
+        ),
         _kind(
             "values",
             "rare values: zeros, negative, constant, tied, large, missing",

@@ -84,7 +84,7 @@ def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, fo
             msg, hint="a mask holds 0 and 1 alone: declare another role, or none, and what it is is inferred"
         )
     if declared.role is not None and declared.role is not found.role:
-        found = InputRole(role=declared.role, why="", is_size=found.is_size)
+        found = InputRole(role=declared.role, why="", is_size=found.is_size, keys=found.keys)
         if declared.role is Role.ID:
             found = replace(found, low=min(0, _whole(seen.low) or 0), high=_whole(seen.high))
     elif declared.role is not None:
@@ -119,13 +119,13 @@ def _role(spec: TensorSpec, seen: InputSurvey, known: GraphUse | None) -> InputR
         and spec.dtype != "bool"
     ):
         why = f"{hangs} hangs on it: only what was seen is asked"
-        return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED, is_size=True)
+        return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED, is_size=True, keys=found.keys)
     return replace(found, is_size=True, why=f"{found.why}; {hangs} hangs on it: nothing beyond what was seen is asked")
 
 
 def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
     if spec.dtype == "string":
-        return InputRole(role=Role.TEXT, why="it holds texts")
+        return InputRole(role=Role.TEXT, why="it holds texts", keys=use.keys)
     # The last of some positions is where a length says, less one.
     is_length = use.is_shifted and bool(_words(spec) & _LENGTH_WORDS)
     if is_integer_dtype(spec.dtype) and use.table_rows is not None and not is_length:
@@ -147,7 +147,7 @@ def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
             thresholds=use.thresholds,
         )
     found = _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
-    return replace(found, takes_missing=use.is_tested, thresholds=use.thresholds, buckets=use.buckets)
+    return replace(found, takes_missing=use.is_tested, thresholds=use.thresholds, buckets=use.buckets, keys=use.keys)
 
 
 def _with_parts_as_seen(use: GraphUse, seen: InputSurvey) -> GraphUse:

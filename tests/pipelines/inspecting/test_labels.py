@@ -40,12 +40,16 @@ def test_labels_are_the_argmax_of_the_scores_beside_them() -> None:
     assert _found(lambda x: {"y": x.argmax(1), "x": x, "twice": 2 * x, "state": -x}) == {"y": "x"}
 
 
+def test_labels_may_keep_the_axis_of_the_classes() -> None:
+    assert _found(lambda x: {"y": x.argmax(1)[:, None], "x": x}) == {"y": "x"}
+
+
 @pytest.mark.parametrize(
     ("answer", "rows"),
     [
         (lambda x: {"y": x.argmin(1), "x": x}, 16),
         (lambda x: {"y": x.argmax(1) * 0, "x": x}, 16),
-        (lambda x: {"y": x.argmax(1)[:, None], "x": x}, 16),
+        (lambda x: {"y": x.argmax(1)[:, None].repeat(2, axis=1), "x": x}, 16),
         # Of one column the largest is always the first one.
         (lambda x: {"y": np.zeros(len(x), np.int64), "x": x[:, :1]}, 16),
         (lambda x: {"y": x.argmax(1), "x": x}, 3),

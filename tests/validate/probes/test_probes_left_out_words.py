@@ -162,7 +162,7 @@ def test_a_reference_that_takes_any_id_is_said_to(desk: ProbeDesk) -> None:
     [
         ("shapes", "no dim but that of the rows has another size"),
         ("masks", "no input with rows is a mask of positions, a length, or an id with an id for padding"),
-        ("ids", "no input with rows is an id"),
+        ("ids", "no input with rows is an id, or is looked up in a table"),
     ],
 )
 def test_what_does_not_apply_says_what_is_missing(desk: ProbeDesk, name: str, missing: str) -> None:

@@ -321,3 +321,25 @@ def test_a_larger_error_never_turns_fail_into_pass(seed: int, kind: str, desk: P
         assert failed_before <= failed
         failed_before = failed
     assert failed_before
+
+
+def test_rows_that_are_asked_many_times_may_have_another_mean(desk: ProbeDesk) -> None:
+    # Every other row is off by less than half the limit of a value: their mean is within its own on the samples, where
+    # each row stands once, and beyond it where one of them fills a batch.
+    text = """(float[N,4] x) => (float[N,4] y) {{
+        first = Slice(x, zero, one, one)
+        far = Greater(first, nought)
+        step = Cast<to=1>(far)
+        off = Mul(step, {size})
+        y = Add(x, off)
+    }}"""
+    weights = {
+        "zero": np.array([0]), "one": np.array([1]), "nought": np.array([0], np.float32),
+        "right": np.array([0], np.float32), "wrong": np.array([3.8e-5], np.float32),
+    }  # fmt: skip
+    samples = [{"x": np.random.default_rng(20 + seed).uniform(-1, 1, (16, 4)).astype(np.float32)} for seed in range(8)]
+    asked = desk.ask(desk.parsed(text.format(size="right"), weights), samples, names=["batches"])
+
+    answered = desk.answer(asked, desk.parsed(text.format(size="wrong"), weights))
+
+    assert (answered.gate, answered.failed) == ((), {})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.validate.probes.derive.keys import of_keys
 from paritygate.validate.probes.derive.shapes import resized
 from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, open_dims
 from paritygate.validate.probes.probe import LARGEST_OF_FP16, ROWS_FACTOR, ProbeBatch, ProbeContext
@@ -34,11 +35,15 @@ _COMPARED = 8
 # Ids that lie in the part of another column are asked, so many on each side of a column's own part.
 _OF_OTHERS = 4
 
+# At so many positions an id that the samples lack is put into real rows.
+_PLACES = 4
+
 _Ends = tuple[int, int]
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     """Yield real rows with other ids: of every input what is special first, then what rows are left for."""
+    yield from of_keys(context)
     rows = context.survey.groups[0]
     asked = [
         (_Asker(context, rows, name), role)
@@ -51,6 +56,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
             used += batch.rows
             yield batch
     for asker, role in asked:
+        yield from _among_real(context, asker, role, rows=max(1, context.max_rows // len(asked)))
         yield from _regions(context, asker, role, rows=max(1, (context.max_rows - used // ROWS_FACTOR) // len(asked)))
 
 
@@ -63,6 +69,8 @@ class _Asker:
         self._dim, self._size = _drawn_out(context, rows, name)
         self.name = name
         self.dtype = context.survey.inputs[name].dtype
+        # What the samples hold of it, as far as rows of them were kept.
+        self.real = np.concatenate([group.inputs[name].reshape(-1) for group in context.survey.groups])
         self.positions = int(np.prod(self._base(1)[name].shape[1:]))
 
     def _base(self, count: int) -> dict[str, NDArray[np.generic]]:
@@ -103,6 +111,24 @@ class _Asker:
             inputs=inputs, rows=count, about=about, is_beyond_seen=is_beyond, is_unlike_seen=is_unlike or is_beyond
         )
 
+    def among_real(self, ids: NDArray[Any], about: str) -> ProbeBatch:
+        """Return as many real rows, each with one of these ids at one of its real positions, drawn at random."""
+        random = self._context.random(f"{_NAME}/{self.name}/{about}")
+        inputs = self._rows.take([int(at) for at in random.integers(len(self._rows.ids), size=len(ids))])
+        real = inputs[self.name]
+        is_real = np.ones(real.shape, dtype=bool)
+        for other, role in self._context.roles.items():
+            if role.role is Role.MASK and role.of == self.name and inputs[other].shape == real.shape:
+                is_real = inputs[other] != 0
+        # A row without any real position has all of them to choose from.
+        is_real = is_real.reshape(len(ids), -1)
+        is_real |= ~is_real.any(axis=1, keepdims=True)
+        changed = real.reshape(len(ids), -1).copy()
+        for row, value in enumerate(ids):
+            changed[row, random.choice(np.flatnonzero(is_real[row]))] = value
+        inputs[self.name] = changed.reshape(real.shape)
+        return ProbeBatch(inputs=inputs, rows=len(ids), about=about)
+
 
 def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | None, int]:
     """Return the dim of the positions and a larger size that it surely takes; no dim if there is none."""
@@ -115,6 +141,25 @@ def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | 
     known = declared.max if declared else max(seen)
     size = max(dim.size, min(known, _POSITIONS))
     return (dim, size) if size != dim.size else (None, 0)
+
+
+def _among_real(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int) -> Iterator[ProbeBatch]:
+    """Yield real rows with an id of the table that they lack, at several positions: alone it may not make a difference.
+
+    Rows made of such ids alone show it too, but each of them in one company only.
+    """
+    if role.low is None or role.high is None or not role.is_table or role.columns or asker.positions == 1:
+        return
+    unseen = np.setdiff1d(np.arange(role.low, role.high + 1), asker.real)
+    if not len(unseen):
+        return
+    ids = unseen[np.unique(np.linspace(0, len(unseen) - 1, max(1, rows // _PLACES)).astype(np.int64))]
+    least, size = min(batch_sizes(context)), max(batch_sizes(context))
+    placed = np.repeat(ids, _PLACES)
+    for start in range(0, len(placed), size):
+        part = placed[start : start + size]
+        about = f"ids {part[0]} to {part[-1]} of {asker.name}, one in a real row"
+        yield asker.among_real(np.resize(part, max(least, len(part))), about)
 
 
 def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int) -> Iterator[ProbeBatch]:

@@ -1,12 +1,10 @@
-"""Where the answer of a model may jump: numbers that an input is compared with, and buckets that it is rounded into."""
+"""Where the answer of a model may jump: what an input is compared with, looked up by, and rounded into."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-__all__ = ["Buckets", "Threshold"]
+__all__ = ["Buckets", "Keys", "Threshold"]
 
 _Columns = tuple[int, ...] | None
 
@@ -55,6 +53,14 @@ class Buckets:
     is_exact: bool = True
 
 
-def _columns(data: Mapping[str, Any]) -> _Columns:
-    found = data.get("columns")
-    return None if found is None else tuple(found)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keys:
+    """The keys of a table in which the values of an input are looked up, as those of a vocabulary are.
+
+    Attributes:
+        values: The keys: texts, or numbers.
+        columns: The features that are looked up; None for any.
+    """
+
+    values: tuple[str | float, ...]
+    columns: _Columns = None

@@ -137,7 +137,7 @@ def _kept(node: onnx.NodeProto, carried: InputFlow) -> InputFlow | None:
     if is_to_whole(node):
         return _rounded(carried, _ROUNDED_BY[node.op_type])
     is_lossy = node.op_type == "Cast" and attribute_of(node, "to") in _HALF_TYPES | {_BOOL} and not carried.is_whole
-    return carried if node.op_type in {"Cast", "Dropout", "Identity"} and not is_lossy else None
+    return carried if node.op_type in {"Cast", "Dropout", "Identity", "StringNormalizer"} and not is_lossy else None
 
 
 def _merged(node: onnx.NodeProto, parts: list[InputFlow]) -> InputFlow | None:
@@ -364,11 +364,23 @@ def _transposed(node: onnx.NodeProto, carried: InputFlow, _: Constants) -> Seque
     return [replace(carried, is_ordered=carried.is_ordered and is_kept)]
 
 
+def _extracted(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
+    """Return what ai.onnx.ml takes of the last axis."""
+    index = constants.values.get(node.input[1])
+    return [_chosen(carried, None if index is None else [int(at) for at in index.reshape(-1)])]
+
+
+def _split_texts(_: onnx.NodeProto, carried: InputFlow, __: Constants) -> Sequence[InputFlow | None]:
+    rank = None if carried.rank is None else carried.rank + 1
+    return [replace(carried, rank=rank, is_ordered=False)]
+
+
 def _expanded(_: onnx.NodeProto, carried: InputFlow, __: Constants) -> Sequence[InputFlow | None]:
     return [replace(carried, rank=None, is_ordered=False)]
 
 
 _SHAPED: Mapping[str, Callable[[Any, InputFlow, Constants], Sequence[InputFlow | None]]] = {
+    "ArrayFeatureExtractor": _extracted,
     "Expand": _expanded,
     "Flatten": _flattened,
     "Gather": _gathered,
@@ -376,6 +388,7 @@ _SHAPED: Mapping[str, Callable[[Any, InputFlow, Constants], Sequence[InputFlow |
     "Slice": _sliced,
     "Split": _split,
     "Squeeze": _squeezed,
+    "StringSplit": _split_texts,
     "Tile": _expanded,
     "Transpose": _transposed,
     "Unsqueeze": _unsqueezed,

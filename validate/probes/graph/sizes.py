@@ -40,10 +40,11 @@ _SIZES: Mapping[str, frozenset[int]] = {
 }
 # What these return hangs on the shape of their first input, not on its values.
 _OF_SHAPES = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size"})
-# What these return is no larger for larger values: an answer, a share, or a place in a tensor.
+# What these return is no larger for larger values: an answer, a share, a place in a tensor, or what a table holds.
 _BOUNDED = frozenset(
-    {"And", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Hardmax", "IsInf", "IsNaN", "Less",
-     "LessOrEqual", "NonZero", "Not", "Or", "Sigmoid", "Softmax", "Tanh", "Xor"}
+    {"And", "ArgMax", "ArgMin", "CategoryMapper", "Equal", "Greater", "GreaterOrEqual", "Hardmax", "IsInf", "IsNaN",
+     "LabelEncoder", "Less", "LessOrEqual", "NonZero", "Not", "OneHotEncoder", "Or", "Sigmoid", "Softmax", "Tanh",
+     "Xor"}
 )  # fmt: skip
 # And these hand on what stands at the places that this input names, or chooses.
 _CHOOSING = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "Where": 0}

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
+from paritygate.validate.probes.derive.thresholds import Buckets, Keys, Threshold
 from paritygate.validate.probes.graph.constants import Constants, constants_of
 from paritygate.validate.probes.graph.flow import InputFlow, input_flow_from
+from paritygate.validate.probes.graph.keys import keys_in
 from paritygate.validate.probes.graph.masking import NO_MASKING, Masking, masking_by
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
 from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, reaches, widest_range
@@ -56,6 +57,7 @@ class GraphUse:
         equals: A whole number that it is compared with for equality, such as the id of padding; None if with none.
         thresholds: Numbers that it is compared with or clipped to.
         buckets: What it is rounded into.
+        keys: What it is looked up by in tables.
         positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
         masking: Of an input of rows and positions: whether it leaves out what stands where it is 0.
     """
@@ -72,6 +74,7 @@ class GraphUse:
     equals: int | None = None
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
+    keys: tuple[Keys, ...] = ()
     positions: tuple[int, ...] = ()
     masking: Masking = NO_MASKING
 
@@ -127,6 +130,7 @@ def _use(flows: Mapping[str, InputFlow], graph: onnx.GraphProto, constants: Cons
         is_shifted=any(lookup.is_shifted for lookup in lookups),
         thresholds=thresholds_in(graph, flows, constants),
         buckets=buckets_in(graph, flows, constants),
+        keys=keys_in(graph, flows),
     )
     for node in graph.node:
         for at, tensor in enumerate(node.input):

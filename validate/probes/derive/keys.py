@@ -1,0 +1,93 @@
+"""Keys of tables: each of a vocabulary put into real rows, since samples hardly ever hold all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.validate.probes.derive.sizes import batch_sizes
+from paritygate.validate.probes.derive.thresholds import Keys
+from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.survey import Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["of_keys"]
+
+_NAME = "keys"
+# How many keys are named of a batch.
+_NAMED = 3
+
+
+def of_keys(context: ProbeContext) -> Iterator[ProbeBatch]:
+    """Yield real rows that hold the keys of the tables in which an input is looked up, those not seen first."""
+    rows = context.survey.groups[0]
+    asked = [
+        _Place(context, rows, name, keys)
+        for name, role in context.roles.items()
+        if name in rows.with_rows and rows.inputs[name].size
+        for keys in role.keys
+    ]
+    for place in asked:
+        yield from place.batches(max(1, context.max_rows * ROWS_FACTOR // len(asked)))
+
+
+class _Place:
+    """Real rows, of which one input is to hold other keys."""
+
+    def __init__(self, context: ProbeContext, rows: Rows, name: str, keys: Keys) -> None:
+        self._rows = rows
+        self._name = name
+        self._keys = keys
+        self._real: NDArray[Any] = rows.inputs[name]
+        self._sizes = batch_sizes(context)
+        self._random = context.random(f"{_NAME}/{name}")
+
+    def batches(self, allowed: int) -> Iterator[ProbeBatch]:
+        """Yield so many rows at the most, one key a row."""
+        known = [key for key in map(self._in_dtype, self._keys.values) if key is not None]
+        is_seen = np.isin(np.asarray(known), self._real) if known else np.zeros(0, dtype=bool)
+        unseen = [key for key, seen in zip(known, is_seen, strict=True) if not seen]
+        wanted = [*unseen, *(key for key, seen in zip(known, is_seen, strict=True) if seen)]
+        if len(wanted) > allowed:
+            # Of more than can be asked, some from everywhere.
+            among = unseen if len(unseen) >= allowed else wanted
+            wanted = [among[int(at)] for at in np.linspace(0, len(among) - 1, allowed)]
+        note = f"{len(wanted)} of {len(known)} keys of {self._name} asked" if len(wanted) < len(known) else ""
+        least, size = min(self._sizes), max(self._sizes)
+        for start in range(0, len(wanted), size):
+            part = wanted[start : start + size]
+            yield self._batch(part, max(least, len(part)), note)
+
+    def _in_dtype(self, key: str | float) -> Any:  # noqa: ANN401 - a text or a number, as the input holds them
+        """Return the key as a value of the input; None where it holds no such value."""
+        dtype = self._real.dtype
+        if dtype.kind in "UO" or isinstance(key, str):
+            return key if isinstance(key, str) and dtype.kind in "UO" else None
+        if dtype.kind in "iu":
+            limits = np.iinfo(str(dtype))
+            return int(key) if float(key).is_integer() and limits.min <= key <= limits.max else None
+        return float(key) if dtype.kind == "f" and float(np.asarray(key).astype(dtype)) == key else None
+
+    def _batch(self, keys: Sequence[Any], count: int, note: str) -> ProbeBatch:
+        inputs = self._rows.take([int(row) for row in np.resize(self._random.permutation(len(self._rows.ids)), count)])
+        real = inputs[self._name]
+        # An array of texts of a fixed length would cut a longer key off.
+        wide = np.result_type(real.dtype, np.asarray(keys).dtype) if real.dtype.kind == "U" else real.dtype
+        changed = np.array(real, dtype=wide).reshape(count, -1)
+        columns = self._keys.columns or tuple(range(changed.shape[1]))
+        for row in range(count):
+            changed[row, columns[int(self._random.integers(len(columns)))] % changed.shape[1]] = keys[row % len(keys)]
+        inputs[self._name] = changed.reshape(real.shape)
+        named = ", ".join(map(str, keys[:_NAMED])) + (" and more" if len(keys) > _NAMED else "")
+        return ProbeBatch(
+            inputs=inputs,
+            rows=count,
+            about=f"{self._name}: keys that the model looks up ({named})",
+            # What is calibrated on samples may never have met what such a key stands for.
+            is_unlike_seen=True,
+            note=note,
+        )

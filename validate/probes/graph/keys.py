@@ -1,0 +1,38 @@
+"""The keys of the tables that an input is looked up in, which samples hardly ever hold all of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from paritygate.validate.probes.derive.thresholds import Keys
+from paritygate.validate.probes.graph.constants import attribute_of
+
+if TYPE_CHECKING:
+    import onnx
+
+    from paritygate.validate.probes.graph.flow import InputFlow
+
+__all__ = ["keys_in"]
+
+# The attributes of operators of ai.onnx.ml that hold their keys.
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "CategoryMapper": ("cats_int64s", "cats_strings"),
+    "LabelEncoder": ("keys_int64s", "keys_floats", "keys_strings", "classes_strings"),
+    "OneHotEncoder": ("cats_int64s", "cats_strings"),
+}
+
+
+def keys_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow]) -> tuple[Keys, ...]:
+    """Return the keys of every table that values of an input are looked up in as they are."""
+    found = (
+        Keys(values=_keys_of(node), columns=carried[node.input[0]].columns)
+        for node in graph.node
+        if node.op_type in _KEYS and node.input[0] in carried and carried[node.input[0]].is_raw
+    )
+    return tuple(dict.fromkeys(keys for keys in found if keys.values))
+
+
+def _keys_of(node: onnx.NodeProto) -> tuple[str | float, ...]:
+    keys = [key for name in _KEYS[node.op_type] for key in attribute_of(node, name, ())]
+    return tuple(key.decode(errors="replace") if isinstance(key, bytes) else key for key in keys)
