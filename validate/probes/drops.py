@@ -34,7 +34,7 @@ LEFT_OUT_FOR_WANT = frozenset({DropKind.NO_ROWS_LEFT, DropKind.NO_TIME_LEFT})
 _WORDS: Mapping[DropKind, str] = {
     DropKind.NOT_ANSWERED: "that the reference refuses, or does not answer finitely and repeatably",
     DropKind.ANY_ID: "of ids outside of every table, where the reference accepts any integer as an id",
-    DropKind.UNSTEADY: "whose answer hangs on the last digits of the inputs",
+    DropKind.UNSTEADY: "whose answer hangs on the last digits of the inputs, or on the rows beside them",
     DropKind.SENSELESS: "that break what all samples keep to",
     DropKind.SIZE: "whose values a shape or a loop hangs on, and no sample holds",
     DropKind.NEVER_OCCURS: "that never occur, as roles say",

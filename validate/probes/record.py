@@ -42,7 +42,13 @@ from paritygate.validate.probes.recording import (
     ProbeRecord,
     ProbesRecording,
 )
-from paritygate.validate.reference.own_noise import RowNoise, noise_by_row, rows_within
+from paritygate.validate.reference.own_noise import (
+    NOISE_FACTOR,
+    RowNoise,
+    largest_in_limits,
+    noise_by_row,
+    rows_within,
+)
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.reference.recording import ChunkWriter
 
@@ -88,6 +94,8 @@ class ProbePlan:
         is_non_finite_declared: Whether NaN and infinity in its answers are right.
         positions: Which positions count, of outputs of which not all do.
         padding: What masks leave out that nobody declared, by output.
+        hangs_on_batch: Whether the reference answers rows of the samples otherwise by the rows beside them: then a
+            right conversion does so too, and made-up rows are asked like all others.
         allowance: What all of it may cost; None for whatever it costs.
     """
 
@@ -98,6 +106,7 @@ class ProbePlan:
     is_non_finite_declared: bool = False
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
     padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
+    hangs_on_batch: bool = False
     allowance: Allowance | None = None
 
 
@@ -247,7 +256,7 @@ class _Making:
         asked = {str(edge) for batch in self.batches for edge in batch.edges}
         return [
             f"{words} are not compared: what the reference answers to {batches_in_words(count, 'such')} "
-            "hangs on the last digits of the inputs"
+            "hangs on the last digits of the inputs, or on the rows beside them"
             for words, count in self._unsteady.items()
             if words not in asked
         ]
@@ -321,7 +330,29 @@ def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbeP
         if isinstance(found, Dropped):
             return found
         batch = found
-    return _Answer(batch=batch, outputs=first, noise={} if is_calm else _noise(alone, batch, first, plan))
+    noise = {} if is_calm else _noise(alone, batch, first, plan)
+    return _unsound(batch, first, noise, plan) or _Answer(batch=batch, outputs=first, noise=noise)
+
+
+def _unsound(
+    batch: ProbeBatch, outputs: Outputs, noise: Mapping[str, tuple[RowNoise, ...]], plan: ProbePlan
+) -> Dropped | None:
+    """Return why nothing can be judged by the answer to made-up rows that differs far too much from itself.
+
+    Where real rows are answered steadily, such a row is one that the model has no answer to, as the phase of zero.
+    """
+    if not batch.is_invented or plan.hangs_on_batch:
+        return None
+    for name, rows in noise.items():
+        limits = limits_for(DEFAULT_TOLERANCES[Precision.FP32], plan.profiles[name])
+        at, ratio = largest_in_limits(rows, outputs[name], limits)
+        if ratio > NOISE_FACTOR:
+            reason = (
+                f"the reference itself differs by {rows[at].max_abs_diff:.3g} in {name!r} between a row alone and in a "
+                f"batch ({ratio:.3g} limits)"
+            )
+            return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
+    return None
 
 
 def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from paritygate.validate.probes.drops import DropKind
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tests.validate.probes.conftest import Answered, ProbeDesk
@@ -19,6 +21,18 @@ _NOISY = """(float[B, 3] x) => (float[B, 3] out) {
   rest = Mod(shape, two)
   some = Cast<to=1>(rest)
   more = Mul(some, noise)
+  out = Add(plain, more)
+}"""
+# Adds 1 where the batch is odd, and next to nothing but for zeros, to which there is no answer of their own then.
+_OF_ZEROS = """(float[B, 3] x) => (float[B, 3] out) {
+  plain = Tanh(x)
+  shape = Shape<start=0, end=1>(x)
+  rest = Mod(shape, two)
+  some = Cast<to=1>(rest)
+  size = Abs(x)
+  far = Mul(size, steep)
+  near = Exp(far)
+  more = Mul(some, near)
   out = Add(plain, more)
 }"""
 _ALWAYS = """(float[B, 3] x) => (float[B, 3] out) { plain = Tanh(x) out = Add(plain, noise) }"""
@@ -57,3 +71,19 @@ def test_a_probe_is_held_to_the_noise_of_the_reference(
             outcome.warnings[0].detail
         )
         assert outcome.warnings[0].detail.endswith("that excuses nothing")
+
+
+def test_made_up_rows_to_which_the_reference_has_no_steady_answer_are_asked_of_nobody(desk: ProbeDesk) -> None:
+    reference = desk.model(_OF_ZEROS, {"two": np.array([2]), "steep": np.float32(-1e6)})
+    asked = desk.ask(reference, _samples(), names=["values"])
+
+    (probe,) = asked.probes.probes
+    reasons = {item.about: item.reason for item in probe.dropped if item.kind is DropKind.UNSTEADY}
+    # Zeros that a model answers otherwise alone than in a batch cannot be moved by a rounding of themselves.
+    assert "the reference itself differs by 1 in 'out' between a row alone and in a batch" in reasons["x: zeros"]
+    # A conversion that answers zeros always in the same way is right, and one that is wrong elsewhere is found.
+    right = desk.answer(asked, desk.model(_ALWAYS, {"noise": np.float32(0)}))
+    wrong = desk.answer(asked, desk.model(_ALWAYS, {"noise": np.float32(3e-4)}))
+    assert not right.failed
+    assert not right.outcomes[0].warnings
+    assert list(wrong.failed) == ["values"]
