@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.text import counted
 from paritygate.validate.reference.noise_floor import largest_difference
 from paritygate.validate.samples.row_digest import has_rows
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OtherBatches", "OtherThreads"]
 
-# Rows that are answered one by one, in all and of one batch.
+# Rows that are answered one by one, or by so few as are answered, in all and of one batch.
 _ROWS_ALONE = 16
 _ROWS_ALONE_OF_BATCH = 4
 # Rows that are answered on one thread; a first batch of fixed size may have more.
@@ -45,6 +46,8 @@ class OtherBatches:
         self._runner = runner
         self._outputs = outputs
         self._rows_left = 0 if is_batch_fixed else _ROWS_ALONE
+        # How many rows it did not answer, and why.
+        self._refused: dict[int, str] = {}
         self.why_not = "its batch size is fixed" if is_batch_fixed else "no batch held several rows"
 
     def answers(self, batch: Batch, inputs: Arrays, outputs: Arrays, head: Arrays | None) -> dict[str, Any]:
@@ -60,13 +63,11 @@ class OtherBatches:
         if batch.rows == 1 or not rows or not has_rows(batch):
             return {}
         self._rows_left -= rows
-        try:
-            alone = [self._runner.run(_row(inputs, row, batch.rows)) for row in range(rows)]
-        except (BackendError, UsageError) as err:
-            self._rows_left = 0
-            self.why_not = f"it does not answer a row alone ({err})"
+        size, parts = self._in_parts(inputs, batch.rows, rows)
+        if not parts:
             return {}
         self.why_not = ""
+        asked = size * len(parts)
         found: dict[str, Any] = {}
         for name in self._outputs:
             whole = outputs[name]
@@ -74,13 +75,41 @@ class OtherBatches:
                 continue
             if head is not None:
                 found[f"head-whole/{name}"], found[f"head/{name}"] = whole[: len(head[name])], head[name]
-            found[f"alone-whole/{name}"] = whole[:rows]
-            found[f"alone/{name}"] = _stacked([answer[name] for answer in alone])
+            found[f"alone-whole/{name}"] = whole[:asked]
+            found[f"alone/{name}"] = _stacked([answer[name] for answer in parts])
         return found
 
+    def _in_parts(self, inputs: Arrays, of: int, rows: int) -> tuple[int, list[Arrays]]:
+        """Return the answers to the first rows, and how many of them were asked at once: as few as are answered.
 
-def _row(inputs: Arrays, row: int, of: int) -> dict[str, NDArray[np.generic]]:
-    return {name: array[row : row + 1] if array.ndim and len(array) == of else array for name, array in inputs.items()}
+        A statistic over the batch is often refused for one row alone. No answers are returned where all is refused.
+        """
+        sizes = [size for size in sorted({1, 2, of // 2}) if size < of and size not in self._refused]
+        for size in sizes:
+            starts = range(0, max(rows // size, 1) * size, size)
+            try:
+                return size, [self._runner.run(_part(inputs, start, size, of)) for start in starts]
+            except (BackendError, UsageError) as err:
+                self._refused[size] = str(err)
+        if self.why_not and self._refused:
+            least, why = min(self._refused.items())
+            self.why_not = f"it does not answer fewer rows than a batch holds ({counted(least, 'row')}: {why})"
+        return 0, []
+
+    @property
+    def health(self) -> tuple[tuple[str, str], ...]:
+        """What is said of a reference that answers rows in no other batch, as `(name, detail)`; empty for others."""
+        if not self._refused or not self.why_not:
+            return ()
+        detail = f"not measured: {self.why_not}: parity is shown for batches like those of the samples only"
+        return (("reference_batch", detail),)
+
+
+def _part(inputs: Arrays, start: int, size: int, of: int) -> dict[str, NDArray[np.generic]]:
+    return {
+        name: array[start : start + size] if array.ndim and len(array) == of else array
+        for name, array in inputs.items()
+    }
 
 
 def _stacked(rows: list[NDArray[np.generic]]) -> NDArray[np.generic]:

@@ -192,7 +192,7 @@ def record_reference(
         shapes=writer.shapes,
         dtypes=writer.dtypes,
         profiles=profiles,
-        health=(*health, repeats, *noise_health(noise, profiles)),
+        health=(*health, repeats, *noise_health(noise, profiles), *others.health),
         settings={
             "seed": plan.seed,
             "repeated_rows": chooser.repeated,

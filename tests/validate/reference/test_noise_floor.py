@@ -89,12 +89,14 @@ def _record(folder: Path, model: _Model, sizes: tuple[int, ...] = (16, 16, 16, 5
     return Recording.load(folder)
 
 
-def _gate(recording: Recording, workspace: Path, **declared: float) -> GateResult:
+def _gate(
+    recording: Recording, workspace: Path, *, sizes: tuple[int, ...] = (16, 16, 16, 5), **declared: float
+) -> GateResult:
     workspace.mkdir(parents=True, exist_ok=True)
     return run_gate(
         RecordedCandidate(output_names=["y"], open_reader=lambda: open_recording_reader(recording)),
         expected_from_recording(recording),
-        _read((16, 16, 16, 5)),
+        _read(sizes),
         GateRules(tolerance=parse_tolerance(Precision.FP32, declared)),
         workspace=workspace,
     )
@@ -251,17 +253,53 @@ def test_what_fails_on_one_thread_is_not_measured_and_says_so(tmp_path: Path) ->
     )
 
 
-def _fail_alone(x: Array, _: int) -> Array:
-    if len(x) == 1:
-        msg = "one row only"
-        raise BackendError(msg)
-    return x
+def _fail_below(least: int, answer: Callable[[Array], Array] = _whole) -> Callable[[Array, int], Array]:
+    def answered(x: Array, _: int) -> Array:
+        if len(x) < least:
+            msg = f"more than {len(x)} rows wanted"
+            raise BackendError(msg)
+        return answer(x)
+
+    return answered
+
+
+@pytest.mark.parametrize(("least", "size"), [(2, 16), (2, 3), (3, 16), (8, 16), (8, 17)])
+def test_a_reference_that_answers_no_row_alone_is_asked_for_fewer_rows(tmp_path: Path, least: int, size: int) -> None:
+    """As one that normalises over the batch does: its rows depend on it, and one row has no statistic."""
+    recording = _record(tmp_path, _Model(_fail_below(least, lambda x: x - x.mean(axis=0))), (size, size, size))
+
+    health = _health(recording)
+    assert health["reference_batch"].startswith("depends on the batch: a row of output 'y' differs by ")
+    assert health["reference_noise"].endswith(f"over repeats and batch sizes, in output 'y'{_NO_THREADS}")
+
+
+def test_a_row_that_is_the_same_in_smaller_batches_does_not_depend_on_them(tmp_path: Path) -> None:
+    recording = _record(tmp_path, _Model(_fail_below(2)))
+
+    assert _health(recording)["reference_noise"] == f"noise floor: 0 over repeats and batch sizes{_NO_THREADS}"
+    assert "reference_batch" not in _health(recording)
+
+
+@pytest.mark.parametrize(("size", "refused"), [(16, 16), (2, 2), (3, 3)])
+def test_a_reference_that_answers_no_smaller_batch_is_a_warning(tmp_path: Path, size: int, refused: int) -> None:
+    recording = _record(tmp_path / "reference", _Model(_fail_below(refused)), (size,) * 3)
+
+    (check,) = _checks(_gate(recording, tmp_path / "passes", sizes=(size,) * 3), "reference_batch")
+    assert check.status is Status.WARNING
+    assert check.detail == (
+        "not measured: it does not answer fewer rows than a batch holds (1 row: more than 1 rows wanted): "
+        "parity is shown for batches like those of the samples only"
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "sizes", "why"),
     [
-        (_Model(_fail_alone), (16, 16), "as it does not answer a row alone (one row only)"),
+        (
+            _Model(_fail_below(16)),
+            (16, 16),
+            "as it does not answer fewer rows than a batch holds (1 row: more than 1 rows wanted)",
+        ),
         (_Model(lambda x, _: x, batch=16), (16, 16), "as its batch size is fixed"),
         (_Model(lambda x, _: x), (1, 1, 1), "as no batch held several rows"),
     ],
