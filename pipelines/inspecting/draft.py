@@ -244,10 +244,27 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
         # Apart from what is said of the targets.
         draft.say(("targets",), *others, "")
     for spec in survey.signature.outputs:
-        found = next((name for name in masks if _says_positions(name, spec, survey)), None)
-        if found is not None and is_float_dtype(spec.dtype):
-            reason = f"it has the dims of {found}: where that is 0, its values mean nothing and are not compared"
-            draft.guess(("outputs", spec.name), {"valid_where": found}, reason)
+        if is_float_dtype(spec.dtype):
+            _add_positions(draft, spec, masks, survey)
+
+
+def _add_positions(draft: Draft, output: TensorSpec, masks: list[str], survey: ModelSurvey) -> None:
+    """Write which positions of an output count where all shows it; else say how it is declared, where it may be."""
+    known = survey.valid_where.get(output.name)
+    if known is not None:
+        reason = (
+            f"where {known} is 0, its values mean nothing and are not compared: the model leaves these positions out, "
+            "and in all samples they are at one end of a row"
+        )
+        draft.guess(("outputs", output.name), {"valid_where": known}, reason)
+        return
+    found = next((name for name in masks if _says_positions(name, output, survey)), None)
+    if found is not None:
+        declared = flow_text({"outputs": {output.name: {"valid_where": found}}})
+        draft.say(
+            ("roles",),
+            f"All of {output.name} is compared. If nobody reads it where {found} is 0, write {declared[1:-1]}",
+        )
 
 
 def _says_positions(mask: str, output: TensorSpec, survey: ModelSurvey) -> bool:

@@ -22,7 +22,9 @@ from paritygate.signature import BATCH, Dim, Signature, TensorSpec, is_float_dty
 from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
 from paritygate.validate.probes.role_inference import infer_roles
 from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
+from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
@@ -102,6 +104,8 @@ class ModelSurvey:
         answers: What the model answered, by output; empty where it was not run.
         random: How rows were made up; None where the samples are real.
         argmax_of: The scores of each integer output that was always the place of the largest of them.
+        valid_where: The mask that leaves out what stands where it is 0, by output, as far as samples, graph and answers
+            all say so; empty without an ONNX graph.
     """
 
     inspection: Inspection
@@ -117,6 +121,7 @@ class ModelSurvey:
     answers: Mapping[str, AnswerFacts]
     random: RandomRows | None
     argmax_of: Mapping[str, str] = field(default_factory=dict)
+    valid_where: Mapping[str, str] = field(default_factory=dict)
 
 
 def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Progress) -> ModelSurvey:
@@ -149,13 +154,15 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
     # What the model says itself it is asked for again: declared is what the samples showed alone.
     ref = replace(loaded.ref, rename=rename, signature=signature if facts.rows is not None else None)
     seen = _Seen(signature, {name: use.equals for name, use in uses.items() if use.equals is not None})
-    for batch in _answered(replace(loaded, ref=ref), samples, seen):
+    runner = _opened(replace(loaded, ref=ref))
+    for batch in _answered(runner, samples, seen):
         seen.add(batch)
         report("reading the samples", seen.rows, 0)
     if not seen.rows:
         msg = "the samples hold no rows"
         raise ZeroRowsError(msg, hint="give at least one row: what a model is asked cannot be told from none")
-    roles = infer_roles(signature, seen.surveyor.finish(), uses=uses)
+    survey = seen.surveyor.finish()
+    roles = infer_roles(signature, survey, uses=uses)
     return ModelSurvey(
         inspection=inspection_of(loaded, facts),
         signature=signature,
@@ -170,7 +177,20 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         answers={name: state.finish() for name, state in seen.answers.items()},
         random=samples.random,
         argmax_of=seen.labels.finish(),
+        valid_where={} if runner is None else _valid_where(runner, survey, roles, uses),
     )
+
+
+def _valid_where(
+    runner: Runner, survey: Survey, roles: Mapping[str, InputRole], uses: Mapping[str, GraphUse]
+) -> dict[str, str]:
+    """Return the mask of each output that is padding by all that is asked of one which nobody declared.
+
+    A mask of what was observed may look alike, and the answer of a model that fills in the rest stands where it is 0.
+    """
+    masks = padding_masks(runner.signature, survey, roles, uses)
+    by_position = {output: mask for output, mask in masks.items() if not mask.is_by_row}
+    return {output: mask.input for output, mask in unread_by(runner, survey, roles, by_position).items()}
 
 
 def _uses(loaded: LoadedModel) -> dict[str, GraphUse]:
@@ -182,7 +202,8 @@ def _uses(loaded: LoadedModel) -> dict[str, GraphUse]:
 def filled_up(samples: SampleSource, uses: Mapping[str, GraphUse]) -> SampleSource:
     """Return the samples with what shorter lists are filled up with, of the inputs of a table that have some.
 
-    That is the number that the model looks for, where it looks for one, else 0.
+    That is the number that the model looks for, where it looks for one, else 0. Of lists of zeros and ones, such as
+    masks, it is 0: what is filled up is nothing that was observed.
     """
     first = next(iter(open_samples(replace(samples, batch_size=1))()), None)
     # Of other kinds of samples no lengths are known: they have no lists to fill up.
@@ -194,12 +215,13 @@ def filled_up(samples: SampleSource, uses: Mapping[str, GraphUse]) -> SampleSour
     if not pads:
         return samples
     padded = replace(samples, pad=pads)
-    is_ragged = dict.fromkeys(pads, False)
+    is_ragged, is_binary = dict.fromkeys(pads, False), dict.fromkeys(pads, True)
     for batch in open_samples(padded)():
         for name in pads:
             lengths = batch.lengths.get(name, ())
             is_ragged[name] = is_ragged[name] or len(set(lengths)) > 1
-    return replace(samples, pad={name: value for name, value in pads.items() if is_ragged[name]})
+            is_binary[name] = is_binary[name] and bool(np.isin(batch.inputs[name], (0, 1)).all())
+    return replace(samples, pad={name: 0 if is_binary[name] else pads[name] for name in pads if is_ragged[name]})
 
 
 def _served(
@@ -292,13 +314,16 @@ def _of_role(made: RandomInput, role: InputRole) -> RandomInput:
     return replace(made, high=255) if role.role is Role.IMAGE and made.dtype == "uint8" else made
 
 
-def _answered(loaded: LoadedModel, samples: SampleSource, seen: _Seen) -> Iterator[Batch]:
-    """Yield the batches, the first of which the model has answered; none, where what runs it is not installed."""
-    runner: Runner | None
+def _opened(loaded: LoadedModel) -> Runner | None:
+    """Return the model, loaded; None where what runs it is not installed."""
     try:
-        runner = open_runner(loaded)
+        return open_runner(loaded)
     except MissingBackendError:
-        runner = None
+        return None
+
+
+def _answered(runner: Runner | None, samples: SampleSource, seen: _Seen) -> Iterator[Batch]:
+    """Yield the batches, the first of which the model has answered; none, where nothing runs it."""
     for batch in open_samples(samples)():
         if batch.rows and runner is not None and seen.rows < _ROWS_ANSWERED:
             inputs = seen.fit(batch)

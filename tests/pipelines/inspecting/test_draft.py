@@ -123,13 +123,26 @@ def test_no_threshold_is_guessed_from_answers_to_random_rows() -> None:
 
 def test_a_mask_is_declared_and_says_which_positions_of_an_output_count() -> None:
     hidden = _output("last_hidden_state", ("batch", "sequence", 16))
-    draft = _draft(_survey(hidden, _output("logits")))
+    draft = _draft(_survey(hidden, _output("logits"), valid_where={"last_hidden_state": "attention_mask"}))
 
     assert draft.data["roles"] == {"attention_mask": {"role": "mask", "of": "input_ids"}}
     assert draft.data["outputs"] == {"last_hidden_state": {"valid_where": "attention_mask"}}
     assert _is_marked(draft, "roles", "attention_mask")
     assert _is_marked(draft, "outputs", "last_hidden_state")
     assert "# a run gives input_ids the role id: it indexes a table of 50 rows" in draft.text()
+    assert "If nobody reads it" not in draft.text()
+
+
+def test_of_an_output_that_a_mask_may_or_may_not_pad_all_is_compared_and_how_it_is_declared_is_said() -> None:
+    draft = _draft(_survey(_output("last_hidden_state", ("batch", "sequence", 16)), _output("logits")))
+
+    assert "outputs" not in draft.data
+    text = " ".join(draft.text().replace("# ", "").split())
+    assert (
+        "All of last_hidden_state is compared. If nobody reads it where attention_mask is 0, write "
+        "outputs: {last_hidden_state: {valid_where: attention_mask}}"
+    ) in text
+    assert "All of logits" not in text
 
 
 def test_dims_are_guessed_from_the_rows_within_what_the_model_allows() -> None:

@@ -250,6 +250,50 @@ def test_the_spec_of_an_onnx_model_runs_as_it_was_written(desk: Desk) -> None:
     _run_as_written(desk, "logits.onnx", "inputs.npz")
 
 
+# What stands where the mask is 0 is nothing in the first; in the second, it is the answer.
+_LEAVES_OUT = "seen = Cast<to=1>(mask) some = Mul(x, seen) y = Mul(some, two)"
+_FILLS_IN = """
+  is_seen = Equal(mask, one) seen = Cast<to=1>(mask) some = Mul(x, seen) new = Mul(some, two) y = Where(is_seen, x, new)
+"""
+
+
+def _masked(desk: Desk, body: str, *, is_scattered: bool) -> None:
+    """Write a model of a series with a mask, and rows whose zeros lie at the end, or anywhere."""
+    import onnx
+    from onnx import numpy_helper, parser
+
+    head = '<ir_version: 9, opset_import: ["" : 17]> g (float[B, N] x, int64[B, N] mask) => (float[B, N] y)'
+    model = parser.parse_model(f"{head} {{ {body} }}")
+    for name, number in (("one", np.int64(1)), ("two", np.float32(2))):
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(number), name))
+    onnx.save(model, desk.folder / "masked.onnx")
+    random = np.random.default_rng(0)
+    lines = []
+    for _ in range(60):
+        length = int(random.integers(6, 12))
+        mask = (random.random(length) < 0.6) if is_scattered else np.ones(length)
+        lines.append(json.dumps({"x": random.normal(size=length).tolist(), "mask": mask.astype(int).tolist()}))
+    (desk.folder / "series.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_scattered", "is_guessed"),
+    [(_LEAVES_OUT, False, True), (_LEAVES_OUT, True, False), (_FILLS_IN, False, False), (_FILLS_IN, True, False)],
+)
+def test_what_a_mask_of_what_was_observed_leaves_out_is_compared(
+    desk: Desk, body: str, *, is_scattered: bool, is_guessed: bool
+) -> None:
+    _masked(desk, body, is_scattered=is_scattered)
+
+    assert desk.call("init", "masked.onnx", "--samples", "series.jsonl", "--out", "new.yaml").code == 0
+
+    spec = load_spec(str(desk.folder / "new.yaml")).spec
+    assert {name: output.valid_where for name, output in spec.outputs.items()} == ({"y": "mask"} if is_guessed else {})
+    # What is filled up was not observed, also where the model looks for ones.
+    assert spec.samples.pad == {"x": 0, "mask": 0}
+    assert spec.roles["mask"].role == "mask"
+
+
 @pytest.mark.torch
 @pytest.mark.thorough
 @pytest.mark.parametrize("model", ["net:load", "net.pt", "net.pt2"])
@@ -263,7 +307,8 @@ def test_the_spec_of_a_pytorch_model_runs_as_it_was_written(desk: Desk, model: s
     spec = load_spec(str(desk.folder / "new.yaml")).spec
     assert spec.decisions["logits"].argmax
     assert spec.roles["attention_mask"].of == "input_ids"
-    assert spec.outputs["hidden"].valid_where == "attention_mask"
+    # No graph says that the mask leaves positions out, so all of it is compared.
+    assert not spec.outputs
     assert spec.samples.pad == {"input_ids": 0, "attention_mask": 0}
     assert (spec.model.inputs is None) == (model == "net.pt2")
 
