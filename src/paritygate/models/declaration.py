@@ -92,17 +92,22 @@ def signature_of_rows(answer: Answer, batches: Iterable[Batch]) -> SeenSignature
                 shown.setdefault(kind, batch)
     names = _names(sizes, first)
     inputs, outputs = _Shapes(), _Shapes()
+    answered = []
     for batch in shown.values():
         arrays = _numbers(batch)
         known = {names[key]: arrays[key[0]].shape[key[1]] for key in sorted(names, reverse=True)}
         taken, tensors = answer(arrays)
         inputs.add(taken, {BATCH: batch.rows})
-        outputs.add(tensors, {BATCH: batch.rows, **known})
-    if not outputs.shapes:
-        return None
+        answered.append((tensors, {BATCH: batch.rows, **known}))
     for (name, axis), dim in names.items():
         if name in inputs.shapes:
             inputs.shapes[name][axis] = dim
+    # Where no input has one row for each of the batch, neither has an output: a graph of nodes is a row of its own.
+    has_batch = any(BATCH in shape for shape in inputs.shapes.values())
+    for tensors, known in answered:
+        outputs.add(tensors, {dim: size for dim, size in known.items() if has_batch or dim != BATCH})
+    if not outputs.shapes:
+        return None
     return SeenSignature(signature=Signature(inputs=inputs.specs(), outputs=outputs.specs()), rows=rows)
 
 

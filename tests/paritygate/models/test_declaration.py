@@ -68,6 +68,16 @@ def test_dims_other_than_the_batch_have_the_size_that_was_seen() -> None:
     assert found["outputs"]["output_2"]["dtype"] == "int64"
 
 
+def test_an_output_of_one_row_is_of_no_batch_where_no_input_is() -> None:
+    """As a graph of nodes, which is one row of the samples: its pooled answer has one row whatever is asked."""
+    graphs = [Batch(inputs={"x": np.ones((nodes, 4), np.float32)}, ids=[f"graph-{nodes}"]) for nodes in (3, 5, 1, 7)]
+
+    found = _declared(_module(lambda x: (x, x.mean(0, keepdim=True))), *graphs)
+
+    assert found["inputs"] == {"x": {"dtype": "float32", "shape": ["x_0", 4]}}
+    assert [item["shape"] for item in found["outputs"].values()] == [["x_0", 4], [1, 4]]
+
+
 def test_inputs_that_are_no_parameters_are_given_in_their_order() -> None:
     assert list(_declared(_module(lambda x: x), {"features": _X})["inputs"]) == ["features"]
 
