@@ -14,6 +14,7 @@ from paritygate.errors import BackendError, MissingBackendError, UsageError, Zer
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
+from paritygate.pipelines.compare.rows_apart import rows_apart
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.labels import LabelsSeen
 from paritygate.pipelines.inspecting.reading import INPUTS_AND_OUTPUTS, ModelFacts, inspection_of, read_model
@@ -145,6 +146,8 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
     report("reading the model", 0, 0)
     facts = read_model(loaded, read)
     signature, rename = _served(loaded, facts, read)
+    if read is not None and loaded.ref.kind is SourceKind.SAVEDMODEL:
+        signature = rows_apart(signature, read)
     uses = {rename.get(name, name): use for name, use in uses.items()}
     if samples is None:
         rows = _made_up(signature, uses)

@@ -48,6 +48,7 @@ from paritygate.pipelines.compare.result import (
     output_result,
     stratum_result,
 )
+from paritygate.pipelines.compare.rows_apart import with_rows_apart
 from paritygate.pipelines.compare.seen_shapes import signature_in_batch
 from paritygate.pipelines.compare.served_version import check_served_version
 from paritygate.pipelines.compare.session_probes import Place
@@ -305,7 +306,7 @@ def _open_reference(
         partial.add_reference(described)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
-    ref = _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+    ref = with_rows_apart(_asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values())), read)
     runner = open_model(
         ref, job.device, example=_example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
     )

@@ -27,6 +27,7 @@ from paritygate.pipelines.compare.first_rows import (
     first_rows,
     readable_batches,
 )
+from paritygate.pipelines.compare.rows_apart import with_rows_apart
 from paritygate.pipelines.jobs.dim_ties import SizesSeen
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
@@ -46,7 +47,10 @@ _TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.P
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Convert and return what was made as JSON data."""
     report("loading the source", 0, 0)
-    loaded = load_model(from_data(ModelRef, args["source"]))
+    source = from_data(ModelRef, args["source"])
+    if args["samples"] is not None:
+        source = with_rows_apart(source, lambda: readable_batches(from_data(SampleSource, args["samples"])))
+    loaded = load_model(source)
     ref = loaded.ref
     check_is_no_function(ref)
     # Before it runs, as for the recording: a model may keep a state in its buffers.

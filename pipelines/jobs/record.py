@@ -14,6 +14,7 @@ from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.probe_request import ProbeRequest
+from paritygate.pipelines.compare.rows_apart import with_rows_apart
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.probes.recording import PROBES_FILE
@@ -28,7 +29,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Record and return a summary as JSON data; the recording itself is in the folder."""
     report("loading the source", 0, 0)
     read = open_samples(from_data(SampleSource, args["samples"]))
-    runner = open_model(from_data(ModelRef, args["source"]), args["device"])
+    runner = open_model(with_rows_apart(from_data(ModelRef, args["source"]), read), args["device"])
     model = {"name": args["name"], **runner.loaded.describe(args["files"])}
     folder = Path(args["folder"])
     probes = from_data(ProbeRequest, args["probes"])

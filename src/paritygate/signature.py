@@ -23,6 +23,7 @@ __all__ = [
     "is_integer_dtype",
     "name_unknown_dims",
     "rename_signature",
+    "with_declared_dims",
 ]
 
 BATCH = "batch"
@@ -140,6 +141,34 @@ def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signatu
         inputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.inputs),
         outputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.outputs),
     )
+
+
+def with_declared_dims(own: Signature, declared: Signature | None) -> Signature:
+    """Return a model's own signature, its open dims called, or of the size, as is declared of them.
+
+    What the model fixes itself stays, and so does a tensor that is not declared, or of another rank.
+
+    Args:
+        own: What the model says, under the names served.
+        declared: What is declared of it, all of it or a part; None where nothing is.
+    """
+    if declared is None:
+        return own
+    return replace(
+        own,
+        inputs=tuple(_as_declared(spec, declared.inputs) for spec in own.inputs),
+        outputs=tuple(_as_declared(spec, declared.outputs) for spec in own.outputs),
+    )
+
+
+def _as_declared(own: TensorSpec, declared: Iterable[TensorSpec]) -> TensorSpec:
+    said = next((spec.shape for spec in declared if spec.name == own.name), None)
+    if said is None or own.shape is None:
+        return own if said is None else replace(own, shape=said)
+    if len(said) != len(own.shape):
+        return own
+    shape = [dim if isinstance(dim, int) or name is None else name for dim, name in zip(own.shape, said, strict=True)]
+    return replace(own, shape=tuple(shape))
 
 
 def name_unknown_dims(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:

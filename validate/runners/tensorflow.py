@@ -28,7 +28,7 @@ from paritygate.models.tensorflow.keras_model import (
 from paritygate.models.tensorflow.savedmodel import SavedFunction, load_savedmodel, note_on_signatures
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
-from paritygate.signature import Signature, rename_signature
+from paritygate.signature import Signature, rename_signature, with_declared_dims
 from paritygate.validate.runners.runner import FIXED_BY_TENSORFLOW, ON_THE_GPU, Runner, RuntimeFacts
 
 __all__ = [
@@ -189,7 +189,8 @@ def _open_savedmodel(tf: Any, loaded: LoadedModel) -> SavedModelRunner:  # noqa:
         tf32=_is_tf32_allowed(loaded.device),
         notes=(note,) if note else (),
     )
-    return SavedModelRunner(function=function, signature=rename_signature(function.signature, ref.rename), facts=facts)
+    served = with_declared_dims(rename_signature(function.signature, ref.rename), ref.signature)
+    return SavedModelRunner(function=function, signature=served, facts=facts)
 
 
 def precision_of_savedmodel(function: SavedFunction) -> Precision | None:

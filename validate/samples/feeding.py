@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["check_shapes", "fit_inputs"]
 
 _COLUMN_RANK = 2
-_ONE_LENGTH = "give every row as many places in one of them as in the other, or give the dims other names"
+_ONE_LENGTH = (
+    "give every row as many places in one of them as in the other, or give the dims other names: model.inputs of a "
+    "spec says them"
+)
 
 
 def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[str, NDArray[np.generic]]:

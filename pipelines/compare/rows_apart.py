@@ -1,0 +1,77 @@
+"""Inputs of a SavedModel that are not of the same rows, such as the parts of a ragged tensor: the samples show it.
+
+TensorFlow says that the first dim of each input is open, and not that they are one. They are taken for one, the rows of
+a batch, which they are for nearly all models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paritygate.models.loading import load_model
+from paritygate.models.source import SourceKind
+from paritygate.signature import BATCH, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from paritygate.batch import Batch
+    from paritygate.models.source import ModelRef
+
+__all__ = ["rows_apart", "with_rows_apart"]
+
+
+def with_rows_apart(ref: ModelRef, read: Callable[[], Iterable[Batch]]) -> ModelRef:
+    """Return the model with a signature whose inputs have a first dim of their own, where the samples show that.
+
+    Any other model, and one whose signature is declared, is returned as it is.
+
+    Args:
+        ref: The model.
+        read: Starts reading the samples.
+
+    Raises:
+        InputFileError: It is no SavedModel, or has no such signature.
+        UsageError: A name to be served otherwise is none of the model's.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    if ref.kind is not SourceKind.SAVEDMODEL or ref.signature is not None:
+        return ref
+    said = load_model(ref).signature_said()
+    if said is None:
+        return ref
+    found = rows_apart(said, read)
+    return ref if found is said else replace(ref, signature=found)
+
+
+def rows_apart(signature: Signature, read: Callable[[], Iterable[Batch]]) -> Signature:
+    """Return the signature of a SavedModel with a first dim for each input, where they differ in the first batch.
+
+    Where they do not, it is returned as it is.
+
+    Args:
+        signature: As TensorFlow has it, under the names served.
+        read: Starts reading the samples.
+    """
+    names = [spec.name for spec in signature.inputs if _has_rows(spec)]
+    first = next((batch for batch in read() if batch.rows), None) if len(names) > 1 else None
+    if first is None:
+        return signature
+    arrays = [first.inputs[name] for name in names if name in first.inputs]
+    if len({array.shape[0] for array in arrays if array.ndim}) < 2:  # noqa: PLR2004 - one is what was taken for granted
+        return signature
+    return replace(
+        signature, inputs=tuple(map(_apart, signature.inputs)), outputs=tuple(map(_apart, signature.outputs))
+    )
+
+
+def _has_rows(spec: TensorSpec) -> bool:
+    return (spec.shape or ("",))[0] == BATCH
+
+
+def _apart(spec: TensorSpec) -> TensorSpec:
+    """Return the tensor with its first dim named as its other open ones are."""
+    if spec.shape is None or not _has_rows(spec):
+        return spec
+    return replace(spec, shape=(f"{spec.name}_dim0", *spec.shape[1:]))
