@@ -280,21 +280,29 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
                 # What lies in the run is made while it is looked at.
                 checked[key] = is_so
         if not is_so:
-            return _difference(path, state)
+            return _difference(path, state, run)
     return ""
 
 
-def _difference(path: str, state: object) -> str:
+def _difference(path: str, state: object, run: Path) -> str:
     """Return what is not as it was of a path, in words."""
     kind, before = state if isinstance(state, tuple) else ("", None)
     if state is None:
-        return f"{from_here(path)} is there now"
+        return f"{_shown(path, run)} is there now"
     if kind not in {"names", "modules"}:
-        return f"{from_here(path)} changed"
+        return f"{_shown(path, run)} changed"
     new = name_added(path, str(before), is_of_modules=kind == "modules")
     if new is not None:
-        return f"{from_here(os.path.join(path, new))} is there now"  # noqa: PTH118 - as it was written
-    return f"another name was added to {from_here(path)}, or one removed"
+        return f"{_shown(os.path.join(path, new), run)} is there now"  # noqa: PTH118 - as it was written
+    return f"another name was added to {_shown(path, run)}, or one removed"
+
+
+def _shown(path: str, run: Path) -> str:
+    """Return what a user calls a path: what a plan restores lies in a folder that is gone when it is read of."""
+    if path == str(run):
+        return "the run folder"
+    named = _named(path, run)
+    return f"{named[len(RUN) + 1 :]} in the run folder" if named.startswith(RUN) else from_here(path)
 
 
 def _is_so(path: str, state: object, memory: Memory) -> bool:

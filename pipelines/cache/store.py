@@ -25,7 +25,7 @@ _ENTRY = "entry.json"
 # What was asked, in words and whole: it is read where an entry is not.
 _ASKED = "asked.json"
 _STAGED = ".partial-"
-_SCHEMA = 3
+_SCHEMA = 4
 # Of the same question, such as a model that is changed and changed back.
 _MOST_OF_ONE = 16
 
@@ -37,10 +37,12 @@ class Made:
     Attributes:
         place: The folder, with `@run@` for the run folder.
         files: Digest of each file, by its path below the place.
+        folders: The folders that hold nothing, by their path below the place: what lists what was made sees them too.
     """
 
     place: str
     files: Mapping[str, str]
+    folders: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +132,9 @@ class Store:
                 "made_at": entry.made_at,
                 "made_in": entry.made_in,
                 "value": entry.value,
-                "made": [{"place": item.place, "files": dict(item.files)} for item in made],
+                "made": [
+                    {"place": item.place, "files": dict(item.files), "folders": list(item.folders)} for item in made
+                ],
                 "read": entry.read.to_json(),
                 "not_run_here": entry.not_run_here,
             }
@@ -162,6 +166,8 @@ class Store:
         for at, item in enumerate(entry.made):
             target = folders[item.place]
             target.mkdir(parents=True, exist_ok=True)
+            for name in item.folders:
+                (target / name).mkdir(parents=True, exist_ok=True)
             for name, digest in item.files.items():
                 kept = entry.folder / str(at) / name
                 if memory.digest(str(kept), kept.stat()) != digest:
@@ -210,25 +216,29 @@ def _read(folder: Path) -> Entry:
         made_in=data["made_in"],
         read=Read.of_json(data["read"]),
         value=data["value"],
-        made=tuple(Made(place=item["place"], files=item["files"]) for item in data["made"]),
+        made=tuple(
+            Made(place=item["place"], files=item["files"], folders=tuple(item["folders"])) for item in data["made"]
+        ),
         not_run_here=None if data["not_run_here"] is None else tuple(data["not_run_here"]),
     )
 
 
 def _copy(place: str, folder: Path, target: Path) -> Made:
-    files = {}
+    files, empty = {}, []
     target.mkdir()
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            continue
         name = str(path.relative_to(folder))
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                empty.append(name)
+            continue
         if name == MARKER:
             continue
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target / name)
         (target / name).chmod(0o444)
         files[name] = digest_of_file(target / name)
-    return Made(place=place, files=files)
+    return Made(place=place, files=files, folders=tuple(empty))
 
 
 def _bytes_in(folder: Path) -> int:

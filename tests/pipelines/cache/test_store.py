@@ -1,0 +1,76 @@
+"""What is kept of a job is restored as the job made it, and what differs is called as a user knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paritygate.files import MARKER, make_marked_folder
+from paritygate.pipelines.cache.states import RUN, Memory, Read, first_difference
+from paritygate.pipelines.cache.store import Entry, Store
+from paritygate.pipelines.process.witness.listener import names_in
+
+_PLACE = "@run@/savedmodel-fp32"
+
+
+def _entry(read: Read) -> Entry:
+    return Entry(
+        folder=Path(), job="it", made_at="2026-01-01 00:00 UTC", made_in="first", read=read, value=None, made=()
+    )
+
+
+def _made(run: Path) -> Path:
+    """Make what an export of Keras makes: a folder without anything in it among the others."""
+    folder = run / "savedmodel-fp32"
+    make_marked_folder(folder)
+    (folder / "variables").mkdir()
+    (folder / "variables" / "variables.index").write_bytes(b"weights")
+    (folder / "assets").mkdir()
+    (folder / "extra" / "below").mkdir(parents=True)
+    return folder
+
+
+def test_folders_with_nothing_in_them_are_restored(tmp_path: Path) -> None:
+    first = _made(tmp_path / "first")
+    read = Read(folders={_PLACE: names_in(str(first)), f"{_PLACE}/assets": names_in(str(first / "assets"))})
+    store, memory = Store(tmp_path / "cache", most_bytes=10_000), Memory(tmp_path / "digests.json")
+    store.save("key", _entry(read), {_PLACE: first})
+    (found,) = store.entries("key")
+
+    second = tmp_path / "second" / "savedmodel-fp32"
+    make_marked_folder(second)
+    store.restore(found, {_PLACE: second}, memory)
+
+    paths = {str(path.relative_to(second)) for path in second.rglob("*")} - {MARKER}
+    assert paths == {"assets", "extra", "extra/below", "variables", "variables/variables.index"}
+    assert first_difference(found.read, second.parent, memory, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "assets").rmdir(), "another name was added to savedmodel-fp32 in the run folder"),
+        (lambda folder: (folder / "new").touch(), "savedmodel-fp32/new in the run folder is there now"),
+        (
+            lambda folder: (folder / "variables" / "variables.index").write_bytes(b"other"),
+            "savedmodel-fp32/variables/variables.index in the run folder changed",
+        ),
+        (lambda folder: (folder.parent / "other").touch(), "other in the run folder is there now"),
+    ],
+)
+def test_what_differs_in_the_run_is_called_by_its_place_there(tmp_path: Path, change: object, said: str) -> None:
+    run = tmp_path / "paritygate-plan-abc" / "run"
+    folder = _made(run)
+    memory = Memory(tmp_path / "digests.json")
+    index = folder / "variables" / "variables.index"
+    read = Read(
+        files={f"{_PLACE}/variables/variables.index": memory.digest(str(index), index.stat())},
+        folders={_PLACE: names_in(str(folder)), RUN: names_in(str(run))},
+    )
+    assert first_difference(read, run, memory, {}) == ""
+    assert callable(change)
+    change(folder)
+    found = first_difference(read, run, memory, {})
+    assert found.startswith(said)
+    assert str(tmp_path) not in found
