@@ -17,6 +17,7 @@ from paritygate.errors import ConversionError
 from paritygate.formats import why_not_run
 from paritygate.models.onnx.file import check_onnx, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.locales import hint_on_locale
 from paritygate.precision import Variant
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def load_in_onnxruntime(path: Path) -> str:
         if rows:
             raise unsupported_operators(rows, target=f"ONNX Runtime {version}") from err
         msg = f"ONNX Runtime {version} does not load the converted model: {text[:500]}"
-        raise ConversionError(msg, hint="convert it with another opset, or look at the model in a viewer") from err
+        hint = hint_on_locale(text) or "convert it with another opset, or look at the model in a viewer"
+        raise ConversionError(msg, hint=hint) from err
     return str(onnxruntime.__version__)
 
 

@@ -22,6 +22,7 @@ from paritygate.errors import BackendError, UsageError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import opset_of, precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
+from paritygate.models.onnx.locales import hint_on_locale
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
@@ -120,7 +121,8 @@ def _open_session(
         msg = (
             f"onnxruntime {onnxruntime.__version__} refused the emulated graph of {name}: {reason_of_onnxruntime(err)}"
         )
-        raise BackendError(msg, hint="export the model again with another opset or exporter") from err
+        hint = hint_on_locale(str(err)) or "export the model again with another opset or exporter"
+        raise BackendError(msg, hint=hint) from err
 
 
 def _facts(

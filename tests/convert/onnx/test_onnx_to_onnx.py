@@ -230,3 +230,15 @@ def test_operators_that_onnxruntime_does_not_implement_come_as_a_table(
     assert (found, node) == (operator, "inner")
     assert "does not implement it" in reason
     assert hint
+
+
+def test_a_locale_that_this_machine_lacks_is_to_be_installed(bench: Bench) -> None:
+    text = """
+    < ir_version: 8, opset_import: ["" : 17] >
+    lower (string[N] x) => (string[N] y) {
+        y = StringNormalizer <case_change_action = "LOWER", locale = "xx_XX.UTF-8"> (x)
+    }
+    """
+    with pytest.raises(ConversionError, match="Failed to construct locale") as caught:
+        bench.convert("onnx", bench.onnx_file(text))
+    assert caught.value.hint.startswith("install the locale xx_XX.UTF-8, ")

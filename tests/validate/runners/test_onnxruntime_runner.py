@@ -52,6 +52,31 @@ def _open(path: Path, **options: object) -> OnnxRuntimeRunner:
     return open_model(LoadedModel(ref=source, **options))  # type: ignore[arg-type]  # fields of LoadedModel
 
 
+def _lowercase(path: Path, **attributes: object) -> Path:
+    node = helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="LOWER", **attributes)
+    value = [helper.make_tensor_value_info(name, TensorProto.STRING, ["n"]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "graph", value[:1], value[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def test_a_locale_that_this_machine_lacks_is_to_be_installed(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"Failed to construct locale with name:xx_XX\.UTF-8") as caught:
+        _open(_lowercase(tmp_path / "m.onnx", locale="xx_XX.UTF-8"))
+    assert caught.value.hint == (
+        "install the locale xx_XX.UTF-8, wherever the model is to run: on Debian and Ubuntu the package locales, then "
+        "`localedef -i xx_XX -f UTF-8 xx_XX.UTF-8`; or export StringNormalizer with a locale that `locale -a` lists"
+    )
+
+
+def test_what_is_refused_for_something_else_is_to_be_exported_again(tmp_path: Path) -> None:
+    node = helper.make_node("NoSuchOperator", ["x"], ["y"], domain="com.microsoft")
+    path = _save(tmp_path / "m.onnx", [node], inputs={"x": _FLOAT}, outputs={"y": _FLOAT})
+    with pytest.raises(BackendError) as caught:
+        _open(path)
+    assert caught.value.hint == "export the model again with another opset or exporter"
+
+
 def test_facts_are_read_back_from_the_session(tmp_path: Path) -> None:
     import onnxruntime
 

@@ -18,6 +18,7 @@ from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.locales import hint_on_locale
 from paritygate.models.onnx.zipmap import ZipMap, zip_maps
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.onnxruntime.placement import GraphNode, nodes_of, placed_nodes
@@ -60,6 +61,7 @@ _LIBRARIES_MISSING = "Please install TensorRT libraries"
 _LIBRARIES_HINT = (
     "install the CUDA, cuDNN and TensorRT libraries that this onnxruntime names in the log, or use device cpu"
 )
+_REFUSED_HINT = "export the model again with another opset or exporter"
 _WEIGHTS = "weights.bin"
 _ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
@@ -156,7 +158,7 @@ def _open_session(
             msg = f"onnxruntime {onnxruntime.__version__} could not start {request.name}: its libraries are not found"
             raise BackendError(msg, hint=_LIBRARIES_HINT) from err
         msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {reason_of_onnxruntime(err)}"
-        raise BackendError(msg, hint="export the model again with another opset or exporter") from err
+        raise BackendError(msg, hint=hint_on_locale(str(err)) or _REFUSED_HINT) from err
     # A session without its provider's libraries has the CPU's in their place; one that fails later falls back.
     session.disable_fallback()
     if session.get_providers()[0] != request.name:
