@@ -11,7 +11,7 @@ from paritygate.models.onnx.graph import graphs_in
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["OperatorRow", "check_operators", "node_name", "unknown_operators"]
+__all__ = ["OperatorRow", "check_operators", "node_name", "unknown_operators", "unsupported_operators"]
 
 # operator, node, reason, hint
 OperatorRow = tuple[str, str, str, str]
@@ -73,37 +73,32 @@ def _reason(node: onnx.NodeProto, version: int) -> str:
     return f"ONNX has removed it in opset {version}" if schema.deprecated else ""
 
 
-def check_operators(
-    model: onnx.ModelProto,
-    *,
-    reason_of: Callable[[onnx.NodeProto], str | None] = lambda _: None,
-    hint: str,
-) -> None:
+def check_operators(model: onnx.ModelProto, *, hint: str) -> None:
     """Do nothing if ONNX has every operator of the model.
 
     Args:
         model: The model; its weights are not needed.
-        reason_of: The reason known for a node, or None for a general one.
         hint: What to do about a node whose operator it does not have.
 
     Raises:
         UnsupportedOperatorsError: It does not have all of them, with one row per node.
     """
-    rows = unknown_operators(model, reason_of=reason_of, hint=hint)
+    rows = unknown_operators(model, reason_of=lambda _: None, hint=hint)
     if rows:
         raise unsupported_operators(rows, target="ONNX")
 
 
-def unsupported_operators(rows: list[OperatorRow], *, target: str) -> UnsupportedOperatorsError:
+def unsupported_operators(
+    rows: list[OperatorRow], *, target: str, lack: str = "does not have"
+) -> UnsupportedOperatorsError:
     """Return the error that carries the rows; its message names the operators.
 
     Args:
         rows: One per node, at least one.
         target: What does not have the operators.
+        lack: What is so of them instead, in words.
     """
     operators = list(dict.fromkeys(row[0] for row in rows))
     listed = ", ".join(operators[:5]) + (f" and {len(operators) - 5} more" if len(operators) > 5 else "")  # noqa: PLR2004
-    msg = (
-        f"{target} does not have {'this operator' if len(operators) == 1 else 'these operators'} of the model: {listed}"
-    )
+    msg = f"{target} {lack} {'this operator' if len(operators) == 1 else 'these operators'} of the model: {listed}"
     return UnsupportedOperatorsError(msg, rows=rows, hint=rows[0][3])

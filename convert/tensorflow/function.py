@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.backends import backend_state, require_backend, version_of
 from paritygate.convert.causes import causes, users_line
 from paritygate.convert.conversion import Conversion
-from paritygate.convert.onnx.operators import check_operators
+from paritygate.convert.onnx.operators import unknown_operators, unsupported_operators
 from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version, save_onnx
 from paritygate.convert.tensorflow.operators import HANDLERS
 from paritygate.convert.tensorflow.steady_order import steady_order
@@ -72,7 +72,7 @@ def function_to_onnx(
         msg = f"opset {opset} is not supported for TensorFlow models (the highest of tf2onnx: {_HIGHEST_OPSET})"
         raise ConversionError(msg, hint=f"ask for opset {_HIGHEST_OPSET}, or leave it out")
     model, failures = _traced_and_converted(function, signature, opset or _OPSET)
-    check_operators(model, reason_of=lambda node: failures.get(node.name), hint=_HINT)
+    _check_operators(model, failures)
     if opset is not None and opset_of(model) != opset:
         msg = f"opset {opset} was asked for, and tf2onnx wrote opset {opset_of(model)}"
         raise ConversionError(msg, hint=f"ask for opset {opset_of(model)}, or leave it out")
@@ -137,6 +137,15 @@ def _converted(concrete: Any, specs: list[Any], opset: int) -> onnx.ModelProto: 
     return model
 
 
+def _check_operators(model: onnx.ModelProto, failures: Mapping[str, str]) -> None:
+    rows = unknown_operators(model, reason_of=lambda node: failures.get(node.name), hint=_HINT)
+    if any(node in failures for _, node, _, _ in rows):
+        # ONNX may well have what tf2onnx fails at.
+        raise unsupported_operators(rows, target="tf2onnx", lack="cannot convert")
+    if rows:
+        raise unsupported_operators(rows, target="ONNX")
+
+
 def _check_that_all_are_fed(model: onnx.ModelProto, served: Mapping[str, str]) -> None:
     unfed = [value.name for value in model.graph.input if value.name not in served]
     if unfed:
@@ -174,7 +183,13 @@ class _FailureLog(logging.Handler):
         parts = lines[0].split("'")
         if lines[0].startswith("Failed to convert node") and len(parts) > 1:
             error = record.exc_info[1] if record.exc_info else None
-            self.reasons[parts[1]] = f"tf2onnx could not convert it: {str(error or 'no reason given').splitlines()[0]}"
+            self.reasons[parts[1]] = f"tf2onnx could not convert it: {_said(error)}"
+
+
+def _said(error: BaseException | None) -> str:
+    """Return in one line why it was; of an error that nobody raised on purpose, the class tells what kind of fault."""
+    words = next(iter(str(error or "").splitlines()), "") or "no reason given"
+    return words if error is None or isinstance(error, ValueError) else f"{type(error).__name__}: {words}"
 
 
 @contextmanager

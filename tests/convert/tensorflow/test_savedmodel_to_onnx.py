@@ -116,6 +116,20 @@ def test_the_reason_why_an_operator_is_left_is_in_the_table(bench: Bench) -> Non
     assert "Traceback" not in row[2]
 
 
+def test_an_operator_that_tf2onnx_fails_at_is_not_said_to_be_none_of_onnx(bench: Bench) -> None:
+    def function(_: Any, ids: Any, lengths: Any) -> dict[str, Any]:  # noqa: ANN401
+        ragged = tf.RaggedTensor.from_tensor(ids, lengths=lengths)
+        return {"largest": tf.reduce_max(tf.cast(ragged, tf.int32), axis=1)}
+
+    ids = tf.TensorSpec((None, None), tf.int32, name="ids")
+    path = _save(bench.folder / "bag", function, ids, tf.TensorSpec((None,), tf.int32, name="lengths"))
+    with pytest.raises(UnsupportedOperatorsError) as caught:
+        bench.convert("savedmodel", path)
+    assert str(caught.value) == "tf2onnx cannot convert this operator of the model: SegmentMax"
+    ((_, _, reason, _),) = caught.value.rows
+    assert reason.startswith("tf2onnx could not convert it: AttributeError: ")
+
+
 def test_constants_of_a_function_are_weights(bench: Bench) -> None:
     large, small = np.linspace(0, 1, 300, dtype=np.float32), np.float32([0.5, 0.25])
     held = [tf.constant(large), tf.constant(small)]

@@ -115,6 +115,7 @@ def test_text_that_is_compared_with_text_of_the_input_is_said(bench: Bench) -> N
 
     with pytest.raises(UnsupportedOperatorsError) as caught:
         bench.convert("keras", model=keras.Model(words, Compared(dtype="string")(words)))
+    assert str(caught.value) == "tf2onnx cannot convert this operator of the model: Equal"
     ((operator, _, reason, _),) = caught.value.rows
     assert operator == "Equal"
     assert "ONNX compares text with one constant text only" in reason
