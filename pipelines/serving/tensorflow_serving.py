@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from paritygate.artifact import Artifact
@@ -68,7 +68,8 @@ class SavedModelView:
         files: The files of the version, by their names within its folder.
         digests: The digest of each as it was released.
         base_path: Where the server finds the model's folder.
-        batching: What its batching file holds; None where the model has no batch whose sizes are declared.
+        batching: What its batching file holds; None where its requests are not batched.
+        notes: Why they are not, in words.
     """
 
     name: str
@@ -77,10 +78,16 @@ class SavedModelView:
     digests: Mapping[str, str]
     base_path: str
     batching: str | None
+    notes: Sequence[str] = field(default_factory=tuple)
 
     def to_json(self) -> dict[str, Any]:
         """Return what is particular to TensorFlow Serving as JSON data."""
-        return {"base_path": self.base_path, "files": dict(self.digests), "is_batched": self.batching is not None}
+        return {
+            "base_path": self.base_path,
+            "files": dict(self.digests),
+            "is_batched": self.batching is not None,
+            "notes": list(self.notes),
+        }
 
     @property
     def batching_file(self) -> str:
@@ -118,13 +125,15 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
     if not base_path.startswith("/"):
         msg = f"the base path {base_path!r} is not absolute"
         raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
+    hindrance = _hindrance_of_batching(artifact.signature)
     return SavedModelView(
         name=name,
         version=version,
         files={name: artifact.folder / name for name in artifact.files},
         digests=artifact.files,
         base_path=f"{base_path.rstrip('/')}/{name}",
-        batching=_batching_of(artifact.signature),
+        batching=None if hindrance else _batching_of(artifact.signature),
+        notes=(f"requests are not batched: {hindrance}",) if hindrance else (),
     )
 
 
@@ -218,13 +227,34 @@ def _models_of(content: bytes | None) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in data.get("model_config_list", {}).get("config", [])}
 
 
-def _batching_of(signature: Signature) -> str | None:
-    """Return what the batching file holds, by the sizes declared of the dim that is the first of every tensor."""
+def _batch_of(signature: Signature) -> str | None:
+    """Return the symbolic dim that is the first of every input and output; None if there is none."""
     first = {(spec.shape or (None,))[0] for spec in (*signature.inputs, *signature.outputs)}
-    batch = next(iter(first))
-    if len(first) != 1 or not isinstance(batch, str) or batch not in signature.dims:
-        return None
-    sizes = signature.dims[batch]
+    only = next(iter(first))
+    return only if len(first) == 1 and isinstance(only, str) else None
+
+
+def _hindrance_of_batching(signature: Signature) -> str:
+    """Return why requests are not to be batched, in words; empty where they may be."""
+    batch = _batch_of(signature)
+    if batch is None:
+        return "not every input and output has the same symbolic first dim"
+    varying = [spec for spec in signature.inputs if not all(isinstance(dim, int) for dim in (spec.shape or ())[1:])]
+    if varying:
+        # Padding is no way out: it fills up with zeros, and a model without a mask answers otherwise then.
+        return (
+            f"{', '.join(map(str, varying))} may differ in length between requests, and TensorFlow Serving refuses "
+            "requests of different lengths that it would batch, or pads them, which changes the answers of a model "
+            "without a mask"
+        )
+    if batch not in signature.dims:
+        return f"nobody declared how many rows a call may have; declare model.dims.{batch} in the spec"
+    return ""
+
+
+def _batching_of(signature: Signature) -> str:
+    """Return what the batching file holds, by the sizes declared of the batch; nothing may hinder it."""
+    sizes = signature.dims[str(_batch_of(signature))]
     data = {"max_batch_size": {"value": sizes.max}, "batch_timeout_micros": {"value": _BATCH_TIMEOUT_US}}
     message = message_of(data, message_class("tensorflow.serving", "BatchingParameters", _BATCHING, {}))
     return Head().over(text_of(message))

@@ -120,6 +120,7 @@ def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is
     print_lines(
         [
             *wrapped(f"models in {MODELS_FILE}: {', '.join(published.written.models)}"),
+            *(line for note in view.notes for line in wrapped(f"note: {note}")),
             *(line for message in _following(follows) for line in wrapped(message)),
             *command_lines(f"{start} {_POLLS}=60 --rest_api_port=8501"),
             *_next_lines(published, f"http://127.0.0.1:8501/v1/models/{view.name}"),
@@ -183,6 +184,11 @@ def _to_the_server(published: PublishedView[Any, Any], width: int | None) -> Ite
         yield from wrapped(f"a server that polls reads it by itself; with explicit control: {load}", width=width)
     else:
         yield from wrapped(f"a server with {_POLLS} reads it by itself", width=width)
+        if published.view.batching is None:
+            # The version before may have been one that is batched, and its server reads this one by itself.
+            yield from wrapped(
+                "note: its requests are not batched: run its server without --enable_batching", width=width
+            )
 
 
 def _view_name(order: ViewOrder) -> str:

@@ -88,6 +88,7 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
     def make(
         *variants: str,
         added: float = 1.0,
+        signature: Signature = SIGNATURE,
         serve: Mapping[str, Any] | None = None,
         device: str = "cpu",
         ir_version: int = 9,
@@ -96,7 +97,7 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
     ) -> Release:
         found = []
         for name in variants or ("onnx-fp32",):
-            artifact = make_artifact(name, added=added, ir_version=ir_version)
+            artifact = make_artifact(name, signature, added=added, ir_version=ir_version)
             evidence = VariantEvidence(
                 verdict="pass",
                 artifact=digest_of_files(artifact.files),

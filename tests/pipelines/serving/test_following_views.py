@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
+from tests.pipelines.serving.conftest import SIGNATURE
 
 import paritygate as pg
 from paritygate.errors import ChangedViewError, ExitCode, StorageError, UsageError
@@ -20,6 +22,7 @@ from paritygate.pipelines.release.repository import Release
 from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
+from paritygate.signature import TensorSpec
 
 
 @pytest.fixture
@@ -252,6 +255,20 @@ def test_a_view_of_tensorflow_serving_follows(
 
     text = (tmp_path / "models/models.config").read_text()
     assert ("versions: 1" in text, "versions: 2" in text, '"/models/adds"' in text) == (True, False, True)
+
+
+def test_a_server_that_batches_is_told_of_a_version_that_it_must_not_batch(
+    call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    tokens = TensorSpec(name="x", dtype="float32", shape=("batch", "length"))
+    make_release("savedmodel-fp32", signature=replace(SIGNATURE, inputs=(tokens,)))
+    make_release("savedmodel-fp32", added=2.0)
+    call("tfserving", "adds", "--out", "models", "--base-path", "/models")
+
+    assert (
+        "note: its requests are not batched: run its server without --enable_batching\n"
+        in call("rollback", "adds").output
+    )
 
 
 @pytest.mark.usefixtures("two_releases")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import Release
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.tensorflow_serving import SavedModelView, make_saved_model_view, write_saved_model
+from paritygate.signature import Dim, Signature, TensorSpec
 
 FILES = ("saved_model.pb", "variables/variables.index")
 
@@ -53,6 +55,54 @@ def test_the_largest_batch_is_the_one_declared(tmp_path: Path, view_of: Callable
 
     text = (tmp_path / "models/batching-adds.config").read_text()
     assert "max_batch_size {\n  value: 16\n}\nbatch_timeout_micros {\n  value: 100\n}\n" in text
+
+
+_BATCH = {"batch": Dim(min=1, opt=8, max=16)}
+
+
+def _signature(*shapes: tuple[int | str | None, ...] | None, dims: Mapping[str, Dim] = _BATCH) -> Signature:
+    names = ("tokens", "meta")[: len(shapes)]
+    return Signature(
+        inputs=tuple(
+            TensorSpec(name=name, dtype="int32", shape=shape) for name, shape in zip(names, shapes, strict=True)
+        ),
+        outputs=(TensorSpec(name="tags", dtype="float32", shape=("batch", 5)),),
+        dims=dims,
+    )
+
+
+@pytest.mark.parametrize(
+    ("signature", "why"),
+    [
+        (_signature(("batch", "length"), ("batch", 6)), "tokens: int32[batch, length] may differ in length"),
+        (_signature(("batch", None)), "tokens: int32[batch, ?] may differ in length"),
+        (_signature(("batch", 6), (4, 6)), "not every input and output has the same symbolic first dim"),
+        (_signature(None), "not every input and output has the same symbolic first dim"),
+        (_signature(("batch", 6), dims={}), "declare model.dims.batch in the spec"),
+    ],
+)
+def test_what_cannot_be_batched_has_no_batching_file_and_a_note(
+    tmp_path: Path, make_artifact: Callable[..., Artifact], signature: Signature, why: str
+) -> None:
+    artifact = make_artifact("savedmodel-fp32", signature, FILES)
+    view = make_saved_model_view(artifact, name="tagger", version=1, base_path="/models")
+    write_saved_model(view, LocalPlace(tmp_path / "models"))
+
+    assert not (tmp_path / "models/batching-tagger.config").exists()
+    assert len(view.notes) == 1
+    assert view.notes[0].startswith("requests are not batched: ")
+    assert why in view.notes[0]
+    assert view.to_json()["is_batched"] is False
+
+
+def test_an_open_dim_of_an_output_hinders_no_batching(make_artifact: Callable[..., Artifact]) -> None:
+    outputs = (TensorSpec(name="tags", dtype="float32", shape=("batch", "found")),)
+    artifact = make_artifact("savedmodel-fp32", replace(_signature(("batch", 6)), outputs=outputs), FILES)
+
+    view = make_saved_model_view(artifact, name="tagger", version=1, base_path="/models")
+
+    assert view.batching is not None
+    assert view.notes == ()
 
 
 def test_other_models_stay_in_the_list(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
@@ -141,6 +191,19 @@ def test_the_command_says_how_to_start_and_to_judge_the_server(
     ):
         assert words in printed
     assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_command_starts_no_batching_for_inputs_of_variable_length(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release("savedmodel-fp32", signature=_signature(("batch", "length"), ("batch", 6)))
+
+    printed = " ".join(call("--base-path", "/models").output.split())
+
+    assert "note: requests are not batched: tokens: int32[batch, length] may differ in length" in printed
+    assert "batching-adds.config" not in printed
+    assert "--enable_batching" not in printed
+    assert not (tmp_path / "models/batching-adds.config").exists()
 
 
 @pytest.mark.parametrize(
