@@ -1,15 +1,18 @@
 """Holds a run against a release: whether a variant that is served became worse by more than is declared.
 
 Only what was measured on both sides is held against each other: a variant with the one of the same name, on the same
-device and by the same kind of evidence, and speed where both were timed on the same machine at the same load.
+device and by the same kind of evidence, and speed where both were timed on the same machine at the same load. Names and
+dtypes of inputs and outputs are no measurement: they are held against each other of every variant that both sides have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
 from paritygate.files import digest_of_file, read_json
@@ -17,6 +20,7 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by, read_benchmark
 from paritygate.pipelines.choice.figures import machine_in_words
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
+from paritygate.pipelines.release.interface import INTERFACE, interface_changes
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.release.repository.manifest import read_released_evidence
@@ -43,13 +47,15 @@ class HeldFigure:
 
     Attributes:
         variant: The variant.
-        figure: Its name, by `FIGURES`; `verdict` where the variant did not pass.
+        figure: Its name, by `FIGURES`; `verdict` where the variant did not pass; `interface` for how many changes of
+            inputs and outputs break a client of the release.
         about: The output or the metric that it is about; empty for all.
         was: What it was in the release; None for a verdict.
         now: What it is in the run; None for a verdict.
         allowed: What it may be now; None for a verdict.
         is_worse: Whether it is worse than that.
         verdict: The verdict, where that is what is worse.
+        changes: What changed of inputs and outputs, in words.
     """
 
     variant: str
@@ -60,6 +66,7 @@ class HeldFigure:
     allowed: float | None = None
     is_worse: bool = False
     verdict: str = ""
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,13 +112,16 @@ class _Pair:
     was: EvidenceEntry
 
 
-def hold_against(run: RunFolder, released: ReleaseDetails, factors: Mapping[str, float]) -> Held:
+def hold_against(
+    run: RunFolder, released: ReleaseDetails, factors: Mapping[str, float], *, allowed: Collection[str] = ()
+) -> Held:
     """Return whether the variants that a release holds are worse in a run.
 
     Args:
         run: The run, validated.
         released: The release, its manifest checked.
         factors: By how much each figure may be worse, in place of the spec's and of the defaults.
+        allowed: The changes that are made on purpose, of `ALLOWED_CHANGES`.
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
@@ -155,6 +165,7 @@ def hold_against(run: RunFolder, released: ReleaseDetails, factors: Mapping[str,
         why = "; ".join(left_out) or "it holds no variant"
         msg = f"nothing of {released.model} version {released.version} can be held against the run: {why}"
         raise MeasurementError(msg, hint="leave --against out where a first version is released")
+    found += _interfaces(run, released, is_allowed=INTERFACE in allowed)
     if any(item.is_worse for item in found):
         codes.append(int(ExitCode.PARITY_FAILED))
     return Held(
@@ -168,6 +179,28 @@ def hold_against(run: RunFolder, released: ReleaseDetails, factors: Mapping[str,
         notes=tuple(dict.fromkeys(note for pair in pairs for note in _notes(pair))),
         exit_code=worst_code(codes),
     )
+
+
+def _interfaces(run: RunFolder, released: ReleaseDetails, *, is_allowed: bool) -> Iterator[HeldFigure]:
+    """Yield for each variant that both sides have what breaks a client of the release, though it may have passed."""
+    there = run.exported()
+    for entry in released.manifest["variants"]:
+        name = entry["name"]
+        if entry["role"] == "source" or name not in there:
+            continue
+        _check_released(released, f"{name}/{ARTIFACT_FILE}")
+        was = Artifact.read_record(released.folder / name).signature
+        changes = interface_changes(was, run.artifact(name).signature)
+        count = float(len(changes))
+        yield HeldFigure(
+            variant=name,
+            figure=INTERFACE,
+            was=0.0,
+            now=count,
+            allowed=count if is_allowed else 0.0,
+            is_worse=bool(changes) and not is_allowed,
+            changes=changes,
+        )
 
 
 def _released_evidence(released: ReleaseDetails) -> Evidence:
@@ -330,15 +363,23 @@ def _timed(entry: EvidenceEntry, benchmark: BenchmarkResult, load: tuple[int, in
 
 
 def _released_benchmark(released: ReleaseDetails) -> BenchmarkResult | None:
-    digest = released.manifest["files"].get(_BENCHMARK_FILE)
-    if digest is None:
+    if _BENCHMARK_FILE not in released.manifest["files"]:
         return None
-    path = released.folder / _BENCHMARK_FILE
-    if not path.is_file() or path.is_symlink() or digest_of_file(path) != digest:
+    return BenchmarkResult.read(read_json(_check_released(released, _BENCHMARK_FILE)))
+
+
+def _check_released(released: ReleaseDetails, name: str) -> Path:
+    """Return where a file of the release is, after checking it against the manifest.
+
+    Raises:
+        ArtifactIntegrityError: It is not what was released.
+    """
+    path = released.folder / name
+    if not path.is_file() or path.is_symlink() or digest_of_file(path) != released.manifest["files"].get(name):
         msg = f"{path} is not what was released"
         verify = command_on(repository_of_release(released.folder), "verify", released.model, str(released.version))
         raise ArtifactIntegrityError(msg, hint=f"see what else: {verify}")
-    return BenchmarkResult.read(read_json(path))
+    return path
 
 
 def _notes(pair: _Pair) -> Iterator[str]:

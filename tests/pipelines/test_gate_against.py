@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from tests.pipelines.conftest import changed_entry
 
@@ -67,7 +68,12 @@ def test_the_run_that_was_released_is_not_worse(desk: Desk) -> None:
     called = gate(desk)
 
     assert called.code == 0
-    assert [item["figure"] for item in called.data["figures"]] == ["max_abs_diff", "mismatch_rate", "size_mb"]
+    assert [item["figure"] for item in called.data["figures"]] == [
+        "max_abs_diff",
+        "mismatch_rate",
+        "size_mb",
+        "interface",
+    ]
     assert not any(item["is_worse"] for item in called.data["figures"])
     assert called.data["not_compared"] == ["latency_p50_ms: the run has no benchmark"]
     assert "not compared: latency_p50_ms: the run has no benchmark\n" in called.out
@@ -186,6 +192,82 @@ def test_a_variant_that_the_run_lacks_is_not_measured(desk: Desk) -> None:
     assert called.err.startswith(
         "error: nothing of tiny version 1 can be held against the run: onnx-fp32: it is no variant of the run"
     )
+
+
+def set_interface(desk: Desk, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what the artifact of the run takes and returns, which is no file that its digest is over."""
+    edit(desk.run_folder / "onnx-fp32/artifact.json", lambda data: change(data["signature"]))
+
+
+def rename(signature: dict[str, Any]) -> None:
+    """Give the input and the output another name."""
+    signature["inputs"][0]["name"] = "features"
+    signature["outputs"][0]["name"] = "score"
+
+
+def test_another_name_of_an_output_or_input_breaks_a_client(desk: Desk) -> None:
+    np.savez(desk.folder / "inputs.npz", features=np.load(desk.folder / "inputs.npz")["x"])
+    model = {"name": "tiny", "source": "model.onnx", "rename": {"output_0": "score", "x": "features"}}
+    desk.spec(model=model, decisions={"score": {"argmax": True}})
+    assert desk.call("run", "spec.yaml", "--no-promote").code == 0
+
+    called = gate(desk, run=desk.runs[-1])
+
+    assert called.code == 1
+    (worse,) = (item for item in called.data["figures"] if item["is_worse"])
+    assert (worse["figure"], worse["was"], worse["now"], worse["allowed"]) == ("interface", 0, 3, 0)
+    assert worse["changes"] == ["output logits is gone", "input x is gone", "input features is new and required"]
+    assert (
+        "worse: onnx-fp32: a client of version 1, alias prod breaks: output logits is gone; input x is gone; input "
+        "features is new and required (model.rename of the spec keeps names; --allow interface lets it pass)"
+    ) in " ".join(called.out.split())
+    assert "verdict: fail: tiny: 1 figure is worse than in version 1, alias prod" in called.out
+
+
+def test_another_interface_may_be_allowed(desk: Desk) -> None:
+    set_interface(desk, rename)
+
+    assert gate(desk).code == 1
+    called = gate(desk, "--allow", "interface")
+
+    assert called.code == 0
+    said = " ".join(called.out.split())
+    assert "note: onnx-fp32: a client of version 1, alias prod breaks: output logits is gone;" in said
+    assert "new and required; allowed by --allow interface" in said
+    assert called.out.endswith("verdict: pass: tiny: nothing is worse than in version 1, alias prod\n")
+
+
+def test_an_output_that_is_new_breaks_no_client(desk: Desk) -> None:
+    new = {"name": "score", "dtype": "float32", "shape": ["batch"]}
+    set_interface(desk, lambda signature: signature["outputs"].append(new))
+
+    assert gate(desk).code == 0
+
+
+def test_an_input_that_is_new_and_another_dtype_break_a_client(desk: Desk) -> None:
+    def change(signature: dict[str, Any]) -> None:
+        signature["inputs"].append({"name": "mask", "dtype": "int64", "shape": ["batch"]})
+        signature["outputs"][0]["dtype"] = "float64"
+
+    set_interface(desk, change)
+
+    called = gate(desk, "--quiet")
+
+    assert called.code == 1
+    assert "breaks: input mask is new and required; output logits is float64, and was float32" in " ".join(
+        called.out.split()
+    )
+
+
+def test_a_released_record_that_was_changed_is_no_measure_of_the_interface(desk: Desk) -> None:
+    path = desk.folder / "artifacts/repository/store/tiny/1/onnx-fp32/artifact.json"
+    path.chmod(0o644)
+    edit(path, lambda data: rename(data["signature"]))
+
+    called = gate(desk)
+
+    assert called.code == 5
+    assert "artifact.json is not what was released" in called.err
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from paritygate.errors import ExitCode
 from paritygate.pipelines.cli.console import Shown, print_lines
 from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.release.against import Held, HeldFigure
+from paritygate.pipelines.release.interface import INTERFACE
 from paritygate.pipelines.report.figures import near_one, number, share
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
 from paritygate.pipelines.spec.against import FIGURES
@@ -36,12 +37,26 @@ def _lines(held: Held, shown: Shown) -> Iterator[str]:
         rows = tuple(_row(item, held) for item in figures)
         caption = f"{held.model}: the run against {_release(held)}"
         yield from screen_table(Table(caption=caption, columns=_COLUMNS, rows=rows), shown.width)
+    for words in _broken_clients(figures, held):
+        yield from wrapped(words, width=shown.width)
     if not shown.is_quiet:
         for words in held.not_compared:
             yield from wrapped(f"not compared: {words}", width=shown.width)
         for words in held.notes:
             yield from wrapped(f"note: {words}", width=shown.width)
     yield from wrapped(f"verdict: {_verdict(held)}", width=shown.width)
+
+
+def _broken_clients(figures: Iterable[HeldFigure], held: Held) -> Iterator[str]:
+    """Yield what breaks clients of the release, one sentence for all variants of which the same is to be said."""
+    variants: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for item in figures:
+        if item.changes:
+            variants.setdefault((item.changes, item.is_worse), []).append(item.variant)
+    for (changes, is_worse), names in variants.items():
+        said = f"{', '.join(names)}: a client of {_release(held)} breaks: {'; '.join(changes)}"
+        ways = "model.rename of the spec keeps names; --allow interface lets it pass"
+        yield f"worse: {said} ({ways})" if is_worse else f"note: {said}; allowed by --allow interface"
 
 
 def _release(held: Held) -> str:
@@ -76,6 +91,8 @@ def _row(item: HeldFigure, held: Held) -> tuple[Cell, ...]:
 
 
 def _words(item: HeldFigure, value: float) -> str:
+    if item.figure == INTERFACE:
+        return counted(int(value), "change")
     if item.figure == "max_abs_diff":
         return share(value, 1.0)
     if item.figure == "gold":

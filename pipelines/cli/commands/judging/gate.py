@@ -30,6 +30,14 @@ __all__ = ["command"]
     "max_abs_diff, mismatch_rate, gold, size_mb, latency_p50_ms; may be repeated.",
 )
 @click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    type=click.Choice(["interface"]),
+    help="What is changed on purpose and does not fail: interface, that is outputs or inputs that are gone, renamed or "
+    "of another dtype, and new inputs.",
+)
+@click.option(
     "--repository",
     type=click.Path(file_okay=False, path_type=Path),
     help="The repository of the release instead of the spec's.",
@@ -43,6 +51,7 @@ def command(
     run_folder: Path | None,
     against: str,
     factors: tuple[str, ...],
+    allowed: tuple[str, ...],
     repository: Path | None,
     root: Path,
     quiet: bool,
@@ -50,6 +59,9 @@ def command(
     json_target: str | None,
 ) -> int:
     """Hold the variants that a release holds against those of a run, and fail where one is worse by more than a factor.
+
+    It fails as well where a client of the release would break: where an output or input that it has is gone, renamed or
+    of another dtype, or an input is new, unless --allow interface is given. An output that is new breaks none.
 
     Nothing is measured, and nothing released. The exit code is 0 if nothing is worse, 1 if something is or a variant
     fails, 3 to 5 if a variant of the release was not measured or made in the run, 2 if there is no such release.
@@ -69,13 +81,13 @@ def command(
     from paritygate.pipelines.spec.against import parse_factors
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
-    allowed = parse_factors(factors)
+    in_force = parse_factors(factors)
     if run_folder is None:
         msg = "gate needs --run DIR"
         raise UsageError(msg, hint="give the run folder that run or validate printed")
     run = open_run(run_folder)
     released = show(repository or repository_of(run, root), run.resolved.name, against)
-    held = hold_against(run, released, allowed)
+    held = hold_against(run, released, in_force, allowed=allowed)
     print_held(held, shown)
     write_json(json_target, to_data(held))
     return held.exit_code
