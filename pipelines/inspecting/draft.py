@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from paritygate.codec import to_data
 from paritygate.errors import UsageError
 from paritygate.formats import FORMATS
 from paritygate.models.source import SourceKind
+from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE
+from paritygate.pipelines.inspecting.naming import GivenName
 from paritygate.pipelines.inspecting.spec_text import Place, flow_text, yaml_text
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
 from paritygate.pipelines.spec.fitting import fitting_targets
@@ -27,6 +29,15 @@ __all__ = ["Draft", "draft_of"]
 # Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
 _USUAL = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
 _REQUIRED = "onnx-fp32"
+# What is made of a model of TensorFlow alone, whatever its operators are.
+_AS_IT_IS = "savedmodel-fp32"
+# Layers of Keras that prepare text, and what they are as operators: neither ONNX nor TFLite has them.
+_IN_TENSORFLOW_ALONE = frozenset(
+    {
+        *("Hashing", "HashedCrossing", "TextVectorization"),
+        *("SparseCross", "StaticRegexReplace", "StringLower", "StringSplitV2", "StringToHashBucketFast"),
+    }
+)
 # What a reader asks first comes first.
 _ORDER = ("model", "samples", "decisions", "argmax_of", "outputs", "roles", "targets", "required", "promote")
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
@@ -47,11 +58,13 @@ class Draft:
         data: The spec.
         comments: What is said above its entries.
         guesses: What was guessed, in a few words each.
+        notes: What else is to be known, in words.
     """
 
     data: dict[str, Any]
     comments: dict[Place, list[str]] = field(default_factory=dict)
     guesses: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def say(self, place: Place, *lines: str) -> None:
         """Say something above an entry."""
@@ -71,16 +84,22 @@ class Draft:
         return yaml_text({name: self.data[name] for name in _ORDER if name in self.data}, self.comments, head=head)
 
 
-def draft_of(survey: ModelSurvey, *, name: str, source: str, samples: str | None) -> Draft:
+def draft_of(
+    survey: ModelSurvey, *, named: GivenName, source: str, samples: str | None, signature: str | None = None
+) -> Draft:
     """Return the spec that a survey of a model leads to.
 
     Args:
         survey: What was seen.
-        name: What the model is to be called.
+        named: What the model is to be called.
         source: The model as the spec names it.
         samples: The samples as the spec names them; None where rows are made up.
+        signature: The signature of a SavedModel that was asked for; None where none was.
     """
-    draft = Draft(data={"model": {"name": name, "source": source}, "samples": {"source": samples or RANDOM}})
+    draft = Draft(data={"model": {"name": named.name, "source": source}, "samples": {"source": samples or RANDOM}})
+    if named.guess:
+        draft.guess(("model", "name"), named.name, named.guess)
+    _add_signature(draft, survey, signature)
     _add_names(draft, survey)
     _add_dims(draft, survey)
     _add_samples(draft, survey)
@@ -90,6 +109,19 @@ def draft_of(survey: ModelSurvey, *, name: str, source: str, samples: str | None
     draft.data["promote"] = {"to": "artifacts/repository", "alias": "prod"}
     draft.say(("promote",), "Where what passed is released. With prefer: fastest speed is measured, and decides.")
     return draft
+
+
+def _add_signature(draft: Draft, survey: ModelSurvey, asked: str | None) -> None:
+    """Write which signature of a SavedModel is meant, where it was asked for or there are several."""
+    place, used = ("model", "signature"), asked or SERVING_SIGNATURE
+    others = ", ".join(name for name in survey.inspection.signatures if name != used)
+    if asked is not None:
+        draft.data["model"]["signature"] = asked
+        if others:
+            draft.say(place, f"The others that the model has: {others}")
+            draft.notes.append(f"model.signature: {asked} was taken, as asked; the others: {others}")
+    elif others:
+        draft.guess(place, used, f"it is the one that servers take; the others: {others} (--signature takes one)")
 
 
 def _add_names(draft: Draft, survey: ModelSurvey) -> None:
@@ -276,23 +308,36 @@ def _says_positions(mask: str, output: TensorSpec, survey: ModelSurvey) -> bool:
 
 
 def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
-    kind = SourceKind(survey.inspection.kind)
-    fitting = fitting_targets(kind)
+    fitting = _fitting_targets(SourceKind(survey.inspection.kind), survey)
+    lacking = sorted(_IN_TENSORFLOW_ALONE & survey.inspection.counts.keys()) if _AS_IT_IS in fitting else []
+    if lacking:
+        chosen, required, others = [_AS_IT_IS], _AS_IT_IS, []
+        reason = f"ONNX and TFLite lack {', '.join(lacking)}, so that nothing else can be made of the model"
+        draft.notes.append(f"targets: {_AS_IT_IS} alone: {reason}")
+    else:
+        chosen, required = _usual_targets(fitting, survey), _REQUIRED
+        others = [name for name in fitting if name not in chosen]
+        reason = "what is made of such a model without further settings, and runs here"
+    # Which targets were chosen is said with what was written, and needs no line among the guesses.
+    draft.data |= {"targets": chosen, "required": [required]}
+    said = [f"It can become these as well: {', '.join(others)}"] if others else []
+    draft.say(("targets",), f"guess: {reason}", *said)
+    draft.say(("required",), "guess: the others are shown, and released where they pass")
+
+
+def _fitting_targets(kind: SourceKind, survey: ModelSurvey) -> list[str]:
+    """Return what a model of the kind becomes; OpenVINO has no text, which needs no conversion to be known."""
+    has_text = any(spec.dtype == "string" for _, spec in _tensors(survey))
+    return [name for name in fitting_targets(kind) if not (has_text and Variant.parse(name).format == "openvino")]
+
+
+def _usual_targets(fitting: Sequence[str], survey: ModelSurvey) -> list[str]:
     # A model that computes in less than FP32 is not made less precise once more.
     is_full = survey.inspection.precision in {str(Precision.FP32), None}
-    chosen = [
+    return [
         name
         for name in _USUAL
         if name in fitting
         and (name.endswith("-fp32") or is_full)
         and (name == _REQUIRED or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
     ]
-    others = [name for name in fitting if name not in chosen]
-    # Which targets were chosen is said with what was written, and needs no line among the guesses.
-    draft.data |= {"targets": chosen, "required": [_REQUIRED]}
-    draft.say(
-        ("targets",),
-        "guess: what is made of such a model without further settings, and runs here",
-        f"It can become these as well: {', '.join(others)}",
-    )
-    draft.say(("required",), "guess: the others are shown, and released where they pass")

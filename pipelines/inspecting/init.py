@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import tempfile
@@ -16,9 +15,10 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.importing import is_object_path
-from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source
+from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.pipelines.inspecting.draft import draft_of
 from paritygate.pipelines.inspecting.inspection import Inspection
+from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.spec.loading import parse_spec
@@ -31,7 +31,6 @@ __all__ = ["InitRequest", "WrittenSpec", "inspect_model", "write_spec"]
 _MADE = frozenset({SourceKind.OPENVINO, SourceKind.TFLITE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX})
 # With the sign of a comment before it, it fits 80 columns.
 _COMMENT = 78
-_LEAST_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +43,7 @@ class InitRequest:
         here: What paths are relative to.
         out: The file to write.
         name: What the model is to be called; None for a name made of its own.
+        signature: Which signature of a SavedModel is meant; None for `serving_default`, and for another model.
         is_replacing: Whether a file that is there is replaced.
     """
 
@@ -52,6 +52,7 @@ class InitRequest:
     here: Path
     out: Path
     name: str | None = None
+    signature: str | None = None
     is_replacing: bool = False
 
 
@@ -64,6 +65,7 @@ class WrittenSpec:
         name: What the model is called in it.
         targets: What it is to become.
         guesses: What was guessed, one line each.
+        notes: What else is to be known, in words.
         rows: How many rows the samples hold.
         min_rows: Fewer rows than this are inconclusive.
         is_random: Whether the rows are made up.
@@ -74,6 +76,7 @@ class WrittenSpec:
     name: str
     targets: tuple[str, ...]
     guesses: tuple[str, ...]
+    notes: tuple[str, ...]
     rows: int
     min_rows: int
     is_random: bool
@@ -116,11 +119,10 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     folder = out.parent.resolve()
     source, samples = (_beside(text, request.here, folder) for text in (request.model, request.samples))
     assert source is not None  # noqa: S101 - a model was named
-    ref = parse_source(source, folder)
+    ref = with_signature_key(parse_source(source, folder), request.signature, "--signature")
     if ref.kind in _MADE:
         msg = f"{request.model} is a model of kind {str(ref.kind)!r}, from which nothing is converted"
         raise UsageError(msg, hint="name the model that was trained; to hold two models against each other use compare")
-    name = request.name or _name_of(request.model)
     found = _child(
         ref,
         # In batches as a run reads them.
@@ -130,13 +132,11 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
         progress=progress,
     )
     survey = from_data(ModelSurvey, found)
-    draft = draft_of(survey, name=name, source=source, samples=samples)
-    again = [
-        "convert-and-validate",
-        "init",
-        request.model,
-        *(["--samples", request.samples] if request.samples else []),
-    ]
+    named = guessed_name(request.model) if request.name is None else GivenName(name=request.name)
+    draft = draft_of(survey, named=named, source=source, samples=samples, signature=request.signature)
+    again = ["convert-and-validate", "init", request.model]
+    for option, value in (("--samples", request.samples), ("--signature", request.signature)):
+        again += [option, value] if value else []
     run = shlex.join(["convert-and-validate", "run", str(request.out)])
     text = draft.text(
         *_with_command("Written by:", shlex.join(again)),
@@ -150,9 +150,10 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     write_bytes_atomically(out, text.encode())
     return WrittenSpec(
         path=request.out,
-        name=name,
+        name=named.name,
         targets=tuple(draft.data["targets"]),
         guesses=tuple(draft.guesses),
+        notes=tuple(draft.notes),
         rows=survey.rows,
         min_rows=spec.min_rows,
         is_random=survey.random is not None,
@@ -181,13 +182,6 @@ def _beside(text: str | None, here: Path, folder: Path) -> str | None:
     if text is None or (is_object_path(text) and not is_there(here / text)):
         return text
     return text if Path(text).is_absolute() else os.path.relpath((here / text).resolve(), folder)
-
-
-def _name_of(model: str) -> str:
-    """Return a name of letters that names of models have, made of the file's or the module's."""
-    own = model.partition(":")[0].rpartition(".")[2] if is_object_path(model) else Path(model).resolve().stem
-    found = _LEAST_NAME.sub("-", own).strip("-._")
-    return re.sub(r"\.{2,}", ".", found)[:100] or "model"
 
 
 def _child(

@@ -148,7 +148,7 @@ def _savedmodel(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
         "read with": f"tensorflow {import_tensorflow().__version__}",
     }
     try:
-        function = load_savedmodel(loaded.ref.path)
+        function = load_savedmodel(loaded.ref.path, loaded.ref.signature_key)
     except InputFileError as err:
         # Of a model without the signature that is served, the others are still worth knowing.
         return ModelFacts(made_with=made_with, signatures=signatures, unknown={INPUTS_AND_OUTPUTS: str(err)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.errors import BackendError, MissingBackendError, UsageError, ZeroRowsError
+from paritygate.errors import BackendError, InputFileError, MissingBackendError, UsageError, ZeroRowsError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
@@ -233,9 +234,15 @@ def _served(
     """Return the signature under the names served, and what is served under another name than the model's own.
 
     Where one input of the model has no array and one array is no input, they are the same.
+
+    Raises:
+        InputFileError: A SavedModel does not have the signature that is meant.
+        UsageError: The model does not say its inputs, and there are no samples.
     """
     if facts.signature is None:
         why = facts.unknown[INPUTS_AND_OUTPUTS]
+        if facts.signatures:
+            raise InputFileError(why, hint=f"name one of these: --signature {shlex.quote(facts.signatures[0])}")
         msg = f"what {loaded.ref.text} takes and returns is not known: {why}"
         raise UsageError(msg, hint="give rows that it answers, as an .npz or .jsonl file: --samples FILE")
     first = None if read is None else next(iter(read()), None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.models.loading import load_model
+from paritygate.models.loading import load_model, naming_signatures
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.inspecting.reading import inspection_of, read_model
 from paritygate.pipelines.inspecting.survey import filled_up, survey_model
@@ -22,7 +22,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     loaded = load_model(from_data(ModelRef, args["source"]))
     samples = None if args["samples"] is None else from_data(SampleSource, args["samples"])
     if args["is_surveyed"]:
-        return to_data(survey_model(loaded, samples, report))
+        with naming_signatures(loaded.ref):
+            return to_data(survey_model(loaded, samples, report))
     report("reading the model", 0, 0)
     read = None if samples is None else open_samples(filled_up(samples, {}))
     return to_data(inspection_of(loaded, read_model(loaded, read)))

@@ -10,6 +10,7 @@ import pytest
 import paritygate
 from paritygate.errors import UsageError
 from paritygate.models.tensorflow.importing import import_tensorflow
+from paritygate.pipelines.spec.loading import load_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +87,57 @@ def test_only_a_savedmodel_has_signatures(desk: Desk) -> None:
         "model.signature names the signature 'classify', and model.onnx is a model of kind 'onnx': only a SavedModel "
         "has signatures"
     ) in called.err
+
+
+def test_a_first_spec_says_which_signature_was_taken_and_which_others_there_are(desk: Desk) -> None:
+    _save(desk.folder)
+    called = desk.call("init", "saved", "--out", "new.yaml")
+    assert called.code == 0, str(called)
+    said = "model.signature: serving_default - it is the one that servers take; the others: classify, regress"
+    assert said in " ".join(called.out.split())
+    assert load_spec(str(desk.folder / "new.yaml")).spec.model.signature == "serving_default"
+    assert "the others: classify, regress" in (desk.folder / "new.yaml").read_text(encoding="utf-8")
+
+
+def test_a_first_spec_is_of_the_signature_that_is_asked_for(desk: Desk) -> None:
+    _save(desk.folder)
+    called = desk.json("init", "saved", "--samples", "images.npz", "--signature", "classify", "--out", "new.yaml")
+    assert called.code == 0, str(called)
+    assert called.data["notes"] == [
+        "model.signature: classify was taken, as asked; the others: regress, serving_default"
+    ]
+    assert load_spec(str(desk.folder / "new.yaml")).spec.model.signature == "classify"
+    text = (desk.folder / "new.yaml").read_text(encoding="utf-8")
+    assert "convert-and-validate init saved --samples images.npz --signature classify\n" in text
+    assert "input image: float32[batch, 4]; output scores: float32[batch, 4]" in " ".join(text.split()).replace(
+        "# ", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--samples", "pairs.npz"), "3 signatures: serving_default (used), classify, regress"),
+        (("--signature", "rank"), "has no signature 'rank' (it has: classify, regress, serving_default)"),
+    ],
+)
+def test_a_first_spec_is_refused_with_the_signatures_that_there_are(
+    desk: Desk, options: tuple[str, str], words: str
+) -> None:
+    _save(desk.folder)
+    # Of one array alone init takes it that the model calls it otherwise.
+    np.savez(desk.folder / "pairs.npz", image=np.ones((4, 4), np.float32), other=np.ones((4, 4), np.float32))
+    called = desk.call("init", "saved", *options, "--out", "new.yaml")
+    assert called.code == 2, str(called)
+    assert words in " ".join(called.err.split())
+    assert not (desk.folder / "new.yaml").exists()
+
+
+def test_a_first_spec_of_another_model_has_no_signature(desk: Desk) -> None:
+    desk.onnx()
+    called = desk.call("init", "model.onnx", "--signature", "classify", "--out", "new.yaml")
+    assert called.code == 2, str(called)
+    assert "only a SavedModel has signatures" in called.err
 
 
 def test_record_takes_the_signature_that_is_named(desk: Desk) -> None:

@@ -67,6 +67,9 @@ def print_written_spec(written: WrittenSpec) -> None:
     for guess in written.guesses:
         for line in _wrapped(f"guess: {guess}", indent=2):
             echo(line)
+    for note in written.notes:
+        for line in _wrapped(f"note: {note}", indent=2):
+            echo(line)
     if written.is_random:
         text = (
             "note: the samples are random: they show that the model converts, not that it answers alike. A run is "

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.inspecting.draft import Draft, draft_of
 from paritygate.pipelines.inspecting.inspection import Inspection
+from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import AnswerFacts, InputFacts, ModelSurvey
 from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.pipelines.spec.loading import parse_spec
@@ -57,13 +58,47 @@ def _survey(*outputs: TensorSpec, answers: dict[str, AnswerFacts] | None = None,
 
 
 def _draft(survey: ModelSurvey, *, samples: str | None = "inputs.npz") -> Draft:
-    return draft_of(survey, name="m", source="model.onnx", samples=samples)
+    return draft_of(survey, named=GivenName(name="m"), source="model.onnx", samples=samples)
 
 
 def _is_marked(draft: Draft, *place: str) -> bool:
     """Return whether a comment above the entry marks it, in the text as well."""
     marks = [line for line in draft.comments.get(place, ()) if line.startswith("guess: ")]
     return bool(marks) and f"# {marks[0][:60]}" in draft.text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "operators"),
+    [("keras", {"TextVectorization": 1, "Dense": 2}), ("savedmodel", {"StringSplitV2": 1, "MatMul": 3})],
+)
+def test_what_tensorflow_alone_has_is_served_as_it_is(kind: str, operators: dict[str, int]) -> None:
+    inspection = Inspection(model="net", kind=kind, precision="fp32", counts=operators)
+
+    draft = _draft(_survey(inspection=inspection))
+
+    assert (draft.data["targets"], draft.data["required"]) == (["savedmodel-fp32"], ["savedmodel-fp32"])
+    assert _is_marked(draft, "targets")
+    assert f"ONNX and TFLite lack {next(iter(operators))}" in draft.text()
+    assert len(draft.notes) == 1
+
+
+def test_text_becomes_nothing_of_openvino() -> None:
+    signature = Signature(inputs=(TensorSpec(name="text", dtype="string", shape=("batch",)),), outputs=(_output(),))
+    inspection = Inspection(model="net", kind="keras", precision="fp32", counts={"StringLookup": 1})
+
+    draft = _draft(_survey(inspection=inspection, signature=signature, inputs={}))
+
+    assert "onnx-fp32" in draft.data["targets"]
+    assert "openvino" not in draft.text()
+
+
+def test_a_name_that_was_guessed_is_marked_and_a_given_one_is_not() -> None:
+    guessed = draft_of(_survey(), named=guessed_name("mods:series"), source="mods:series", samples=None)
+
+    assert guessed.data["model"]["name"] == "mods-series"
+    assert _is_marked(guessed, "model", "name")
+    assert guessed.guesses[0].startswith("model.name: mods-series - after the module and its callable; ")
+    assert not _is_marked(_draft(_survey()), "model", "name")
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,20 @@ def test_what_was_written_and_guessed_is_said_with_the_next_command(desk: Desk) 
     assert text.startswith("# Written by: convert-and-validate init model.onnx --samples inputs.npz\n")
 
 
+@pytest.mark.torch
+def test_two_callables_of_a_module_are_two_models(desk: Desk) -> None:
+    functions = (f"def {name}():\n    return torch.nn.Linear(4, 3)" for name in ("first", "second"))
+    desk.module("nets", "\n\n".join(("import torch", *functions)))
+    names = []
+    for name in ("first", "second"):
+        called = desk.json("init", f"nets:{name}", "--samples", "inputs.npz", "--out", f"{name}.yaml")
+        assert f"guess: model.name: nets-{name} - after the module and its callable" in called.out, called
+        names.append(called.data["name"])
+        assert load_spec(str(desk.folder / f"{name}.yaml")).spec.model.name == names[-1]
+
+    assert names == ["nets-first", "nets-second"]
+
+
 def test_paths_are_written_as_the_spec_reads_them(desk: Desk) -> None:
     (desk.folder / "specs").mkdir()
 

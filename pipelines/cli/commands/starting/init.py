@@ -25,7 +25,16 @@ __all__ = ["command"]
     show_default=True,
     help="The file to write.",
 )
-@click.option("--name", help="What the model is called in runs and releases; named after the file if absent.")
+@click.option(
+    "--name",
+    help="What the model is called in runs and releases, where two models need two names; guessed from the file, or "
+    "from module and callable, if absent.",
+)
+@click.option(
+    "--signature",
+    metavar="NAME",
+    help="Which signature of a SavedModel is meant, where it is not serving_default.",
+)
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @time_limit_option
 @memory_limit_option
@@ -37,6 +46,7 @@ def command(
     samples: str | None,
     out: Path,
     name: str | None,
+    signature: str | None,
     force: bool,
     time_limit: float,
     quiet: bool,
@@ -45,8 +55,9 @@ def command(
     """Write a first spec of MODEL: what the model and the samples say is read, the rest is guessed, and marked.
 
     MODEL is what `run` takes: a path (.onnx, .keras, a SavedModel folder, .pt, .ts, .pt2), or module:callable, a
-    function that returns a PyTorch module or Keras model. Dims, masks, decisions and targets are guessed. Without
-    samples the spec makes rows up at random, and a run of it is inconclusive.
+    function that returns a PyTorch module or Keras model. Name, dims, masks, decisions and targets are guessed. Without
+    samples the spec makes rows up at random, and a run of it is inconclusive. Of a SavedModel with several signatures
+    it says which one was taken, and which others there are.
 
     \b
     Example:
@@ -59,7 +70,15 @@ def command(
     from paritygate.pipelines.cli.summaries.inspection import print_written_spec
     from paritygate.pipelines.inspecting.init import InitRequest, write_spec
 
-    request = InitRequest(model=model, samples=samples, here=Path.cwd(), out=out, name=name, is_replacing=force)
+    request = InitRequest(
+        model=model,
+        samples=samples,
+        here=Path.cwd(),
+        out=out,
+        name=name,
+        signature=signature,
+        is_replacing=force,
+    )
     with progress_of("init", is_quiet=quiet) as progress:
         written = write_spec(request, time_limit_s=time_limit, progress=progress)
     if json_target != "-":
