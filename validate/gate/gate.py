@@ -182,7 +182,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
         samples_digest=digest,
         left_out=tuple(others),
         strata=by_stratum,
-        looks_like=symptoms_of(measurement, checks, by_stratum),
+        looks_like=symptoms_of(measurement, checks, by_stratum, profiles),
         gold=metrics,
         matches=matched,
     )

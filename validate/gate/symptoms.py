@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.measurement import Measurement
     from paritygate.validate.gate.row_pattern import Ends, RowPattern
     from paritygate.validate.gate.statistics import DiffStatistics
+    from paritygate.validate.reference.profile import OutputProfile
 
 __all__ = ["chance_of_all", "symptoms_of"]
 
@@ -45,6 +46,8 @@ _CORRELATION = 0.8
 _LENGTH_RANGE = 1.5
 _GROWN = 2.0
 _LEAST_VALUES = 8
+# Checks of what an output is, not of what it holds.
+_CONTRACT = "contract"
 _NAMED = 5
 _SPREADS = 3.0
 _A_PAIR = 2
@@ -54,17 +57,25 @@ def symptoms_of(
     measured: Measurement,
     checks: Iterable[Check],
     strata: Mapping[str, Mapping[str, Measurement]],
+    profiles: Mapping[str, OutputProfile],
 ) -> dict[str, tuple[str, ...]]:
     """Return what the difference of each output with a failed check looks like; outputs it says nothing of are absent.
+
+    An output that breaks the contract alone is absent as well: its difference is not what failed.
 
     Args:
         measured: Everything measured.
         checks: Every check.
         strata: Everything measured for each value of each stratum.
+        profiles: Of each output that is compared.
     """
-    failed = dict.fromkeys(check.output for check in checks if check.status is Status.FAIL and check.output)
+    failed = dict.fromkeys(
+        check.output
+        for check in checks
+        if check.status is Status.FAIL and check.output and not check.name.startswith(_CONTRACT)
+    )
     said = {
-        name: _looks_like(name, measured.statistics[name], measured.patterns.get(name), strata)
+        name: _looks_like(profiles[name], measured.statistics[name], measured.patterns.get(name), strata)
         for name in failed
         if name in measured.statistics
     }
@@ -72,11 +83,14 @@ def symptoms_of(
 
 
 def _looks_like(
-    name: str,
+    profile: OutputProfile,
     statistics: DiffStatistics,
     pattern: RowPattern | None,
     strata: Mapping[str, Mapping[str, Measurement]],
 ) -> tuple[str, ...]:
+    if not _is_number(profile):
+        # Such values are equal or not: no difference of them has a size or a side.
+        return () if pattern is None else _of_rows(profile, statistics, pattern, strata)
     if pattern is not None:
         wired = tuple(_wiring(pattern))
         if wired:
@@ -84,15 +98,29 @@ def _looks_like(
     everywhere = tuple(_all_over(statistics))
     if everywhere:
         return everywhere
-    if pattern is None:
-        return tuple(_one_sided(statistics))
-    rows = _Rows.of(pattern)
-    found = (*_attributed(pattern, rows, _strata_of(name, strata)), *_channel(pattern))
-    if found:
+    found = () if pattern is None else _of_rows(profile, statistics, pattern, strata)
+    # Of labels, one that is above another is no more than another.
+    if found or not profile.is_float:
         return found
-    grown = tuple(_growth(pattern))
-    is_everywhere = rows.beyond >= _NEARLY_ALL * rows.rows
-    return grown or tuple(_few_rows(statistics, rows)) or tuple(_one_sided(statistics, is_everywhere=is_everywhere))
+    is_everywhere = pattern is not None and pattern.beyond >= _NEARLY_ALL * pattern.rows
+    return tuple(_one_sided(statistics, is_everywhere=is_everywhere))
+
+
+def _is_number(profile: OutputProfile) -> bool:
+    return profile.dtype not in {"string", "bool"}
+
+
+def _of_rows(
+    profile: OutputProfile,
+    statistics: DiffStatistics,
+    pattern: RowPattern,
+    strata: Mapping[str, Mapping[str, Measurement]],
+) -> tuple[str, ...]:
+    """Return which rows or columns differ, where those that do are of one kind."""
+    rows = _Rows.of(pattern)
+    found = (*_attributed(pattern, rows, _strata_of(profile.name, strata)), *_channel(pattern))
+    grown = tuple(_growth(pattern)) if _is_number(profile) else ()
+    return found or grown or tuple(_few_rows(statistics, rows))
 
 
 def _wiring(pattern: RowPattern) -> Iterator[str]:
@@ -138,10 +166,11 @@ def _all_over(statistics: DiffStatistics) -> Iterator[str]:
         yield f"scaled: the candidate is {statistics.slope:.6g} times the reference"
 
 
-def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool = False) -> Iterator[str]:
+def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool) -> Iterator[str]:
     bias, mean = statistics.bias, statistics.mean_abs_diff
     is_spread = statistics.max_abs_diff <= _FAR_ABOVE_MEAN * mean and statistics.p50_abs_diff >= _USUAL * mean
-    if statistics.compared >= _LEAST_VALUES and is_spread and abs(bias) >= _ONE_SIDED * mean:
+    # Of answers that are equal there is no side.
+    if statistics.compared >= _LEAST_VALUES and is_spread and bias and abs(bias) >= _ONE_SIDED * mean:
         side = "above" if bias > 0 else "below"
         # An approximation is near, in every row: what is far off, or in some rows alone, has another cause.
         is_approximate = is_everywhere and statistics.max_row_rel_diff <= _APPROXIMATE

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
+from paritygate.signature import dtype_name
 from paritygate.validate.gate import row_pattern, statistics
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
@@ -25,7 +26,7 @@ from paritygate.validate.gate.statistics import RowFigures
 from paritygate.validate.gate.strata import StratifiedComparison
 from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.gate.verdict import JudgePlan, Status, judge
 from paritygate.validate.reference.profile import profile_outputs
 
 Array = NDArray[Any]
@@ -60,7 +61,7 @@ def _words(
 ) -> dict[str, tuple[str, ...]]:
     rows = len(next(iter(expected.values())))
     profiles = {
-        name: profile_outputs(name, [(array, rows)], axis=axis, dtype=array.dtype.name)
+        name: profile_outputs(name, [(array, rows)], axis=axis, dtype=dtype_name(array.dtype))
         for name, array in expected.items()
     }
     tolerance = DEFAULT_TOLERANCES[precision]
@@ -83,7 +84,7 @@ def _words(
             apart.end_pass()
     measured = comparison.finish()
     judged = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles=profiles)
-    return symptoms_of(measured, judge(measured, judged), apart.finish())
+    return symptoms_of(measured, judge(measured, judged), apart.finish(), profiles)
 
 
 def _of(expected: Array, actual: Array, **how: Any) -> tuple[str, ...]:  # noqa: ANN401 - as `_words` has them
@@ -271,7 +272,7 @@ def test_batches_of_another_width_than_the_traced_one(is_bad: Callable[[int], bo
     measured = comparison.finish()
     plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles={"y": profile})
 
-    (said,) = symptoms_of(measured, judge(measured, plan), {})["y"]
+    (said,) = symptoms_of(measured, judge(measured, plan), {}, {"y": profile})["y"]
     kind = f"only rows in batches of width {words} differ: {len(bad)} of {len(bad)}"
     assert said == f"{kind}, and none of the other {_ROWS - len(bad)}"
 
@@ -283,6 +284,54 @@ def test_what_is_far_to_one_side_is_no_approximation() -> None:
 
     assert words.endswith(")")
     assert words.startswith("one-sided: ")
+
+
+def test_texts_and_flags_have_neither_sides_nor_sizes() -> None:
+    rng = np.random.default_rng(0)
+    words = np.array(["cat", "dog", "owl"])[rng.integers(0, 3, (_ROWS, 5))]
+    flags = rng.integers(0, 2, (_ROWS, 5)).astype(np.bool_)
+
+    assert _of(words, np.where(rng.random(words.shape) < 0.96, "fox", words)) == ()
+    assert _of(words, np.full_like(words, "fox")) == ()
+    assert _of(flags, np.ones_like(flags)) == ()
+
+
+def test_texts_that_differ_in_some_rows_are_attributed_to_them() -> None:
+    words = np.array(["cat", "dog", "owl"])[np.random.default_rng(0).integers(0, 3, _ROWS)]
+    lengths = np.random.default_rng(3).integers(2, 33, _ROWS)
+    bad = np.flatnonzero(lengths > 24)
+    wrong = words.copy()
+    wrong[bad] = "fox"
+
+    assert _of(words, wrong, inputs={"input_ids": _mask(lengths) * 7}) == (
+        f"only rows of length 25 and more differ: {len(bad)} of {len(bad)}, and none of the other {_ROWS - len(bad)}",
+    )
+
+
+def test_labels_have_no_sides() -> None:
+    labels = np.random.default_rng(0).integers(0, 9, (_ROWS, 5))
+    larger = labels + np.random.default_rng(1).integers(1, 9, labels.shape)
+
+    assert _of(labels, larger) == ()
+    assert _of(labels, labels + 1) == ("a constant offset: +1 everywhere, varying by 0 only",)
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-7])
+def test_an_output_whose_classes_have_other_names_alone_looks_like_nothing(off: float) -> None:
+    expected = _normal(_ROWS, 3)
+    profile = profile_outputs("y", [(expected, _ROWS)], axis=None, dtype="float32")
+    limits = {"y": limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)}
+    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
+    actual = expected + np.abs(_normal(_ROWS, 3, seed=1)) * np.float32(off)
+    comparison.add(Batch(inputs={}, ids=[str(row) for row in range(_ROWS)]), {"y": actual}, {"y": expected})
+    comparison.violate("classes", "y", "the columns are the classes [1, 0, 2], of the reference's [0, 1, 2]")
+    comparison.end_pass()
+    measured = comparison.finish()
+    rules = GateRules(tolerance=DEFAULT_TOLERANCES[Precision.FP32])
+    checks = judge(measured, JudgePlan(rules=rules, limits=limits, profiles={"y": profile}))
+
+    assert [check.name for check in checks if check.status is Status.FAIL] == ["contract.classes"]
+    assert symptoms_of(measured, checks, {}, {"y": profile}) == {}
 
 
 def _mask(lengths: Array, width: int = 32) -> Array:
@@ -560,7 +609,7 @@ def test_an_output_without_rows_of_its_own_is_told_by_its_values_alone() -> None
     )
 
     assert measured.patterns == {}
-    assert symptoms_of(measured, judge(measured, plan), {}) == {
+    assert symptoms_of(measured, judge(measured, plan), {}, {"y": profile}) == {
         "y": ("a constant offset: +1 everywhere, varying by 0 only",)
     }
 
