@@ -223,7 +223,7 @@ def update(pattern: RowPattern, seen: SeenBatch) -> RowPattern:
     _add_places(pattern, is_beyond)
     _add_traits(pattern, seen, is_beyond)
     _add_channels(pattern, seen, is_beyond)
-    _add_wiring(pattern, seen)
+    _add_wiring(pattern, seen, is_beyond)
     return pattern
 
 
@@ -287,8 +287,10 @@ def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[
     with np.errstate(invalid="ignore"):
         off = np.abs(actual[:, :, np.newaxis] - expected[:, np.newaxis, :]).max(axis=0)
     held, left = off.argmin(axis=1), off.min(axis=1)
+    # Where channels have limits of their own, a column is held to those of the one that it holds.
+    limit = np.broadcast_to(seen.limits[seen.output].max_abs_diff, seen.expected.shape[axis])[beyond][held]
     # Of what is hardly beyond its limit, another order explains as much as chance.
-    is_near = (left <= float(seen.limits[seen.output].max_abs_diff.max())) & (left <= _LEFT * off.diagonal().max())
+    is_near = (left <= limit) & (left <= _LEFT * off.diagonal())
     if is_near.all() and len(set(held.tolist())) == len(beyond):
         pattern.shuffled += 1
         pattern.moved = _agreed(pattern.moved, dict(zip(beyond.tolist(), beyond[held].tolist(), strict=True)))
@@ -313,21 +315,20 @@ def _added(counts: NDArray[np.int64], more: NDArray[np.signedinteger[Any]]) -> N
     return total
 
 
-def _add_wiring(pattern: RowPattern, seen: SeenBatch) -> None:
-    rows = len(seen.figures.largest)
-    is_plural = rows > 1
+def _add_wiring(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool_]) -> None:
+    is_plural = len(is_beyond) > 1
     pattern.plural_beyond += is_plural
-    own = seen.limits[seen.output]
     if not _is_far(seen):
         return
     actual, expected = _looked_at(seen.actual), _looked_at(seen.expected)
     if is_plural:
         is_alike = bool((actual == actual[:1]).all()) and not bool((expected == expected[:1]).all())
         pattern.alike += is_alike
-        pattern.permuted += _is_near(np.sort(actual, axis=0), np.sort(expected, axis=0), own)
+        is_most = np.count_nonzero(is_beyond) > len(is_beyond) / 2
+        pattern.permuted += is_most and _is_permuted(actual, expected, _limits_looked_at(seen, seen.output))
     peers = [name for name, array in seen.peers.items() if name != seen.output and array.shape == seen.expected.shape]
     for name in peers[:_PEERS_LOOKED_AT]:
-        pattern.resembles[name] += _is_near(actual, _looked_at(seen.peers[name]), seen.limits[name])
+        pattern.resembles[name] += _is_near(actual, _looked_at(seen.peers[name]), _limits_looked_at(seen, name))
 
 
 def _looked_at(array: NDArray[np.generic]) -> NDArray[np.float64]:
@@ -336,9 +337,31 @@ def _looked_at(array: NDArray[np.generic]) -> NDArray[np.float64]:
     return flat[:, ::step].astype(np.float64)
 
 
-def _is_near(actual: NDArray[np.float64], expected: NDArray[np.float64], limits: Limits) -> bool:
+def _limits_looked_at(seen: SeenBatch, output: str) -> NDArray[np.float64]:
+    """Return the limit of each of the reference's values of an output that are looked at."""
+    expected = seen.peers[output].astype(np.float64)
+    limits = seen.limits[output].of_values("max_abs_diff", expected)
+    return _looked_at(np.broadcast_to(limits, expected.shape))
+
+
+def _is_near(actual: NDArray[np.float64], expected: NDArray[np.float64], limits: NDArray[np.float64]) -> bool:
     with np.errstate(invalid="ignore"):
-        return bool((np.abs(actual - expected) <= float(limits.max_abs_diff.max())).all())
+        return bool((np.abs(actual - expected) <= limits).all())
+
+
+def _is_permuted(actual: NDArray[np.float64], expected: NDArray[np.float64], limits: NDArray[np.float64]) -> bool:
+    """Return whether the rows in some order are the reference's, each within the limits of the one that it is."""
+    fits = np.zeros((len(actual), len(expected)), dtype=np.bool_)
+    with np.errstate(invalid="ignore"):
+        for row, answer in enumerate(actual):
+            fits[row] = (np.abs(answer - expected) <= limits).all(axis=1)
+            if not fits[row].any():
+                return False
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    # A row that fits several, such as one of two that are alike, takes the place of one only.
+    return bool((maximum_bipartite_matching(csr_array(fits)) >= 0).all())
 
 
 def merge(a: RowPattern, b: RowPattern) -> RowPattern:

@@ -463,6 +463,53 @@ def test_rows_permuted_in_some_batches_are_counted() -> None:
     assert _of(expected, actual) == ("rows in another order: 2 of 13 batches hold the reference's rows, permuted",)
 
 
+def test_rows_of_which_some_are_alike_are_permuted_all_the_same() -> None:
+    expected = _normal(_ROWS, 4)
+    expected[::16] = expected[1::16]
+    actual = np.concatenate([_noisy(expected[at : at + 16])[::-1] for at in range(0, _ROWS, 16)])
+
+    assert _of(expected, actual) == ("rows in another order: each batch holds the reference's rows, permuted",)
+
+
+def _of_a_wide_and_a_narrow_channel() -> Array:
+    expected = _normal(_ROWS, 2)
+    expected[:, 0] *= 1000
+    return expected
+
+
+def test_rows_are_permuted_within_the_limits_of_each_channel_alone() -> None:
+    expected = _of_a_wide_and_a_narrow_channel()
+    moved = expected + np.array([0, 0.01], np.float32)
+    swapped = np.concatenate([_noisy(expected[at : at + 16])[::-1] for at in range(0, _ROWS, 16)])
+
+    assert _of(expected, moved, axis=1) == ("only index 1 of 2 along axis 1 is beyond the limit",)
+    assert _of(expected, swapped, axis=1) == ("rows in another order: each batch holds the reference's rows, permuted",)
+
+
+def test_columns_and_outputs_are_swapped_within_the_limits_of_each_channel_alone() -> None:
+    expected = _of_a_wide_and_a_narrow_channel()
+    moved = expected + np.array([1, 0.01], np.float32)
+    narrow = expected.copy()
+    narrow[:, 1] += np.float32(0.01)
+
+    assert not any(words.startswith("columns") for words in _of(expected, moved, axis=1))
+    found = _words({"y": expected, "z": narrow}, {"y": expected + np.array([0, 0.02], np.float32), "z": narrow}, axis=1)
+    assert found == {"y": ("only index 1 of 2 along axis 1 is beyond the limit",)}
+
+
+def test_rows_that_hold_the_values_of_several_others_are_not_permuted() -> None:
+    # Each column holds what the reference has in it, in an order of its own.
+    expected = _normal(_ROWS, 4)
+    actual = np.concatenate(
+        [np.stack([np.roll(expected[at : at + 16, n], n + 1) for n in range(4)], 1) for at in range(0, _ROWS, 16)]
+    )
+    # Of two values alone, those of the other kind are not as many.
+    flags = (np.random.default_rng(0).random((_ROWS, 1)) < 0.3).astype(np.float32)
+
+    assert _of(expected, actual) == ()
+    assert not any(words.startswith("rows") for words in _of(flags, 1 - flags))
+
+
 @pytest.mark.parametrize("passes", [1, 2])
 def test_columns_in_another_order(passes: int) -> None:
     expected = _normal(_ROWS, 5)
