@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
+from paritygate.convert.torch.value_branches import branch_on_values
 from paritygate.errors import ConversionError, ParitygateError
 
 __all__ = ["ModuleError", "explained"]
@@ -48,10 +49,10 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
     is_traced = "TorchExportError" not in kinds[:-1]
     root = chain[-1] if is_traced else chain[kinds.index("TorchExportError") + 1]
     place = users_line(root)
-    if "GuardOnDataDependentSymNode" in kinds:
-        msg = f"the module branches on the values of a tensor{place}: a graph holds no such branch"
+    if (branch := branch_on_values(chain)) is not None:
+        msg, hint = branch
         # The TorchScript exporter would write the side that the example took, and say nothing.
-        return ModuleError(msg, hint="compute both sides and choose with torch.where, or use torch.cond")
+        return ModuleError(msg, hint=hint)
     step = "torch.onnx does not write the module" if is_traced else "torch.export does not trace the module"
     msg = f"{step}: {type(root).__name__}: {one_line(root)}{place}"
     return ConversionError(msg, hint="the log holds the whole trace; torch.export's documentation says what it takes")

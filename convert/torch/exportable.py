@@ -4,7 +4,8 @@ Attention of transformers is written out, and its experts are computed by one ma
 fused or grouped is not always translated. What recurrent layers return for
 packed sequences becomes more outputs: the TorchScript exporter crashes on a layer of which nothing but the last state
 is used, as of a classifier of texts. An autograd function of the module's own is computed by its forward alone: a trace
-would hold a call of Python, which no file can.
+would hold a call of Python, which no file can. Transformer layers of PyTorch's do without their fast path: it is one
+operator, which ONNX does not have.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["forward_alone", "plain_settings", "plainly_computed", "with_packed_outputs"]
+__all__ = ["forward_alone", "plain_settings", "plainly_computed", "with_packed_outputs", "without_fast_path"]
 
 # Where configurations of transformers say how their model computes attention and experts, and how exporters take it.
 _PLAIN = {"_attn_implementation": "eager", "_experts_implementation": "batched_mm"}
@@ -78,6 +79,19 @@ def forward_alone() -> Iterator[None]:
         yield
     finally:
         function.apply = inherited  # type: ignore[method-assign]
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """Let transformer layers of PyTorch's compute by plain operators, and as they did before when this is left."""
+    import torch
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def with_packed_outputs(named: torch.nn.Module) -> torch.nn.Module:

@@ -11,6 +11,7 @@ from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.torch.inputs import full_shape, torch_dtype
 from paritygate.convert.torch.sizes import example_sizes, summands
+from paritygate.convert.torch.value_branches import branch_on_values
 from paritygate.errors import ConversionError, ParitygateError, UsageError
 from paritygate.models.torch.module import device_of
 from paritygate.signature import Dim, Signature, TensorSpec
@@ -200,10 +201,9 @@ def untraceable(err: Exception, tracer: str) -> ParitygateError:
     for cause in chain:
         if isinstance(cause, ParitygateError):
             return cause
+    if (branch := branch_on_values(chain)) is not None:
+        msg, hint = branch
+        return ConversionError(msg, hint=hint)
     place = next((found for found in map(users_line, chain) if found), "")
-    # By name: the class is not public, and has moved between versions of PyTorch.
-    if any(type(cause).__name__ == "GuardOnDataDependentSymNode" for cause in chain):
-        msg = f"the module branches on the values of a tensor{place}: a graph holds no such branch"
-        return ConversionError(msg, hint="compute both sides and choose with torch.where, or use torch.cond")
     msg = f"{tracer} does not trace the module: {type(err).__name__}: {one_line(err)}{place}"
     return ConversionError(msg, hint="the log holds the whole trace; PyTorch's documentation says what it takes")

@@ -17,11 +17,11 @@ from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.branches import branching_sizes
 from paritygate.convert.torch.export_errors import ModuleError, explained
-from paritygate.convert.torch.exportable import plain_settings, plainly_computed, with_packed_outputs
+from paritygate.convert.torch.exportable import plain_settings, plainly_computed, with_packed_outputs, without_fast_path
 from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges, declared_signature, example, refuse_script_module, tied_dims
 from paritygate.convert.torch.sizes import example_sizes
-from paritygate.convert.torch.torch_to_torchscript import traced
+from paritygate.convert.torch.torch_to_torchscript import traced, tracing
 from paritygate.convert.torch.torchscript_to_onnx import export_script
 from paritygate.errors import ConversionError, UnsupportedOperatorsError
 from paritygate.files import MARKER
@@ -146,14 +146,30 @@ def _by_dynamo(module: _Module, *, is_plain: bool = False) -> tuple[Conversion, 
 
 def _by_torchscript(module: _Module) -> tuple[Conversion, bool]:
     job, signature = module.job, module.signature
-    script, arrays, traces = traced(with_packed_outputs(module.named), signature, job.rows, job.ties)
-    export_script(script, arrays, signature, job.opset, job.folder / _MAIN)
+    named = with_packed_outputs(module.named)
+    with without_fast_path():
+        script, arrays, traces = traced(named, signature, job.rows, job.ties)
+        _export_traced(script, named, arrays, module)
     del script
     for name in signature.symbols:
         promised = signature.dims.get(name)
         more = (size for size in _SIZES_OF_TRACES if promised is None or promised.min <= size <= promised.max)
         module.sizes[name] = tuple(sorted({*module.sizes.get(name, ()), *more}))
     return _checked(module, (_fixed_note(traces),), job.ties)
+
+
+def _export_traced(script: Any, named: torch.nn.Module, arrays: tuple[torch.Tensor, ...], module: _Module) -> None:  # noqa: ANN401 - a ScriptModule
+    import torch
+
+    export = partial(export_script, path=module.job.folder / _MAIN)
+    try:
+        export(script, arrays, module.signature, module.job.opset)
+    except ConversionError as err:
+        if not isinstance(err.__cause__, torch.onnx.errors.SymbolicValueError):
+            raise
+        # A trace holds no ranks of what it computes in between, which the exporter writes some operators by.
+        with tracing():
+            export(named, arrays, module.signature, module.job.opset)
 
 
 def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, str]) -> tuple[Conversion, bool]:

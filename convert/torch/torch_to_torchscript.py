@@ -32,7 +32,7 @@ from paritygate.text import counted
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["convert", "traced"]
+__all__ = ["convert", "traced", "tracing"]
 
 _MAIN = "model.pt"
 _SOURCE_PLACES = ".debug_pkl"
@@ -113,14 +113,23 @@ def traced(
 def _traced_with(named: torch.nn.Module, arrays: tuple[torch.Tensor, ...]) -> tuple[Any, tuple[str, ...]]:
     import torch
 
-    plain = torch.no_grad(), torch.autocast("cpu", enabled=False), _convolutions_in_float32(), forward_alone()
-    with warnings.catch_warnings(record=True) as seen, contextlib.ExitStack() as stack:
-        for context in plain:
-            stack.enter_context(context)
+    with warnings.catch_warnings(record=True) as seen, tracing():
         warnings.simplefilter("always")
         # Not strict, because a dict inside of the module is no concern: what comes out is a tuple.
         script = torch.jit.trace(named, arrays, strict=False, check_trace=True)  # type: ignore[no-untyped-call]
     return script, tuple(dict.fromkeys(_told(seen)))
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[None]:
+    """Have modules compute as a trace is to hold it: in float32, and by operators alone."""
+    import torch
+
+    plain = torch.no_grad(), torch.autocast("cpu", enabled=False), _convolutions_in_float32(), forward_alone()
+    with contextlib.ExitStack() as stack:
+        for context in plain:
+            stack.enter_context(context)
+        yield
 
 
 @contextlib.contextmanager

@@ -68,7 +68,7 @@ def convert(job: ConversionJob) -> Conversion:
 
 
 def export_script(
-    script: Any,  # noqa: ANN401 - a ScriptModule, which torch does not type
+    script: Any,  # noqa: ANN401 - torch does not type a ScriptModule
     arrays: tuple[torch.Tensor, ...],
     signature: Signature,
     asked_opset: int | None,
@@ -77,7 +77,8 @@ def export_script(
     """Write TorchScript to `path`, its inputs and outputs under neutral names.
 
     Args:
-        script: Takes and returns the tensors of the signature in its order; what it returns after them is left out.
+        script: TorchScript, or a module, which is traced. It takes and returns the tensors of the signature in its
+            order; what it returns after them is left out.
         arrays: What it was traced with.
         signature: Dims of inputs and outputs.
         asked_opset: The opset to write; None for the default.
@@ -135,7 +136,8 @@ def _refused(err: Exception, opset: int) -> ConversionError:
         msg = f"opset {opset} is not one that torch.onnx's legacy exporter writes: {one_line(err)}"
         return ConversionError(msg, hint=f"ask for opset {_OPSET}, or leave it out")
     msg = f"torch.onnx's legacy exporter does not write the model: {type(err).__name__}: {one_line(err)}"
-    return ConversionError(msg, hint="export the module that it was made from: module:callable as model.source")
+    hint = "leave model.exporter out: another one may; of a file, take the module that it was made from as model.source"
+    return ConversionError(msg, hint=hint)
 
 
 def _operator(err: Exception) -> str:

@@ -174,6 +174,73 @@ def test_a_branch_on_values_is_never_traced_away(bench: Bench) -> None:
     assert "torchscript" not in str(caught.value)
 
 
+class _Encoder(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encode = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        encoded: torch.Tensor = self.encode(x)
+        return encoded
+
+
+def test_the_torchscript_exporter_does_without_the_fast_path_of_transformers(bench: Bench) -> None:
+    signature = sign({"x": "float32[1, 5, 8]"}, {"y": "float32[1, 5, 8]"})
+    module = _Encoder()
+
+    converted = bench.convert("torch", model=module, signature=signature, exporter="torchscript")
+
+    rows = np.random.default_rng(0).standard_normal((1, 5, 8)).astype(np.float32)
+    with torch.no_grad():
+        assert_near(converted.run({"x": rows})["y"], module(torch.from_numpy(rows)).numpy())
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_what_the_torchscript_exporter_makes_of_a_transformer_is_refused_for_what_it_is(bench: Bench) -> None:
+    signature = sign(
+        {"x": "float32[batch, time, 8]"}, {"y": "float32[batch, time, 8]"}, batch=(1, 8, 16), time=(2, 5, 9)
+    )
+    with pytest.raises(ConversionError, match="so the size of 'time' is baked in") as caught:
+        bench.convert("torch", model=_Encoder(), signature=signature, exporter="torchscript")
+    assert "_transformer_encoder_layer_fwd" not in str(caught.value)
+
+
+class _Decoder(torch.nn.Module):
+    def __init__(self, **said: bool) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.decode = torch.nn.TransformerDecoder(layer, 1)
+        self.said = said
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.shape[1]
+        mask = torch.triu(torch.ones(size, size, dtype=torch.bool, device=x.device), 1)
+        decoded: torch.Tensor = self.decode(x, x, tgt_mask=mask, **self.said)
+        return decoded
+
+
+_DECODED = sign({"x": "float32[batch, time, 8]"}, {"y": "float32[batch, time, 8]"}, batch=(2, 8, 16), time=(2, 5, 9))
+
+
+@pytest.mark.parametrize("to", ["onnx", "pt2"])
+def test_a_branch_inside_of_torch_is_named_as_such_with_what_does_without_it(bench: Bench, to: str) -> None:
+    said = r"torch itself branches on the values of a tensor, in _detect_is_causal_mask, called at .*self\.decode\("
+    with pytest.raises(ConversionError, match=said) as caught:
+        bench.convert("torch", to=to, model=_Decoder(), signature=_DECODED)
+    assert "tgt_is_causal=True" in caught.value.hint
+
+
+def test_a_decoder_that_is_told_that_its_mask_is_causal_is_exported(bench: Bench) -> None:
+    module = _Decoder(tgt_is_causal=True)
+
+    converted = bench.convert("torch", model=module, signature=_DECODED)
+
+    rows = np.random.default_rng(0).standard_normal((3, 6, 8)).astype(np.float32)
+    with torch.no_grad():
+        assert_near(converted.run({"x": rows})["y"], module(torch.from_numpy(rows)).numpy())
+
+
 def test_an_exporter_asked_for_is_the_only_one_tried(bench: Bench) -> None:
     signature = sign(_LENGTHS, {"y": "float32[batch, 4]"}, batch=(1, 4, 6), time=(1, 7, 9))
     with pytest.raises(ConversionError, match=r"torch\.export does not trace the module") as caught:
