@@ -158,7 +158,13 @@ def _by_torchscript(module: _Module) -> tuple[Conversion, bool]:
     return _checked(module, (_fixed_note(traces),), job.ties)
 
 
-def _export_traced(script: Any, named: torch.nn.Module, arrays: tuple[torch.Tensor, ...], module: _Module) -> None:  # noqa: ANN401 - a ScriptModule
+def _export_traced(
+    script: Any,  # noqa: ANN401 - torch does not type a ScriptModule
+    named: torch.nn.Module,
+    arrays: tuple[torch.Tensor, ...],
+    module: _Module,
+) -> None:
+    """Write what was traced; where the exporter does not take the trace, what it traces of the module itself."""
     import torch
 
     export = partial(export_script, path=module.job.folder / _MAIN)
