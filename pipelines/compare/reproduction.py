@@ -71,7 +71,9 @@ class FailureStore:
 
     def again(self, probe: str, failure: ProbeFailure) -> str:
         """Return the command that fails again by a batch; of the probe it belongs to, where the batch was not kept."""
-        return self._commands.get(failure.inputs) or command_of_probe(self._job, probe)
+        # Of all batches together none fails, and none is written.
+        keeps = failure.batch >= 0
+        return self._commands.get(failure.inputs) or command_of_probe(self._job, probe, keeps=keeps)
 
     def _varied_batch(self) -> StoredProbeBatch | None:
         found = None
@@ -107,8 +109,14 @@ def _expected(path: Path) -> Path:
     return path.with_suffix(".expected.npz")
 
 
-def command_of_probe(job: ComparisonJob, probe: str) -> str:
-    """Return the command, or the call in Python, that asks the probe alone."""
+def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> str:
+    """Return the command, or the call in Python, that asks the probe alone.
+
+    Args:
+        job: The comparison.
+        probe: The name of the probe.
+        keeps: Whether it writes what fails into a folder.
+    """
     if job.again == "":
         return f"paritygate.compare(..., probes=[{probe!r}])"
     if job.again is not None:
@@ -127,7 +135,7 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
         words += ["--batch-size", str(job.samples.batch_size)]
     words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={value:g}")]
     # The folder is named in a command that finds no such batch yet.
-    words += ["--failures", str(job.failures or "failures")]
+    words += ["--failures", str(job.failures or "failures")] if keeps else []
     return _joined(words)
 
 

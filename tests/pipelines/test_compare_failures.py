@@ -116,6 +116,42 @@ def test_without_a_folder_the_command_asks_the_probe_again_and_names_one(bench: 
     assert list((bench.folder / "here").glob("ids-*.npz"))
 
 
+def _off_in_other_batches(bench: Bench, name: str, *, off: float) -> str:
+    """A model that adds a little in batches of any other size than 64."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["size"], start=0, end=1),
+        helper.make_node("Equal", ["size", "usual"], ["is_usual"]),
+        helper.make_node("Where", ["is_usual", "zero", "off"], ["added"]),
+        helper.make_node("Add", ["x", "added"], ["logits"]),
+    ]
+    return bench.model(
+        name,
+        nodes,
+        inputs={"x": ("float", ["batch", 4])},
+        outputs={"logits": ("float", ["batch", 4])},
+        weights={"usual": np.array([64]), "zero": np.zeros(1, np.float32), "off": np.array([off], np.float32)},
+    )
+
+
+def test_what_all_batches_together_fail_by_is_in_no_file_and_the_command_names_no_folder(bench: Bench) -> None:
+    sides = _off_in_other_batches(bench, "a", off=0), _off_in_other_batches(bench, "b", off=3e-5)
+    samples = bench.npz("x.npz", {"x": bench.normal(64, 4)})
+    kept = bench.folder / "kept"
+
+    options = ("--batch-size", "64", "--probes", "batches", "--failures", str(kept))
+    found = bench.compare(*sides, "--samples", samples, *options)
+    (failure,) = found.result["probes"]["asked"]["batches"]["failures"]
+    words = _command(found.out, "batches")
+
+    assert found.failed == {"probe_batches"}
+    assert (failure["about"], failure["check"]) == ("all batches together", "mean_abs_diff")
+    assert not kept.exists()
+    assert "--failures" not in words
+    assert _again(bench, words).failed == {"probe_batches"}
+    screen = bench.compare(*sides, "--samples", samples, *options, "--json", str(bench.folder / "result.json")).out
+    assert "hint: to see the failure of probe batches alone:" in screen
+
+
 def test_a_batch_whose_rows_are_answered_alike_fails_alone_as_well(bench: Bench) -> None:
     def clipped(name: str, least: float) -> str:
         nodes = [
