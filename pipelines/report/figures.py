@@ -112,22 +112,44 @@ def seconds_words(seconds: float) -> str:
 def shorten(words: str, length: int) -> str:
     """Return the beginning of a text, at most so many columns wide, with an ellipsis where it goes on.
 
-    It ends with a sentence or a clause, and before what stands in brackets that would be cut; between two words where
-    less than a third of that width would be left.
+    It ends with a sentence or a clause, and before what stands in brackets that would be cut; where less than a third
+    of that width would be left, with a clause in the brackets, or between two words. What is cut in brackets is closed.
     """
     if cell_len(words) <= length:
         return words
-    room = length - _ELLIPSIS_ROOM
+    cut = _cut(words, length - _ELLIPSIS_ROOM)
+    closing = _closing(cut)
+    if closing:
+        cut = _cut(words, length - _ELLIPSIS_ROOM - len(closing))
+        closing = _closing(cut)
+    return f"{cut} …{closing}"
+
+
+def _cut(words: str, room: int) -> str:
     fits = chop_cells(words, room)[0]
-    ends = [at for at in _clause_ends(words) if at <= len(fits) and cell_len(fits[:at]) >= room / 3]
-    return f"{fits[: ends[-1]] if ends else fits.rsplit(' ', 1)[0].rstrip(' ,;:(')} …"
+    ends = [(at, depth) for at, depth in _clause_ends(words) if at <= len(fits) and cell_len(fits[:at]) >= room / 3]
+    for found in ([at for at, depth in ends if not depth], [at for at, _ in ends]):
+        if found:
+            return fits[: found[-1]]
+    return fits.rsplit(" ", 1)[0].rstrip(" ,;:(")
 
 
-def _clause_ends(words: str) -> Iterator[int]:
-    """Yield where a clause ends that stands in no brackets, and where brackets begin."""
+def _closing(words: str) -> str:
+    """Return the brackets that close those which a text leaves open."""
+    found = ""
+    for letter in words:
+        if letter in _OPENING:
+            found = _CLOSING[_OPENING.index(letter)] + found
+        elif letter in _CLOSING and found:
+            found = found[1:]
+    return found
+
+
+def _clause_ends(words: str) -> Iterator[tuple[int, int]]:
+    """Yield where a clause ends and in how many brackets, and where brackets begin that stand in no others."""
     depth = 0
     for at, (letter, following) in enumerate(itertools.pairwise(f"{words} ")):
         is_end = letter in ",;." and following == " "
-        if not depth and (is_end or (letter == " " and following in _OPENING)):
-            yield at
+        if is_end or (not depth and letter == " " and following in _OPENING):
+            yield at, depth
         depth = max(0, depth + (letter in _OPENING) - (letter in _CLOSING))

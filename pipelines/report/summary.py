@@ -190,6 +190,7 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
         *reasons,
         *_looks_like(measured),
         *_emulated(report),
+        *_clamped(report),
         *_hints(report),
         *_warnings(measured),
         *_findings(measured),
@@ -256,11 +257,14 @@ def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
 
 
 def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield how the first failure of a probe is seen alone, and how a probe that failed by our fault is left out."""
+    """Yield how the first failure of a probe is seen alone, and how a probe that failed by our fault is left out.
+
+    What fails on the samples already is seen without a probe.
+    """
     probes = result.probes.asked
     alone = [(name, probe.failures[0].again) for name, probe in probes.items() if probe.failures]
     for name, again in alone[:1]:
-        if again:
+        if again and not _fails_on_samples(result):
             yield Remark(kind="hint", names=(), words=f"to see the failure of probe {name} alone: {again}")
     for name, probe in probes.items():
         if probe.error:
@@ -282,6 +286,19 @@ def _emulated(report: ReportData) -> Iterator[Remark]:
             found.setdefault(words, []).append(variant.name)
     for words, names in found.items():
         yield Remark(kind="emulated", names=tuple(names), words=shorten(words, _REMARK_LENGTH))
+
+
+def _clamped(report: ReportData) -> Iterator[Remark]:
+    """Yield which constants of a variant that fails its precision does not hold, and what they became."""
+    found: dict[str, list[str]] = {}
+    for variant in report.variants:
+        facts = variant.artifact.made_by.get("facts", {}) if variant.artifact is not None else {}
+        changed = facts.get("constants_clamped") if variant.verdict == "fail" else None
+        if changed:
+            more = f"; and {len(changed) - 1} more: see the report" if len(changed) > 1 else ""
+            words = f"constants beyond the range of its precision were changed: {changed[0]}{more}"
+            found.setdefault(words, []).append(variant.name)
+    yield from _first(Remark(kind="note", names=tuple(names), words=words) for words, names in found.items())
 
 
 def _hints(report: ReportData) -> Iterator[Remark]:

@@ -45,6 +45,15 @@ def test_findings_beside_a_failure_on_the_samples_are_only_counted(bench: Bench)
     assert "  if it never can, it need not be asked: give --role " in verbose
 
 
+def test_how_a_probe_fails_alone_is_said_only_where_the_samples_do_not_fail(bench: Bench) -> None:
+    options = ("--samples", bench.samples(), "--probes", "batches")
+    verbose = bench.compare(bench.linear("a"), bench.linear("b", error=1), *options)
+
+    assert {"max_abs_diff", "probe_batches"} <= verbose.failed
+    assert "probe batches: to see this alone: " in verbose.out
+    assert "to see the failure" not in " ".join(_screen(bench, bench.linear("a"), bench.linear("b", error=1), *options))
+
+
 def test_what_fails_by_its_decisions_alone_has_no_share_of_a_limit(bench: Bench) -> None:
     weight = np.zeros((4, 3), dtype=np.float32)
     weight[0] = 1, 1.00001, -1

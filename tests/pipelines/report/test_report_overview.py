@@ -121,7 +121,11 @@ def test_why_nothing_was_measured_stands_once_below_the_overview(report: ReportD
         ("one two three four", 13, "one two …"),
         ("one two three: four (five six) seven", 28, "one two three: four …"),
         ("one two (three, four) five, six seven", 31, "one two (three, four) five …"),
-        ("one (two three four five six seven)", 27, "one (two three four five …"),
+        ("one (two three four five six seven)", 28, "one (two three four five …)"),
+        ("one (two three, four five six seven)", 28, "one (two three …)"),
+        ("one (two, three [four five six seven])", 31, "one (two, three [four five …])"),
+        ("one [two (three four five) six seven]", 30, "one [two (three four five) …]"),
+        ("one (two three four five six seven)", 26, "one (two three four …)"),
         ("one two. Three four five six", 22, "one two …"),
         ("of 1.5 and 2.5 rows", 13, "of 1.5 and …"),
     ],
@@ -130,6 +134,7 @@ def test_a_text_is_cut_between_clauses_and_never_in_brackets_where_enough_is_lef
     words: str, length: int, expected: str
 ) -> None:
     assert shorten(words, length) == expected
+    assert len(expected) <= length
 
 
 def test_a_release_beside_a_variant_that_failed_says_so(report: ReportData) -> None:

@@ -246,6 +246,22 @@ def test_many_variants_of_a_format_are_named_together(names: list[str], words: s
     assert variants_in_words(names) == words
 
 
+def test_constants_that_became_others_are_said_of_what_fails(passing_run: RunFolder) -> None:
+    (first, *_) = collect_report(passing_run).variants
+    assert first.artifact is not None
+    changed = ["scale: 1 value, 1e+06 became 65504", "mask: 1 value, -1e+09 became -65504"]
+    artifact = replace(first.artifact, made_by={"facts": {"constants_clamped": changed}})
+    failed = replace(_variant("onnx-fp16", _result(_check("max_abs_diff")), "fail"), artifact=artifact)
+
+    def notes(variant: VariantReport) -> list[tuple[tuple[str, ...], str]]:
+        return [(item.names, item.words) for item in run_remarks(_report(passing_run, variant)) if item.kind == "note"]
+
+    words = f"constants beyond the range of its precision were changed: {changed[0]}; and 1 more: see the report"
+    assert notes(failed) == [(("onnx-fp16",), words)]
+    assert notes(replace(failed, verdict="pass")) == []
+    assert notes(replace(failed, artifact=replace(artifact, made_by={"facts": {"constants_clamped": []}}))) == []
+
+
 def _lines(report: ReportData) -> list[str]:
     words = [f"{item.kind}: {variants_in_words(item.names)}: {item.words}" for item in run_remarks(report)]
     return [*screen_table(run_summary(report)), *(line for text in words for line in wrapped(text))]
