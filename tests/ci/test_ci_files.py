@@ -171,6 +171,30 @@ def test_the_action_runs_holds_against_a_release_and_releases(desk: Desk, temp: 
     assert other.run("Hold it against the released version").returncode == 0
 
 
+RENAMED = {
+    "model": {"name": "tiny", "source": "model.onnx", "rename": {"output_0": "score"}},
+    "decisions": {"score": {"argmax": True}},
+}
+
+
+@pytest.mark.thorough
+def test_the_action_allows_another_interface_where_it_is_told_to(desk: Desk, temp: Path, project_root: Path) -> None:
+    first = Action(project_root, desk.folder, temp, spec="spec.yaml", promote="true")
+    assert first.run("Run the spec").returncode == 0
+    assert first.run("Release it").returncode == 0
+    desk.spec(**RENAMED)
+    given = {"spec": "spec.yaml", "against": "prod"}
+    renamed = Action(project_root, desk.folder, temp, **given)
+    assert renamed.run("Run the spec").returncode == 0
+
+    held = renamed.run("Hold it against the released version")
+
+    assert held.returncode == 1
+    assert "output logits is gone" in " ".join(held.stdout.split())
+    renamed.values |= {"inputs.allow": "interface"}
+    assert renamed.run("Hold it against the released version").returncode == 0
+
+
 @pytest.mark.thorough
 def test_the_action_fails_where_a_variant_does(desk: Desk, temp: Path, project_root: Path) -> None:
     desk.spec(targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1e-9}})
@@ -235,6 +259,15 @@ def test_the_job_of_gitlab_runs_and_releases(shell: str, desk: Desk, project_roo
     assert "worse    onnx-fp32  size_mb " in worse.stdout
     # What is worse is not released.
     assert desk.releases == ["tiny/1"]
+
+    desk.spec(**RENAMED)
+    given |= {"PARITY_AGAINST": "prod", "PARITY_WORSE": "size_mb=2"}
+    broken = gitlab(project_root, desk.folder, "script", shell, **given)
+    assert broken.returncode == 1, broken.stderr
+    assert "output logits is gone" in " ".join(broken.stdout.split())
+    allowed = gitlab(project_root, desk.folder, "script", shell, PARITY_ALLOW="interface", **given)
+    assert allowed.returncode == 0, allowed.stderr
+    assert desk.releases == ["tiny/1", "tiny/2"]
 
 
 def test_the_job_of_gitlab_ends_in_the_code_of_the_run(desk: Desk, project_root: Path) -> None:
