@@ -324,7 +324,7 @@ def _add_wiring(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool
     if is_plural:
         is_alike = bool((actual == actual[:1]).all()) and not bool((expected == expected[:1]).all())
         pattern.alike += is_alike
-        is_most = np.count_nonzero(is_beyond) > len(is_beyond) / 2
+        is_most = bool(np.count_nonzero(is_beyond) > len(is_beyond) / 2)
         pattern.permuted += is_most and _is_permuted(actual, expected, _limits_looked_at(seen, seen.output))
     peers = [name for name, array in seen.peers.items() if name != seen.output and array.shape == seen.expected.shape]
     for name in peers[:_PEERS_LOOKED_AT]:

@@ -121,11 +121,11 @@ class _Asker:
             if role.role is Role.MASK and role.of == self.name and inputs[other].shape == real.shape:
                 is_real = inputs[other] != 0
         # A row without any real position has all of them to choose from.
-        is_real = is_real.reshape(len(ids), -1)
-        is_real |= ~is_real.any(axis=1, keepdims=True)
+        may_hold = is_real.reshape(len(ids), -1)
+        may_hold = may_hold | ~may_hold.any(axis=1, keepdims=True)
         changed = real.reshape(len(ids), -1).copy()
         for row, value in enumerate(ids):
-            changed[row, random.choice(np.flatnonzero(is_real[row]))] = value
+            changed[row, random.choice(np.flatnonzero(may_hold[row]))] = value
         inputs[self.name] = changed.reshape(real.shape)
         return ProbeBatch(inputs=inputs, rows=len(ids), about=about)
 
