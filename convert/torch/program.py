@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.conversion import ConversionJob
+from paritygate.convert.torch.export_errors import branch_on_values
 from paritygate.convert.torch.inputs import full_shape, torch_dtype
 from paritygate.convert.torch.sizes import example_sizes, summands
-from paritygate.convert.torch.value_branches import branch_on_values
 from paritygate.errors import ConversionError, ParitygateError, UsageError
 from paritygate.models.torch.module import device_of
 from paritygate.signature import Dim, Signature, TensorSpec
