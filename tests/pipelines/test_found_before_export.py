@@ -210,8 +210,8 @@ def _tokens(desk: Desk, *, width: int = 3, **row_70: list[int]) -> None:
             {"ids": [1] * 3, "mask": [1] * 2},
             "row 'r70' is 3 long in 'ids' and 2 in 'mask', and the model takes both of one 'sequence'",
             (
-                "give every row as many places in one of them as in the other, or give the dims other names: "
-                "model.inputs of a spec says them"
+                "give every row as many places in one of them as in the other, or give the dims other names: in the "
+                "model, or, where it has none for them, in model.inputs of a spec"
             ),
         ),
     ],

@@ -108,7 +108,7 @@ def test_inputs_that_differ_in_a_later_batch_alone_are_refused_with_where_names_
     assert called.code == 2, str(called)
     said = " ".join(called.err.split())
     assert "'row_splits' has 3 places of 'batch' and 'values' has 4" in said
-    assert "or give the dims other names: model.inputs of a spec says them" in said
+    assert "give the dims other names: in the model, or, where it has none for them, in model.inputs of a spec" in said
 
 
 @pytest.mark.tensorflow

@@ -21,8 +21,8 @@ __all__ = ["check_shapes", "fit_inputs"]
 
 _COLUMN_RANK = 2
 _ONE_LENGTH = (
-    "give every row as many places in one of them as in the other, or give the dims other names: model.inputs of a "
-    "spec says them"
+    "give every row as many places in one of them as in the other, or give the dims other names: in the model, or, "
+    "where it has none for them, in model.inputs of a spec"
 )
 
 
