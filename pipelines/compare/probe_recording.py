@@ -103,7 +103,7 @@ class Prober:
                 is_non_finite_declared=recording.settings.get("non_finite") == "match",
                 positions=positions_of(recording),
                 padding=padding_of(recording),
-                hangs_on_batch=any(name == "reference_batch" for name, _ in recording.health),
+                hangs_on_batch=recording.hangs_on_batch,
                 allowance=Allowance(
                     SamplesCost(
                         rows=survey.rows,

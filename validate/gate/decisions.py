@@ -548,12 +548,12 @@ def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: 
     label = _without_axis(label, scores, axis)
     left_out = left_out_of(label)
     wide = not_a_number(scores, left_out_of(scores))
-    counts = np.isfinite(wide).all(axis=axis)
+    counts = ~np.isnan(wide).any(axis=axis)
     if left_out is not None:
         counts &= ~left_out
     chosen = np.asarray(label).astype(np.int64)
     largest = np.where(np.isnan(wide), -np.inf, wide).argmax(axis=axis)
-    found: NDArray[np.bool_] = ~counts | _is_near(chosen, largest, wide, limits, axis)
+    found: NDArray[np.bool_] = ~counts | (chosen == largest) | _is_near(chosen, largest, wide, limits, axis)
     return found
 
 

@@ -256,9 +256,22 @@ class _OfInput:
     def values(self, array: NDArray[np.generic]) -> Iterator[_Found]:
         """Yield numbers beyond those seen."""
         if array.dtype.kind in "fiubV" and array.size and self.seen.low is not None:
-            # A table that the values are looked up in says itself which ones occur.
-            is_key = np.isin(array, [key for keys in self.role.keys for key in keys.values if not isinstance(key, str)])
-            yield from self._values(array, self.seen.outside(array) & ~is_key, words="values of")
+            yield from self._values(array, self.seen.outside(array) & ~self._is_key(array), words="values of")
+
+    def _is_key(self, array: NDArray[np.generic]) -> Flags:
+        """Return which values a table in which they are looked up has a key for: it says itself what occurs."""
+        found = np.zeros(array.shape, dtype=bool)
+        for keys in self.role.keys:
+            numbers = [key for key in keys.values if not isinstance(key, str)]
+            if not numbers:
+                continue
+            flags = np.isin(array.astype(np.float64), np.asarray(numbers, dtype=np.float64))
+            if keys.columns is None or array.ndim < 2:  # noqa: PLR2004 - rows and features
+                found |= flags
+            else:
+                columns = [at for at in keys.columns if -array.shape[-1] <= at < array.shape[-1]]
+                found[..., columns] |= flags[..., columns]
+        return found
 
     def _values(self, array: NDArray[np.generic], flags: Flags, *, words: str) -> Iterator[_Found]:
         wide = array.astype(np.float64)

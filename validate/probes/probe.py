@@ -7,7 +7,7 @@ samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -63,6 +63,8 @@ class ProbeBatch:
             every table does not say which ids are right. None where nothing of the kind is asked.
         note: What is not asked of all that there is to ask, in words; empty where nothing is left out.
         fewer: Makes the same batch of fewer rows, which is asked where this one would cost too much; None for nothing.
+        apart: Makes smaller batches of the same rows, which are asked where this one is not answered, so that one row
+            takes no other with it; None for nothing.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -76,6 +78,7 @@ class ProbeBatch:
     must_refuse: Mapping[str, NDArray[np.generic]] | None = None
     note: str = ""
     fewer: Callable[[], ProbeBatch] | None = None
+    apart: Callable[[], Iterable[ProbeBatch]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

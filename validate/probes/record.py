@@ -16,6 +16,7 @@ import numpy as np
 from paritygate.errors import BackendError, MeasurementError, ParitygateError, UsageError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, dtype_name, is_float_dtype
+from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
@@ -45,7 +46,6 @@ from paritygate.validate.probes.recording import (
 from paritygate.validate.reference.own_noise import (
     NOISE_FACTOR,
     RowNoise,
-    largest_in_limits,
     noise_by_row,
     rows_within,
 )
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProbePlan", "record_probes"]
 
+_ON_ROWS_BESIDE = "the reference answers the same otherwise alone than in a batch, by more than ten limits"
 _ANY_ID = (
     "it lies outside of every table, and the reference accepts even the largest integer as an id: which ids are valid "
     "cannot be told from it"
@@ -94,8 +95,8 @@ class ProbePlan:
         is_non_finite_declared: Whether NaN and infinity in its answers are right.
         positions: Which positions count, of outputs of which not all do.
         padding: What masks leave out that nobody declared, by output.
-        hangs_on_batch: Whether the reference answers rows of the samples otherwise by the rows beside them: then a
-            right conversion does so too, and made-up rows are asked like all others.
+        hangs_on_batch: Whether the reference answers rows of the samples otherwise by the rows beside them, as far as
+            was seen: then a right conversion does so too, and made-up rows are asked like all others.
         allowance: What all of it may cost; None for whatever it costs.
     """
 
@@ -177,7 +178,7 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
         seconds=time.monotonic() - started,
         asked_rows=making.rows,
         allowed_rows=making.allowed,
-        notes=(*making.notes, *making.edges_unsteady()),
+        notes=(*making.notes, *making.edges_unsteady(), *making.rows_unsteady()),
         error=error,
     )
 
@@ -205,6 +206,7 @@ class _Making:
         self.drops = Drops()
         self.notes: dict[str, None] = {}
         self._unsteady: Counter[str] = Counter()
+        self._unsteady_rows = 0
         # What the reference has to refuse is the same for many batches.
         self._must_refuse: Outputs | None = None
         self._refuses = False
@@ -240,16 +242,32 @@ class _Making:
             return
         found = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
         if isinstance(found, Dropped):
-            self.drops.add(found)
-            if found.kind is DropKind.UNSTEADY:
-                self._unsteady.update({str(edge) for edge in edges_of(context, derived)})
+            self._leave_out(derived, found)
             return
         batch = found.batch
+        self._unsteady_rows += len(_unsteady_rows(found.noise))
         answers = {f"{OUTPUT}{key}": found.outputs[key] for key in self._plan.profiles}
         asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
         self.batches.append(BatchRecord.of(batch, edges_of(context, batch), found.noise))
         self.notes.update({batch.note: None} if batch.note else {})
+
+    def _leave_out(self, derived: ProbeBatch, dropped: Dropped) -> None:
+        """Keep why a batch is left out; or ask its parts, where one row may be all that is not answered."""
+        if dropped.kind is DropKind.NOT_ANSWERED and derived.apart is not None:
+            for part in derived.apart():
+                self.take(part)
+            return
+        self.drops.add(dropped)
+        if dropped.kind is DropKind.UNSTEADY:
+            self._unsteady.update({str(edge) for edge in edges_of(self._plan.context, derived)})
+
+    def rows_unsteady(self) -> list[str]:
+        """Return how many rows of the batches that are asked are held to nothing, in a sentence; none for no rows."""
+        count = self._unsteady_rows
+        if not count:
+            return []
+        return [f"{counted(count, 'made-up row')} {one_or_many(count, 'is', 'are')} not compared: {_ON_ROWS_BESIDE}"]
 
     def edges_unsteady(self) -> list[str]:
         """Return each way to be unlike the samples of which every batch was left out as unsteady, in a sentence."""
@@ -331,28 +349,16 @@ def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbeP
             return found
         batch = found
     noise = {} if is_calm else _noise(alone, batch, first, plan)
-    return _unsound(batch, first, noise, plan) or _Answer(batch=batch, outputs=first, noise=noise)
+    if len(_unsteady_rows(noise)) == batch.rows:
+        name = next(name for name, rows in noise.items() if any(row.is_unsteady for row in rows))
+        largest = max(row.max_abs_diff for row in noise[name] if row.is_unsteady)
+        reason = f"the reference itself differs by {largest:.3g} in {name!r} between a row alone and in a batch"
+        return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
+    return _Answer(batch=batch, outputs=first, noise=noise)
 
 
-def _unsound(
-    batch: ProbeBatch, outputs: Outputs, noise: Mapping[str, tuple[RowNoise, ...]], plan: ProbePlan
-) -> Dropped | None:
-    """Return why nothing can be judged by the answer to made-up rows that differs far too much from itself.
-
-    Where real rows are answered steadily, such a row is one that the model has no answer to, as the phase of zero.
-    """
-    if not batch.is_invented or plan.hangs_on_batch:
-        return None
-    for name, rows in noise.items():
-        limits = limits_for(DEFAULT_TOLERANCES[Precision.FP32], plan.profiles[name])
-        at, ratio = largest_in_limits(rows, outputs[name], limits)
-        if ratio > NOISE_FACTOR:
-            reason = (
-                f"the reference itself differs by {rows[at].max_abs_diff:.3g} in {name!r} between a row alone and in a "
-                f"batch ({ratio:.3g} limits)"
-            )
-            return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
-    return None
+def _unsteady_rows(noise: Mapping[str, tuple[RowNoise, ...]]) -> set[int]:
+    return {at for rows in noise.values() for at, row in enumerate(rows) if row.is_unsteady}
 
 
 def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> bool:
@@ -420,8 +426,25 @@ def _noise(alone: _RowsAlone, batch: ProbeBatch, outputs: Outputs, plan: ProbePl
         other = np.concatenate(parts)[: batch.rows]
         is_within = other.shape == whole.shape and rows_within(other, whole, None, limits=limits, profile=profile).all()
         if not is_within:
-            found[name] = noise_by_row([whole, other])
+            rows = noise_by_row([whole, other])
+            is_judged = other.shape == whole.shape and batch.is_invented and not plan.hangs_on_batch
+            found[name] = _without_answer(rows, other, whole, limits, profile) if is_judged else rows
     return found
+
+
+def _without_answer(
+    noise: tuple[RowNoise, ...],
+    other: NDArray[np.generic],
+    whole: NDArray[np.generic],
+    limits: Limits,
+    profile: OutputProfile,
+) -> tuple[RowNoise, ...]:
+    """Return the noise, with the rows marked that differ by far more than the limit of some value.
+
+    Where real rows are answered steadily, such a row is one that the model has no answer to, as the phase of zero.
+    """
+    is_steady = rows_within(other, whole, None, limits=limits.widened(NOISE_FACTOR), profile=profile)
+    return tuple(replace(row, is_unsteady=not steady) for row, steady in zip(noise, is_steady.tolist(), strict=True))
 
 
 def _in_other_company(alone: _RowsAlone, inputs: Outputs, rows: int, plan: ProbePlan) -> list[Outputs]:

@@ -53,13 +53,15 @@ _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
 _SHARE_OF_LARGE = 0.1
 # What computes as float32 does, or nearly so, clips nothing: it is held to everything, and to the mean.
 _LIKE_FP32 = frozenset({Precision.FP32, Precision.TF32})
+# The probe that asks the rows of the samples themselves, some of them many times: whatever the candidate does, their
+# mean is another than that of the samples, and may be so many times its limit.
+_OF_SAME_ROWS = "batches"
+_WIDER_MEAN = 1.5
 # How many times their limits lower precisions have on values unlike every sample. Equal values are rounded alike: in a
 # picture of one color rounding adds up over all places, while among real values much of it cancels.
 _ADDED_UP = 2.0
 # Rows of the other probes are longer or otherwise put together, and their values those of real rows.
 _OF_VALUES = "values"
-# The probe that asks the rows of the samples themselves, in other batches.
-_OF_SAME_ROWS = "batches"
 # How names, shapes and dtypes that differ are called: they have to hold whatever the inputs are.
 _CONTRACT = "contract"
 
@@ -577,13 +579,12 @@ class JudgedProbe:
         """Return every batch that failed; where none did alone, what all of them together failed."""
         if self._failures:
             return self._failures
-        # The mean of lower precision is honest on real rows: what is asked here holds more rare values than those. And
-        # rows that are those of the samples, some of them many times, have another mean whatever the candidate does.
-        is_mean_held = self._question.rules.precision in _LIKE_FP32 and self._name != _OF_SAME_ROWS
-        skipped = frozenset[str]() if is_mean_held else _NOT_OF_ONE_BATCH
+        # The mean of lower precision is honest on real rows: what is asked here holds more rare values than those.
+        skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
+        scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
         together = (
             ProbeFailure(batch=-1, about="all batches together", check=check.name, detail=check.detail)
-            for check in _failed(self._all, self._together, self._question, skipped=skipped)
+            for check in _failed(self._all, scale, self._question, skipped=skipped)
         )
         return list(together)[:1]
 
@@ -658,6 +659,14 @@ class _Scale:
     """The limits of a batch, or of all together."""
 
     plan: ComparisonPlan
+
+    def with_wider_mean(self) -> _Scale:
+        """Return the same for rows of the samples of which some are asked many times."""
+        limits = {
+            name: replace(item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN)
+            for name, item in self.plan.limits.items()
+        }
+        return replace(self, plan=replace(self.plan, limits=limits))
 
     @classmethod
     def of_batch(

@@ -34,10 +34,12 @@ class RowNoise:
     Attributes:
         max_abs_diff: The largest difference of a value; the largest number there is where shape or finiteness differ.
         norm: The 2-norm of the difference.
+        is_unsteady: Whether nothing is held to the row: it is made up, and the reference has no one answer to it.
     """
 
     max_abs_diff: float
     norm: float
+    is_unsteady: bool = False
 
 
 def noise_by_row(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]:
@@ -65,13 +67,13 @@ def _noise_of_block(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, .
 
 
 def largest_in_limits(noise: Sequence[RowNoise], expected: NDArray[np.generic], limits: Limits) -> tuple[int, float]:
-    """Return the row whose noise is the most limits of its own, and how many these are."""
+    """Return the row whose noise is the most limits of its own, and how many these are; but of unsteady ones none."""
     own = np.concatenate(
         by_block(lambda rows: _limits_of_rows(expected[rows], limits).min(axis=1, initial=np.inf), expected.shape)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.array([row.max_abs_diff for row in noise]) / own
-    ratio = np.where(np.isnan(ratio), 0.0, ratio)
+    ratio = np.where(np.isnan(ratio) | np.array([row.is_unsteady for row in noise]), 0.0, ratio)
     at = int(ratio.argmax())
     return at, float(ratio[at])
 
@@ -86,7 +88,8 @@ def rows_within(
 ) -> NDArray[np.bool_]:
     """Return which rows are within their limits, where these are the reference's own noise if that is more.
 
-    A row in which the reference differs by more than `NOISE_FACTOR` limits is held to the limits alone.
+    A row in which the reference differs by more than `NOISE_FACTOR` limits is held to the limits alone, and one that is
+    unsteady to nothing.
 
     Args:
         actual: The candidate's answers, one row each along axis 0.
@@ -132,7 +135,7 @@ def _block_within(
     is_near = np.linalg.norm(difference, axis=1) <= np.maximum(norms, np.where(is_sound, own_norms, 0.0))
     # NaN is within no limit.
     found: NDArray[np.bool_] = (difference <= allowed).all(axis=1) & is_near
-    return found
+    return found | np.array([row.is_unsteady for row in noise])
 
 
 def _limits_of_rows(expected: NDArray[np.generic], limits: Limits) -> NDArray[np.float64]:

@@ -197,6 +197,12 @@ class Recording:
     health: tuple[tuple[str, str], ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def hangs_on_batch(self) -> bool:
+        """Whether rows of the samples were answered otherwise in other batches, or nobody saw that they were not."""
+        is_measured = self.settings.get("noise", {}).get("why_no_batches") == ""
+        return not is_measured or any(name == "reference_batch" for name, _ in self.health)
+
     def batches(self) -> Iterator[StoredBatch]:
         """Yield every batch, checking digests on the way."""
         return read_chunks(self.folder, self.chunks)

@@ -167,7 +167,7 @@ class ProbeDesk:
             profiles=recording.profiles,
             folder=folder / "probes",
             names=tuple(names),
-            hangs_on_batch=any(name == "reference_batch" for name, _ in recording.health),
+            hangs_on_batch=recording.hangs_on_batch,
             allowance=allowance,
         )
         record_probes(runner, plan)

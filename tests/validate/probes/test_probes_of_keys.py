@@ -11,7 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.validate.probes.derive.thresholds import Keys
+from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.graph.uses import uses_of_inputs
+from paritygate.validate.probes.probe import ProbeBatch
 
 if TYPE_CHECKING:
     import onnx
@@ -145,3 +147,73 @@ def test_an_id_that_samples_lack_is_asked_at_several_places(desk: ProbeDesk) -> 
 
     assert any("one in a real row" in about for about in abouts)
     assert set(answered.failed) == {"ids"}
+
+
+def test_keys_leave_rows_for_the_ids_of_another_input(desk: ProbeDesk) -> None:
+    keys = list(range(10_000, 16_000, 2))
+    text = f"""<ir_version: 9, opset_import: ["": 20, "ai.onnx.ml": 3]>
+        g (int64[N] x, int64[N] u) => (float[N,4] y) {{
+        row = ai.onnx.ml.LabelEncoder<keys_int64s={keys}, values_int64s={[*range(1, 3001)]}, default_int64=0>(x)
+        one = Gather(rows, row)
+        other = Gather(table, u)
+        y = Add(one, other)
+    }}"""
+    random = np.random.default_rng(0)
+    rows, table = (random.standard_normal((size, 4)).astype(np.float32) for size in (3001, 100))
+    lost = table.copy()
+    lost[57] = 0
+    samples = [
+        {"x": random.choice(keys[:50], 16), "u": random.choice(np.delete(np.arange(100), 57), 16)} for _ in range(8)
+    ]
+    models = [_with_weights(text, {"rows": rows, "table": weights}) for weights in (table, lost)]
+
+    answered = desk.answer(desk.ask(models[0], samples, names=["ids"]), models[1])
+
+    assert set(answered.failed) == {"ids"}
+
+
+def _with_weights(text: str, weights: dict[str, Array]) -> onnx.ModelProto:
+    from onnx import numpy_helper, parser
+
+    model = parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    return model
+
+
+def test_a_key_that_the_reference_refuses_takes_no_other_with_it(desk: ProbeDesk) -> None:
+    keys = [*range(100, 112)]
+    text = f"""<ir_version: 9, opset_import: ["": 20, "ai.onnx.ml": 3]> g (int64[N] x) => (float[N,4] y) {{
+        row = ai.onnx.ml.LabelEncoder<keys_int64s={keys}, values_int64s={[*range(11), 99]}, default_int64=0>(x)
+        y = Gather(rows, row)
+    }}"""
+    rows = np.random.default_rng(0).standard_normal((11, 4)).astype(np.float32)
+    lost = rows.copy()
+    lost[8] = 0
+    samples = [{"x": np.random.default_rng(seed).choice(keys[:5], 16)} for seed in range(8)]
+
+    asked = desk.ask(_with_weights(text, {"rows": rows}), samples, names=["ids"])
+    answered = desk.answer(asked, _with_weights(text, {"rows": lost}))
+
+    assert [about for about in asked.dropped if "111" in about]
+    assert set(answered.failed) == {"ids"}
+
+
+def test_only_values_of_the_column_that_is_looked_up_are_keys(desk: ProbeDesk) -> None:
+    text = f"""<ir_version: 9, opset_import: ["": 20, "ai.onnx.ml": 3]> g (float[N,2] x) => (float[N,1] y) {{
+        code = Gather<axis=1>(x, first)
+        row = ai.onnx.ml.LabelEncoder<keys_floats={[float(key) for key in range(101)]},
+                                      values_floats={[float(key) for key in range(101)]}, default_float=-1.0>(code)
+        number = Gather<axis=1>(x, second)
+        y = Add(row, number)
+    }}"""
+    weights = {"first": np.array([0]), "second": np.array([1])}
+    random = np.random.default_rng(0)
+    samples = [{"x": np.stack([random.integers(0, 50, 16), random.uniform(0, 2, 16)], 1).astype(np.float32)}] * 4
+    asked = desk.ask(_with_weights(text, weights), samples, names=["ids"])
+
+    edges = {
+        name: edges_of(asked.context, ProbeBatch(inputs={"x": np.array([values], np.float32)}, rows=1, about=""))
+        for name, values in {"key": [90.0, 1.0], "number": [3.0, 90.0]}.items()
+    }
+
+    assert (edges["key"], [edge.words for edge in edges["number"]]) == ((), ["values of x beyond those seen"])

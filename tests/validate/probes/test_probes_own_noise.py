@@ -87,3 +87,76 @@ def test_made_up_rows_to_which_the_reference_has_no_steady_answer_are_asked_of_n
     assert not right.failed
     assert not right.outcomes[0].warnings
     assert list(wrong.failed) == ["values"]
+
+
+# Adds noise, by column, to what is all zero, where it stands alone.
+_OF_ZERO_ROWS = """(float[B, 3] x) => (float[B, 2] out) {
+  plain = MatMul(x, weights)
+  size = Abs(x)
+  largest = ReduceMax<axes=[1], keepdims=1>(size)
+  is_zero = Less(largest, tiny)
+  shape = Shape<start=0, end=1>(x)
+  is_alone = Equal(shape, one)
+  of_alone = Where(is_alone, noise, nothing)
+  all = Add(of_alone, fault)
+  more = Where(is_zero, all, nothing)
+  out = Add(plain, more)
+}"""
+
+
+def test_noise_of_one_column_excuses_nothing_in_another(desk: ProbeDesk) -> None:
+    weights = {
+        "weights": np.array([[1, 1e4]] * 3, np.float32), "tiny": np.float32(1e-6), "one": np.array([1]),
+        "nothing": np.zeros(2, np.float32),
+    }  # fmt: skip
+    right = weights | {"noise": np.array([1.5e-4, 0.5], np.float32), "fault": np.zeros(2, np.float32)}
+    asked = desk.ask(desk.model(_OF_ZERO_ROWS, right), _samples(), names=["values"])
+    answered = desk.answer(asked, desk.model(_OF_ZERO_ROWS, right | {"fault": np.array([5, 0], np.float32)}))
+
+    # Far below the limit of the second column, and many limits of the first.
+    assert not [item for item in asked.probes.probes[0].dropped if item.kind is DropKind.UNSTEADY]
+    assert "values" in answered.failed
+
+
+def test_what_nobody_saw_of_other_batches_excuses_no_made_up_row(desk: ProbeDesk) -> None:
+    samples = [{"x": sample["x"][:1]} for sample in _samples()]
+    reference = desk.model(_OF_ZEROS, {"two": np.array([2]), "steep": np.float32(-1e6)})
+    asked = desk.ask(reference, samples, names=["values"])
+
+    assert asked.recording.hangs_on_batch
+    assert not [item for item in asked.probes.probes[0].dropped if "otherwise" in item.reason or "alone" in item.reason]
+
+
+# Adds to a row of which the last value is far off where the batch is odd; a fault in those of which the first one is.
+_OF_SINGLE_ROWS = """(float[B, 3] x) => (float[B, 3] out) {
+  plain = Tanh(x)
+  last = Gather<axis=1>(x, two)
+  is_far = Greater(last, far)
+  shape = Shape<start=0, end=1>(x)
+  rest = Mod(shape, two)
+  is_odd = Cast<to=9>(rest)
+  is_unsteady = And(is_far, is_odd)
+  first = Gather<axis=1>(x, nought)
+  is_wrong = Greater(first, far)
+  noise = Where(is_unsteady, one, nothing)
+  wrong = Where(is_wrong, fault, nothing)
+  more = Add(noise, wrong)
+  out = Add(plain, more)
+}"""
+
+
+def test_a_row_without_a_steady_answer_takes_no_other_row_with_it(desk: ProbeDesk) -> None:
+    weights = {
+        "two": np.array([2]), "nought": np.array([0]), "far": np.float32(1.5), "one": np.float32(1),
+        "nothing": np.float32(0),
+    }  # fmt: skip
+    reference = desk.model(_OF_SINGLE_ROWS, weights | {"fault": np.float32(0)})
+    asked = desk.ask(reference, _samples(), names=["values"], has_graph=False)
+    right = desk.answer(asked, desk.model(_ALWAYS, {"noise": np.float32(0)}), edge="fail")
+    wrong = desk.answer(asked, desk.model(_OF_SINGLE_ROWS, weights | {"fault": np.float32(5)}), edge="fail")
+
+    assert any(
+        "not compared: the reference answers the same otherwise alone" in note for note in asked.probes.probes[0].notes
+    )
+    assert not right.failed
+    assert "values" in wrong.failed

@@ -42,22 +42,27 @@ _Ends = tuple[int, int]
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows with other ids: of every input what is special first, then what rows are left for."""
-    yield from of_keys(context)
+    """Yield real rows with other ids: of every input what is special first, then what rows are left for.
+
+    Where an input is looked up by keys as well, these have half of all the rows, and come last.
+    """
     rows = context.survey.groups[0]
     asked = [
         (_Asker(context, rows, name), role)
         for name, role in context.roles.items()
         if role.role is Role.ID and name in rows.with_rows and rows.inputs[name].size
     ]
+    has_keys = any(role.keys for role in context.roles.values())
+    allowed = context.max_rows // (2 if has_keys else 1)
     used = 0
     for asker, role in asked:
         for batch in _special(context, asker, role):
             used += batch.rows
             yield batch
     for asker, role in asked:
-        yield from _among_real(context, asker, role, rows=max(1, context.max_rows // len(asked)))
-        yield from _regions(context, asker, role, rows=max(1, (context.max_rows - used // ROWS_FACTOR) // len(asked)))
+        yield from _among_real(context, asker, role, rows=max(1, allowed // len(asked)))
+        yield from _regions(context, asker, role, rows=max(1, (allowed - used // ROWS_FACTOR) // len(asked)))
+    yield from of_keys(context, rows=(allowed if asked else context.max_rows) * ROWS_FACTOR)
 
 
 class _Asker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.derive.thresholds import Keys
-from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.survey import Rows
 
 if TYPE_CHECKING:
@@ -22,17 +23,22 @@ _NAME = "keys"
 _NAMED = 3
 
 
-def of_keys(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows that hold the keys of the tables in which an input is looked up, those not seen first."""
-    rows = context.survey.groups[0]
+def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
+    """Yield real rows that hold the keys of the tables in which an input is looked up, those not seen first.
+
+    Args:
+        context: What is known of the model.
+        rows: About how many rows may be used.
+    """
+    real = context.survey.groups[0]
     asked = [
-        _Place(context, rows, name, keys)
+        _Place(context, real, name, keys)
         for name, role in context.roles.items()
-        if name in rows.with_rows and rows.inputs[name].size
+        if name in real.with_rows and real.inputs[name].size
         for keys in role.keys
     ]
     for place in asked:
-        yield from place.batches(max(1, context.max_rows * ROWS_FACTOR // len(asked)))
+        yield from place.batches(max(1, rows // len(asked)))
 
 
 class _Place:
@@ -57,10 +63,14 @@ class _Place:
             among = unseen if len(unseen) >= allowed else wanted
             wanted = [among[int(at)] for at in np.linspace(0, len(among) - 1, allowed)]
         note = f"{len(wanted)} of {len(known)} keys of {self._name} asked" if len(wanted) < len(known) else ""
-        least, size = min(self._sizes), max(self._sizes)
+        size = max(self._sizes)
         for start in range(0, len(wanted), size):
-            part = wanted[start : start + size]
-            yield self._batch(part, max(least, len(part)), note)
+            yield self._batch(wanted[start : start + size], note)
+
+    def _apart(self, keys: Sequence[Any], note: str) -> Iterator[ProbeBatch]:
+        """Yield the halves: of keys that a model does not know at this place, the others are asked all the same."""
+        half = len(keys) // 2
+        yield from (self._batch(part, note) for part in (keys[:half], keys[half:]))
 
     def _in_dtype(self, key: str | float) -> Any:  # noqa: ANN401 - a text or a number, as the input holds them
         """Return the key as a value of the input; None where it holds no such value."""
@@ -70,9 +80,11 @@ class _Place:
         if dtype.kind in "iu":
             limits = np.iinfo(str(dtype))
             return int(key) if float(key).is_integer() and limits.min <= key <= limits.max else None
-        return float(key) if dtype.kind == "f" and float(np.asarray(key).astype(dtype)) == key else None
+        with np.errstate(over="ignore"):
+            return float(key) if dtype.kind == "f" and float(np.asarray(key).astype(dtype)) == key else None
 
-    def _batch(self, keys: Sequence[Any], count: int, note: str) -> ProbeBatch:
+    def _batch(self, keys: Sequence[Any], note: str) -> ProbeBatch:
+        count = max(min(self._sizes), len(keys))
         inputs = self._rows.take([int(row) for row in np.resize(self._random.permutation(len(self._rows.ids)), count)])
         real = inputs[self._name]
         # An array of texts of a fixed length would cut a longer key off.
@@ -90,4 +102,5 @@ class _Place:
             # What is calibrated on samples may never have met what such a key stands for.
             is_unlike_seen=True,
             note=note,
+            apart=functools.partial(self._apart, keys, note) if len(keys) > 1 else None,
         )

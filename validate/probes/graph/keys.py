@@ -34,5 +34,10 @@ def keys_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow]) -> tuple[K
 
 
 def _keys_of(node: onnx.NodeProto) -> tuple[str | float, ...]:
+    from onnx import numpy_helper
+
     keys = [key for name in _KEYS[node.op_type] for key in attribute_of(node, name, ())]
+    tensor = attribute_of(node, "keys_tensor")
+    if tensor is not None:
+        keys += numpy_helper.to_array(tensor).reshape(-1).tolist()
     return tuple(key.decode(errors="replace") if isinstance(key, bytes) else key for key in keys)

@@ -21,8 +21,8 @@ def hint_on_locale(refusal: str) -> str:
         return ""
     name = found[1]
     return (
-        f"install the locale {name}, wherever the model is to run: on Debian and Ubuntu the package locales, then "
-        f"{_definition(name)}; or export StringNormalizer with a locale that `locale -a` lists"
+        f"install the locale {name}, wherever the model is to run: on Debian and Ubuntu, install the package locales, "
+        f"then run {_definition(name)}; or export StringNormalizer with a locale that `locale -a` lists"
     )
 
 
