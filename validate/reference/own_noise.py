@@ -134,8 +134,9 @@ def _block_within(
     norms = limits.max_row_rel_diff * np.maximum(np.linalg.norm(wide, axis=1), profile.row_norm)
     is_near = np.linalg.norm(difference, axis=1) <= np.maximum(norms, np.where(is_sound, own_norms, 0.0))
     # NaN is within no limit.
-    found: NDArray[np.bool_] = (difference <= allowed).all(axis=1) & is_near
-    return found | np.array([row.is_unsteady for row in noise])
+    is_within = (difference <= allowed).all(axis=1) & is_near
+    found: NDArray[np.bool_] = is_within | np.array([row.is_unsteady for row in noise])
+    return found
 
 
 def _limits_of_rows(expected: NDArray[np.generic], limits: Limits) -> NDArray[np.float64]:
