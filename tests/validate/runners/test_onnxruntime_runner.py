@@ -64,8 +64,9 @@ def test_a_locale_that_this_machine_lacks_is_to_be_installed(tmp_path: Path) -> 
     with pytest.raises(BackendError, match=r"Failed to construct locale with name:xx_XX\.UTF-8") as caught:
         _open(_lowercase(tmp_path / "m.onnx", locale="xx_XX.UTF-8"))
     assert caught.value.hint == (
-        "install the locale xx_XX.UTF-8, wherever the model is to run: on Debian and Ubuntu, install the package locales, "
-        "then run `localedef -i xx_XX -f UTF-8 xx_XX.UTF-8`; or export StringNormalizer with a locale that `locale -a` lists"
+        "install the locale xx_XX.UTF-8, wherever the model is to run: on Debian and Ubuntu, install the package "
+        "locales, then run `localedef -i xx_XX -f UTF-8 xx_XX.UTF-8`; or export StringNormalizer with a locale that "
+        "`locale -a` lists"
     )
 
 
