@@ -134,7 +134,7 @@ def _off_in_other_batches(bench: Bench, name: str, *, off: float) -> str:
 
 
 def test_what_all_batches_together_fail_by_is_in_no_file_and_the_command_names_no_folder(bench: Bench) -> None:
-    sides = _off_in_other_batches(bench, "a", off=0), _off_in_other_batches(bench, "b", off=3e-5)
+    sides = _off_in_other_batches(bench, "a", off=0), _off_in_other_batches(bench, "b", off=6e-5)
     samples = bench.npz("x.npz", {"x": bench.normal(64, 4)})
     kept = bench.folder / "kept"
 

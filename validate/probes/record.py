@@ -443,7 +443,10 @@ def _without_answer(
 
     Where real rows are answered steadily, such a row is one that the model has no answer to, as the phase of zero.
     """
-    is_steady = rows_within(other, whole, None, limits=limits.widened(NOISE_FACTOR), profile=profile)
+    # The same infinity or NaN is the same answer, and has no difference.
+    is_same = ~np.isfinite(whole) & ((other == whole) | (np.isnan(other) & np.isnan(whole)))
+    one, another = (np.ma.where(is_same, np.zeros((), array.dtype), array) for array in (other, whole))
+    is_steady = rows_within(one, another, None, limits=limits.widened(NOISE_FACTOR), profile=profile)
     return tuple(replace(row, is_unsteady=not steady) for row, steady in zip(noise, is_steady.tolist(), strict=True))
 
 
