@@ -445,7 +445,10 @@ def _without_answer(
     """
     # The same infinity or NaN is the same answer, and has no difference.
     is_same = ~np.isfinite(whole) & ((other == whole) | (np.isnan(other) & np.isnan(whole)))
-    one, another = (np.ma.where(is_same, np.zeros((), array.dtype), array) for array in (other, whole))
+    one, another = (
+        np.ma.where(is_same, np.zeros((), array.dtype), array)  # type: ignore[no-untyped-call]
+        for array in (other, whole)
+    )
     is_steady = rows_within(one, another, None, limits=limits.widened(NOISE_FACTOR), profile=profile)
     return tuple(replace(row, is_unsteady=not steady) for row, steady in zip(noise, is_steady.tolist(), strict=True))
 
