@@ -121,7 +121,7 @@ def hold_against(
         run: The run, validated.
         released: The release, its manifest checked.
         factors: By how much each figure may be worse, in place of the spec's and of the defaults.
-        allowed: The changes that are made on purpose, of `ALLOWED_CHANGES`.
+        allowed: The changes that are made on purpose: `INTERFACE`, or none.
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.threads import by_threads
 from paritygate.validate.gate.bounds import mean_interval_95
 from paritygate.validate.gate.histogram import add_magnitudes, empty_histogram, quantile
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.reference.blocks import blocks_of_rows, by_channel, on_axis, rows_of, values_of_block
+from paritygate.validate.reference.threads import by_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

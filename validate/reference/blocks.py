@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from paritygate.threads import by_threads
+from paritygate.validate.reference.threads import by_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

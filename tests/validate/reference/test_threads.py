@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from paritygate.threads import by_threads
+from paritygate.validate.reference.threads import by_threads
 
 
 @pytest.mark.parametrize("processors", [1, 4])
 def test_results_are_in_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
-    monkeypatch.setattr("paritygate.threads._processors", lambda: processors)
+    monkeypatch.setattr("paritygate.validate.reference.threads._processors", lambda: processors)
 
     def late(part: int) -> tuple[int, int]:
         time.sleep(0.01 * (5 - part))
@@ -25,7 +25,7 @@ def test_results_are_in_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_parts_that_take_much_memory_are_done_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paritygate.threads._processors", lambda: 4)
+    monkeypatch.setattr("paritygate.validate.reference.threads._processors", lambda: 4)
 
     found = by_threads(lambda _: threading.get_ident(), range(5), values=1 << 24)
 
@@ -34,7 +34,7 @@ def test_parts_that_take_much_memory_are_done_one_by_one(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("processors", [1, 4])
 def test_the_first_error_is_raised(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
-    monkeypatch.setattr("paritygate.threads._processors", lambda: processors)
+    monkeypatch.setattr("paritygate.validate.reference.threads._processors", lambda: processors)
 
     def fails(part: int) -> int:
         if part:
