@@ -36,7 +36,6 @@ from paritygate.validate.reference.profile import (
     OutputProfile,
     has_columns,
     infer_channel_axis,
-    needs_scale_by_channel,
     profile_outputs,
 )
 from paritygate.validate.reference.recording import ChunkWriter, Recording, StoredBatch, read_chunks
@@ -383,10 +382,7 @@ def profile_all(
             axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name), inputs))
             axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name]):
-            by_column = _profile(read, name, axis=1, dtype=dtype)
-            if needs_scale_by_channel(by_column):
-                profiles[name] = by_column
-                continue
+            axis = 1
         profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
     return profiles
 
