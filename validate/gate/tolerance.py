@@ -33,6 +33,7 @@ __all__ = [
     "limits_for",
     "limits_of_made_up",
     "parse_tolerance",
+    "uncapped",
 ]
 
 
@@ -417,6 +418,11 @@ def _cap(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
     """
     share = np.maximum(SHARES_OF_SPREAD[precision] * profile.own_spread, _NOISE_ROOM * profile.noise)
     return np.where(profile.own_spread > 0, share, np.inf)
+
+
+def uncapped(profile: OutputProfile) -> OutputProfile:
+    """Return the profile of an output whose channels have no spread of their own, by which limits would be capped."""
+    return replace(profile, own_spread=np.zeros_like(profile.own_spread))
 
 
 def _rms_limit(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -637,7 +637,7 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
         axis = profile.axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.channels):
             axis = None
-        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype)
+        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, is_whole=False)
         found[name] = _widened(profile, own, axis=axis, is_real=is_real)
     return found
 

@@ -19,7 +19,7 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.reference import value_sample
 from paritygate.validate.reference.blocks import blocks_of_rows, by_channel, on_axis, rows_of
-from paritygate.validate.reference.bulk import NORMAL_REACH, bulk_of, repeated_fills, typical_row_norm
+from paritygate.validate.reference.bulk import LEAST_VARYING, NORMAL_REACH, bulk_of, repeated_fills, typical_row_norm
 
 if TYPE_CHECKING:
     from paritygate.validate.reference.value_sample import ValueSample
@@ -215,7 +215,7 @@ class _Variation:
 
 
 def profile_outputs(
-    name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str
+    name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str, is_whole: bool = True
 ) -> OutputProfile:
     """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
 
@@ -225,6 +225,7 @@ def profile_outputs(
             starts again when it is read again.
         axis: The channel axis, or None.
         dtype: NumPy dtype name of the output.
+        is_whole: Whether these are all samples: a few rows do not tell a column of one fill value from a large value.
     """
     if iter(arrays) is arrays:
         msg = "the arrays are read more than once: give a list, or what starts again"
@@ -237,8 +238,10 @@ def profile_outputs(
     repeated: set[float] = set()
     if is_float:
         repeated.update(repeated_fills(values, found.fills))
-        # What stands in for a whole column is known by the others.
-        repeated.update(repeated_fills(values.reshape(1, -1), found.fills) if is_table else ())
+        if is_table and is_whole and values.shape[1] >= LEAST_VARYING:
+            # What stands in for whole columns is known by the others.
+            columns = set(values[(values == values[:, :1]).all(axis=1), 0].tolist())
+            repeated |= columns.intersection(repeated_fills(values.reshape(1, -1), found.fills))
     if repeated:
         found = _Pass(axis, (*found.fills, *sorted(repeated)))
         found.read(arrays)
