@@ -24,6 +24,7 @@ __all__ = [
     "DECISION_LIMITS",
     "DEFAULT_TOLERANCES",
     "LIMIT_NAMES",
+    "LIMIT_RULE",
     "OUTPUT_LIMITS",
     "SHARES_OF_RMS",
     "SHARES_OF_SPREAD",
@@ -91,6 +92,10 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
         Precision.INT8: (1e-1, 2e-2, 1e-1, 5e-2),
     }.items()
 }
+
+# The version of the rule by which limits follow from a tolerance and a reference: shares of limits of another version
+# are no measure. 1: by the spread of the whole output; 2: capped by the spread of each channel.
+LIMIT_RULE = 2
 
 # What a limit may be at most of the spread of its own channel, so that a small column beside a large one is judged too.
 # Source: measured on equivalent and faulty conversions; see docs/tolerances.md.
