@@ -262,6 +262,7 @@ def _profiled_anew(recording: Recording, digest: str) -> Recording:
         recording: The recording.
         digest: Its digest as it is in the file, which others name.
     """
+    from paritygate.validate.reference.noise_floor import NoiseFloor, with_noise
     from paritygate.validate.reference.record import profile_all
 
     found = replace(recording, digest_before=digest)
@@ -272,4 +273,5 @@ def _profiled_anew(recording: Recording, digest: str) -> Recording:
     profiles = profile_all(
         found.batches, shapes=found.shapes, dtypes=found.dtypes, axes=axes, signature=found.signature
     )
-    return replace(found, profiles=profiles)
+    noise = found.settings.get("noise")
+    return replace(found, profiles=profiles if noise is None else with_noise(profiles, from_data(NoiseFloor, noise)))
