@@ -23,10 +23,10 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.models.torch.archive import names_in_archive
 from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
+from paritygate.pipelines.compare.excused.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
-from paritygate.pipelines.compare.jumping_rows import without_jumps
 from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
-from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.partial import PartialResultFile
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, floors_of_graph
 from paritygate.pipelines.compare.probes import (

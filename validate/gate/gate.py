@@ -16,8 +16,8 @@ from paritygate.validate.detections.judgement import detections_coverage, judge_
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.gate.limits.resolution import resolution_checks
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.gate.symptoms import symptoms_of

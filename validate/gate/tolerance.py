@@ -149,6 +149,8 @@ class Limits:
         axis: The channel axis of the output, or None for one channel.
         floor: One a channel: what arithmetic alone moves a value of the bulk by; 0 where `max_abs_diff` was declared.
         row_floor: The same for the check of a row, where channels without a known last operator have more.
+        row_share: One a channel: what the mean difference may be of the spread of the channel; no row has less.
+        is_one_value: Whether each row is one value.
         rms_diff: One a channel: the limit of the root mean square difference; empty where the channels are no shares.
         has_row_floor: Whether the check of a row has a floor: it has none where its limit was declared.
         center: The median of each channel; not read where nothing grows.
@@ -171,6 +173,8 @@ class Limits:
     axis: int | None
     floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     row_floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    row_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    is_one_value: bool = False
     rms_diff: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     has_row_floor: bool = False
     center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
@@ -235,7 +239,11 @@ class Limits:
         if not self.has_row_floor or not expected.size:
             return allowed
         expected = np.ma.filled(expected, np.nan)
+        if self.is_one_value:
+            # Such a row is off by as much as its value is.
+            return np.maximum(allowed, self.of_values("max_abs_diff", expected).reshape(len(sizes)))
         floors = on_axis(self.row_floor if is_bounded else self.floor, self.axis, expected.ndim)
+        floors = np.maximum(floors, on_axis(self.row_share, self.axis, expected.ndim))
         if self.step is not None:
             floors = np.maximum(floors, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
         # What is left out has no difference.
@@ -403,6 +411,8 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         axis=profile.axis,
         floor=np.where(is_declared(tolerance, profile, "max_abs_diff"), 0.0, floor),
         row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
+        row_share=_CAP_SHARE["mean_abs_diff"] * share * profile.own_spread,
+        is_one_value=profile.values == profile.rows,
         rms_diff=_rms_limit(tolerance, profile, floor),
         has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
         center=profile.center,

@@ -18,7 +18,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.decisions import Decision
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_for
