@@ -66,6 +66,7 @@ from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.allowance import SamplesCost
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
+from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.profile import with_activation_floors
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import (
@@ -280,7 +281,7 @@ def _open_reference(
         _check_no_roles(job)
         report("reading the reference", 0, 0)
         if (ref.path / RECORD_FILE).is_file():
-            recording = Recording.load(ref.path)
+            recording = load_to_judge(ref.path)
             _check_probes(recording)
             described = _describe_recording(ref, recording)
             partial.add_reference(described)
@@ -474,7 +475,7 @@ def _open_candidate(
             if ref.rename:
                 msg = f"--map renames {', '.join(ref.rename)}, and {ref.name} was recorded under the names served"
                 raise UsageError(msg, hint="leave --map out, or record the outputs again under other names")
-            recording = Recording.load(ref.path)
+            recording = load_to_judge(ref.path)
             candidate = RecordedCandidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )

@@ -22,8 +22,8 @@ from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
+from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.recorded import expected_from_recording
-from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import open_samples
 
@@ -110,7 +110,7 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
     Raises:
         MeasurementError: The samples are not those of the recording.
     """
-    recording = Recording.load(job.reference.path)
+    recording = load_to_judge(job.reference.path)
     candidate = ModelCandidate(runner)
     workspace = make_marked_folder(folder / "passes")
     result = run_gate(
