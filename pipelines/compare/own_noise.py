@@ -181,7 +181,8 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
         (found,) = noise_by_row([array[own], whole[name][own], alone[name]])
         _, ratio = largest_in_limits([found], array[own], limits)
         # What is below the limits changes nothing.
-        if ratio > 1 or found.norm > limits.max_row_rel_diff * float(np.linalg.norm(array[own].astype(np.float64))):
+        wide = array[own].astype(np.float64)
+        if ratio > 1 or found.norm > limits.of_rows(wide, np.array([np.linalg.norm(wide)]))[0]:
             noise[name] = found
         if ratio > NOISE_FACTOR:
             detail = (

@@ -1,55 +1,114 @@
-"""Outputs that a precision cannot resolve: its steps are as large as what tells one answer from another."""
+"""Channels that cannot be judged: rounding is as large as what tells one answer from another, or nothing varies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.gate.precision_steps import LEAST_STEPS, Step
-from paritygate.validate.gate.tolerance import Tolerance
+from paritygate.text import counted, one_or_many
+from paritygate.validate.gate.decisions import Decision
+from paritygate.validate.gate.precision_steps import LEAST_STEPS
+from paritygate.validate.gate.tolerance import Tolerance, floor_with_noise
 from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["resolution_checks"]
 
-# Four steps, within which no answer is wrong, may be this share of the reference's standard deviation.
+# What arithmetic alone moves a value by may be this share of the spread of its channel.
 _MOST_OF_SPREAD = 0.25
+# So many channels are named.
+_NAMED = 3
 
 
-def resolution_checks(tolerance: Tolerance, profiles: Mapping[str, OutputProfile]) -> tuple[Check, ...]:
-    """Return a failed check for each float output that the precision cannot resolve.
+def resolution_checks(
+    tolerance: Tolerance, profiles: Mapping[str, OutputProfile], decisions: Collection[Decision] = ()
+) -> tuple[Check, ...]:
+    """Return a check for each float output of which some channels cannot be judged, and for those that hardly vary.
 
-    Asked is only where four steps are more than the limit would be otherwise: samples that all lie near a threshold
-    vary little, and are held to the default limit as others are. An output of several channels is resolved where one
-    of them is: a channel that hardly varies is held to its limit like the others. Who declares `max_abs_diff` has said
-    what is near enough.
+    Who declares `max_abs_diff`, or a decision that reads the channel, has said what is near enough.
+
+    Args:
+        tolerance: The limits, and the precision that they are for.
+        profiles: The outputs compared.
+        decisions: The declared decisions.
     """
-    if "max_abs_diff" in tolerance.declared:
-        return ()
-    checks = (_check(tolerance, profile) for profile in profiles.values() if profile.is_float)
-    return tuple(check for check in checks if check is not None)
+    return tuple(
+        check
+        for profile in profiles.values()
+        if profile.is_float and "max_abs_diff" not in tolerance.declared
+        for check in _checks(tolerance, profile, [rule for rule in decisions if rule.output == profile.name])
+    )
 
 
-def _check(tolerance: Tolerance, profile: OutputProfile) -> Check | None:
-    is_varying = profile.spread > 0
-    if not is_varying.any():
-        return None
-    magnitudes, spreads = profile.bulk_abs[is_varying], profile.spread[is_varying]
-    steps = LEAST_STEPS * Step(precision=tolerance.precision, dtype=profile.dtype).at(magnitudes)
-    best = int(np.argmin(steps / spreads))
-    if steps[best] <= max(_MOST_OF_SPREAD * spreads[best], tolerance.max_abs_diff * profile.scale[is_varying][best]):
-        return None
+def _checks(tolerance: Tolerance, profile: OutputProfile, decisions: Collection[Decision]) -> Iterator[Check]:
+    floor = floor_with_noise(tolerance, profile)
+    spread = np.maximum(profile.own_spread, profile.tail)
+    has_spread = profile.own_spread > 0
+    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & ~_is_read(profile, decisions)
+    if is_lost.any():
+        yield _not_resolved(tolerance, profile, is_lost, floor, spread)
+    # Of so few values none has a spread: the number of rows says that already.
+    values = profile.values // max(1, profile.channels)
+    if not has_spread.all() and values >= LEAST_VARYING and profile.varies is not False:
+        names = _named(profile, ~has_spread)
+        yield Check(
+            name="variation",
+            status=Status.WARNING,
+            detail=f"{names} hardly {one_or_many(int((~has_spread).sum()), 'varies', 'vary')} on these samples: "
+            f"fewer than {LEAST_VARYING} values differ from the median; the limit of the whole output applies",
+            output=profile.name,
+            measured=int(np.count_nonzero(~has_spread)),
+        )
+
+
+def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray[np.bool_]:
+    """Return which channels a decision reads: of a threshold, those whose values can reach it."""
+    found = np.zeros(profile.channels, dtype=bool)
+    for rule in decisions:
+        found |= not rule.has_threshold or profile.channels == 1 or abs(rule.threshold) <= profile.max_abs
+    return found
+
+
+def _not_resolved(
+    tolerance: Tolerance,
+    profile: OutputProfile,
+    is_lost: NDArray[np.bool_],
+    floor: NDArray[np.float64],
+    spread: NDArray[np.float64],
+) -> Check:
+    worst = int(np.argmax(np.where(is_lost, floor / np.maximum(spread, np.finfo(float).tiny), 0.0)))
+    cause = f"{LEAST_STEPS} steps of {tolerance.precision}"
+    if floor[worst] == profile.activation_floor[worst]:
+        cause = "what implementations of its last operator differ by"
+    elif profile.noise[worst] > 0 and floor[worst] <= 2 * profile.noise[worst]:
+        cause = "the noise of the reference itself"
     detail = (
-        f"{tolerance.precision} cannot resolve this output: {LEAST_STEPS} of its steps at {magnitudes[best]:.4g} are "
-        f"{steps[best]:.3g}, more than a quarter of the reference's spread, {spreads[best]:.3g}; keep the output and "
-        "what it is computed from in float32, or say by a max_abs_diff of your own what is near enough"
+        f"{tolerance.precision} cannot resolve {_named(profile, is_lost)}: {cause} "
+        f"{one_or_many(2, 'is', 'are')} {floor[worst]:.3g}, and the values vary by {spread[worst]:.3g}; "
+        "declare a decision, a max_abs_diff of this output, or keep it in float32"
     )
     return Check(
         name="resolution",
-        status=Status.FAIL,
+        status=Status.INCONCLUSIVE,
         detail=detail,
         output=profile.name,
-        measured=float(steps[best]),
-        limit=float(_MOST_OF_SPREAD * spreads[best]),
+        measured=float(floor[worst]),
+        limit=float(_MOST_OF_SPREAD * spread[worst]),
     )
+
+
+def _named(profile: OutputProfile, chosen: NDArray[np.bool_]) -> str:
+    """Return the names of the first channels that are chosen, and how many there are."""
+    if profile.channels == 1:
+        return "this output"
+    places = np.flatnonzero(chosen)
+    names = ", ".join(str(place) for place in places[:_NAMED])
+    if places.size <= _NAMED:
+        return f"{one_or_many(places.size, 'channel', 'channels')} {names}"
+    return f"{counted(places.size, 'channel')} of {profile.channels} ({names}, ...)"

@@ -229,9 +229,8 @@ def update(pattern: RowPattern, seen: SeenBatch) -> RowPattern:
 
 def _is_beyond(seen: SeenBatch) -> NDArray[np.bool_] | None:
     """Return which rows are beyond the limits; None if none is."""
-    limits = seen.limits[seen.output]
     # `not <=` rather than `>`: NaN is never within a limit.
-    is_beyond = ~((seen.figures.in_limits <= 1) & (seen.figures.relative <= limits.max_row_rel_diff))
+    is_beyond = ~((seen.figures.in_limits <= 1) & (seen.figures.relative <= 1))
     return is_beyond if is_beyond.any() else None
 
 

@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.reference.profile import OutputProfile
 
-__all__ = ["DiffState", "DiffStatistics", "RowFigures", "WorstRow", "counts", "empty", "finish", "merge", "update"]
+__all__ = [
+    "DiffState",
+    "DiffStatistics",
+    "RowDifference",
+    "RowFigures",
+    "WorstRow",
+    "counts",
+    "empty",
+    "finish",
+    "merge",
+    "update",
+]
 
 _WORST_ROWS = 10
 # The most parts of a batch that are measured at once: each has copies of its block in float64.
@@ -61,18 +72,38 @@ class WorstRow:
     channel: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class RowDifference:
+    """The row whose difference is furthest beyond its limit, or nearest to it; 2-norms relative to the row's.
+
+    Attributes:
+        in_limits: The difference divided by its limit.
+        max_row_rel_diff: The difference.
+        limit: Its limit.
+        row_id: The id of the row.
+    """
+
+    in_limits: float
+    max_row_rel_diff: float
+    limit: float
+    row_id: str
+
+
 @dataclass(kw_only=True, slots=True)
 class DiffState:
     """What is kept of the batches seen.
 
     Sums are by channel, shape (channels,). `sum_abs` counts a value far from the bulk in proportion to its own limit.
-    `nearest` is the finite difference that is nearest to its limit, or furthest beyond it.
+    `nearest` is the finite difference that is nearest to its limit, or furthest beyond it; `nearest_row` the row, and
+    `nearest_bounded_row` the row where channels within [-1, 1] have the floor of a bounded function.
     """
 
     limits: Limits
     row_norm: float
     count: NDArray[np.float64]
     sum_abs: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    sum_squares: NDArray[np.float64]
     max_abs: float = 0.0
     min_abs: float = math.inf
     total: float = 0.0
@@ -86,6 +117,8 @@ class DiffState:
     max_rel: float = 0.0
     max_row_rel: float = 0.0
     max_row_rel_id: str = ""
+    nearest_row: RowDifference | None = None
+    nearest_bounded_row: RowDifference | None = None
     min_row_cosine: float = math.inf
     min_row_cosine_id: str = ""
     rows: int = 0
@@ -120,7 +153,7 @@ class RowFigures:
     Attributes:
         largest_blocks: The largest |actual - expected|; infinite where the one is finite otherwise than the other.
         in_limits_blocks: The largest part of its limit that a difference takes.
-        relative_blocks: The difference relative to the row, in 2-norms.
+        relative_blocks: The part of its limit that the difference of the whole row takes, in 2-norms.
     """
 
     largest_blocks: list[NDArray[np.float64]] = field(default_factory=list)
@@ -128,7 +161,7 @@ class RowFigures:
     relative_blocks: list[NDArray[np.float64]] = field(default_factory=list)
 
     def add(self, block: _Block, relative: NDArray[np.float64]) -> None:
-        """Take in some rows, and the relative difference of each."""
+        """Take in some rows, and the part of its limit that each takes."""
         self.largest_blocks.append(block.by_row(block.magnitude).max(axis=1))
         self.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
         self.relative_blocks.append(relative)
@@ -151,7 +184,7 @@ class RowFigures:
 
     @property
     def relative(self) -> NDArray[np.float64]:
-        """The relative difference of each row."""
+        """The part of its limit that the difference of each whole row takes."""
         return _joined(self.relative_blocks)
 
 
@@ -161,8 +194,19 @@ def _joined(blocks: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 def empty(profile: OutputProfile, limits: Limits) -> DiffState:
     """Return the state before the first batch, for an output with the given reference profile and limits."""
+    return _empty(limits, profile.row_norm)
+
+
+def _empty(limits: Limits, row_norm: float) -> DiffState:
     channels = limits.max_abs_diff.size
-    return DiffState(limits=limits, row_norm=profile.row_norm, count=np.zeros(channels), sum_abs=np.zeros(channels))
+    return DiffState(
+        limits=limits,
+        row_norm=row_norm,
+        count=np.zeros(channels),
+        sum_abs=np.zeros(channels),
+        sums=np.zeros(channels),
+        sum_squares=np.zeros(channels),
+    )
 
 
 def update(
@@ -190,7 +234,7 @@ def update(
         return state
 
     def measured(part: Sequence[tuple[int, int]]) -> tuple[DiffState, RowFigures]:
-        found, of_rows = _empty_like(state), RowFigures()
+        found, of_rows = _empty(state.limits, state.row_norm), RowFigures()
         for first, last in part:
             _update(found, actual[first:last], expected[first:last], ids[first:last], of_rows)
         return found, of_rows
@@ -202,11 +246,6 @@ def update(
         if figures is not None:
             figures.extend(of_rows)
     return state
-
-
-def _empty_like(state: DiffState) -> DiffState:
-    count = np.zeros_like(state.count)
-    return DiffState(limits=state.limits, row_norm=state.row_norm, count=count, sum_abs=np.zeros_like(count))
 
 
 def _update(
@@ -264,7 +303,7 @@ def _update(
     _add_nearest(state, block)
     products = _RowProducts.of(block, difference, wide_actual, wide_expected)
     _add_directions(state, products, block)
-    relative = _add_rows(state, products, block)
+    relative = _add_rows(state, products, block, wide_expected)
     if broken is not None:
         block = broken.put_into(block)
     _keep_worst(state, block)
@@ -388,6 +427,9 @@ def _add_sums(
         weighted = np.multiply(magnitude, weighted)
     channels = by_channel(weighted, limits.axis)
     state.sum_abs += channels.sum(axis=1)
+    signed = by_channel(difference, limits.axis)
+    state.sums += signed.sum(axis=1)
+    state.sum_squares += np.einsum("cn,cn->c", signed, signed)
     state.max_abs = max(state.max_abs, float(magnitude.max()))
     count = float(magnitude.size)
     kept_magnitude, kept = magnitude, difference
@@ -474,17 +516,53 @@ def _add_nearest(state: DiffState, block: _Block) -> None:
         state.nearest = block.worst_row(row, place, state.limits.axis)
 
 
-def _add_rows(state: DiffState, products: _RowProducts, block: _Block) -> NDArray[np.float64]:
-    """Take in the rows, and return the relative difference of each."""
+def _add_rows(
+    state: DiffState, products: _RowProducts, block: _Block, expected: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Take in the rows, and return the part of its limit that each takes."""
     norms = np.sqrt(products.difference)
-    floors = np.maximum(np.sqrt(products.expected), state.row_norm)
+    sizes = np.maximum(np.sqrt(products.expected), state.row_norm)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Where the reference is zero all over, there is nothing to be relative to: the absolute limits hold.
-        relative = np.where((norms == 0) | (floors == 0), 0.0, norms / floors)
+        is_none = (norms == 0) | (sizes == 0)
+        relative = np.where(is_none, 0.0, norms / sizes)
     at = int(relative.argmax())
     if relative[at] > state.max_row_rel:
         state.max_row_rel, state.max_row_rel_id = float(relative[at]), block.name_of(at)
-    return relative
+    found, parts = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=False)
+    state.nearest_row = _further(state.nearest_row, found)
+    if found.in_limits > 1:
+        found, _ = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=True)
+    state.nearest_bounded_row = _further(state.nearest_bounded_row, found)
+    return parts
+
+
+def _furthest_row(
+    limits: Limits,
+    block: _Block,
+    norms_and_sizes: tuple[NDArray[np.float64], NDArray[np.float64]],
+    expected: NDArray[np.float64],
+    *,
+    is_bounded: bool,
+) -> tuple[RowDifference, NDArray[np.float64]]:
+    """Return the row of a block that is furthest beyond its limit, and the part of its limit that each row takes."""
+    norms, sizes = norms_and_sizes
+    allowed = limits.of_rows(expected, sizes, is_bounded=is_bounded)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        parts = np.where((norms == 0) | (sizes == 0), 0.0, norms / allowed)
+    at = int(parts.argmax())
+    size = float(sizes[at]) or 1.0
+    row = RowDifference(
+        in_limits=float(parts[at]),
+        max_row_rel_diff=float(norms[at]) / size,
+        limit=float(allowed[at]) / size,
+        row_id=block.name_of(at),
+    )
+    return row, parts
+
+
+def _further(one: RowDifference | None, other: RowDifference | None) -> RowDifference | None:
+    return max((row for row in (one, other) if row is not None), default=None)
 
 
 def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> None:
@@ -535,6 +613,10 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         row_norm=a.row_norm,
         count=a.count + b.count,
         sum_abs=a.sum_abs + b.sum_abs,
+        sums=a.sums + b.sums,
+        sum_squares=a.sum_squares + b.sum_squares,
+        nearest_row=_further(a.nearest_row, b.nearest_row),
+        nearest_bounded_row=_further(a.nearest_bounded_row, b.nearest_bounded_row),
         max_abs=max(a.max_abs, b.max_abs),
         min_abs=min(a.min_abs, b.min_abs),
         total=a.total + b.total,
@@ -599,6 +681,10 @@ class DiffStatistics:
     `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
     difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
     counts in proportion to its own limit.
+    `nearest_row` is the row whose difference is nearest to its own limit, or furthest beyond it, and
+    `nearest_bounded_row` that row where channels within [-1, 1] have the floor of a bounded function.
+    `rms_by_channel` is the root mean square difference, and `bias_by_channel` the mean of the signed one, each with
+    `count_by_channel` values.
     `left_out` counts the positions that do not count, and `values` the others; `beyond` those whose difference is
     beyond its own max limit.
     `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
@@ -641,7 +727,12 @@ class DiffStatistics:
     beyond: int
     first_wrong_fill: tuple[str, float] | None
     nearest: WorstRow | None
+    nearest_row: RowDifference | None
+    nearest_bounded_row: RowDifference | None
     mean_abs_by_channel: NDArray[np.float64]
+    rms_by_channel: NDArray[np.float64]
+    bias_by_channel: NDArray[np.float64]
+    count_by_channel: NDArray[np.float64]
     p9999_in_limits: float
     worst_rows: tuple[WorstRow, ...]
 
@@ -665,6 +756,8 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
     slope, off_slope = _slope(state)
     with np.errstate(invalid="ignore"):
         mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
+        bias_by_channel = state.sums / np.maximum(state.count, 1.0)
+        rms_by_channel = np.sqrt(state.sum_squares / np.maximum(state.count, 1.0))
     return DiffStatistics(
         **(counts(state) if counted is None else counted),
         max_abs_diff=largest,
@@ -690,7 +783,12 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         first_non_finite_id=state.first_non_finite_id,
         first_wrong_fill=state.first_wrong_fill,
         nearest=state.nearest if compared else None,
+        nearest_row=state.nearest_row if compared else None,
+        nearest_bounded_row=state.nearest_bounded_row if compared else None,
         mean_abs_by_channel=mean_by_channel,
+        rms_by_channel=rms_by_channel,
+        bias_by_channel=bias_by_channel,
+        count_by_channel=state.count,
         p9999_in_limits=quantile(state.limit_histogram, 0.9999),
         worst_rows=tuple(state.worst),
     )

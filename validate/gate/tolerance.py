@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "ACTIVATION_FLOOR",
     "DECISION_LIMITS",
     "DEFAULT_TOLERANCES",
+    "SHARES_OF_RMS",
+    "SHARES_OF_SPREAD",
     "Limits",
     "Tolerance",
+    "floor_of_bulk",
+    "floor_with_noise",
     "limits_for",
     "limits_of_made_up",
     "parse_tolerance",
+    "uncapped",
 ]
 
 
@@ -83,6 +89,29 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     }.items()
 }
 
+# What a limit may be at most of the spread of its own channel, so that a small column beside a large one is judged too.
+# Source: measured on equivalent and faulty conversions; see docs/tolerances.md.
+SHARES_OF_SPREAD: Mapping[Precision, float] = {
+    Precision.FP32: 1e-3,
+    Precision.TF32: 5e-2,
+    Precision.FP16: 5e-2,
+    Precision.MIXED: 5e-2,
+    Precision.BF16: 1e-1,
+    Precision.INT8: 2.5e-1,
+}
+# Of shares of one quantity, what the root mean square of a column's differences may be of that of its distances from
+# the median. Source: as above.
+SHARES_OF_RMS: Mapping[Precision, float] = {**SHARES_OF_SPREAD, Precision.INT8: 3.5e-1}
+
+# Of the limit of a single value, its cap and its floor, how much that of a mean and of a repeat has.
+_CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
+_FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 4, "repeat_max_abs_diff": 1 / 2}
+# A candidate has noise of its own beside that of the reference.
+_NOISE_ROOM = 2.0
+# What implementations of a bounded function, such as Sigmoid, differ by in float32 at any value.
+# Source: ONNX Runtime's rational approximation against PyTorch's, up to 1.2e-7 measured; see docs/tolerances.md.
+ACTIVATION_FLOOR = 3e-7
+
 # The precisions whose range or steps do not hold every fill value of FP32; INT8 and TF32 keep such constants.
 _FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision.BF16: "bfloat16"}
 # Limits of single values, which grow with the distance of the value.
@@ -129,7 +158,8 @@ class Limits:
 
     The limit of a value is that of its channel, or `growth` times its distance from the center where that is more; in
     a row that is spread much further than others, no value has less than what comes of that row's own spread. A limit
-    of `max_abs_diff` is never below four steps at the largest value of the row in its channel.
+    of `max_abs_diff` is never below the floor: that of the channel, or four steps at the largest value of the row in
+    its channel. That of a row is never below what the floors of its values add up to.
 
     Attributes:
         max_abs_diff: One a channel, shape (channels,): the limit of a value of the bulk.
@@ -137,6 +167,10 @@ class Limits:
         repeat_max_abs_diff: One a channel.
         max_row_rel_diff: Dimensionless.
         axis: The channel axis of the output, or None for one channel.
+        floor: One a channel: what arithmetic alone moves a value of the bulk by; 0 where `max_abs_diff` was declared.
+        row_floor: The same for the check of a row, where channels without a known last operator have more.
+        rms_diff: One a channel: the limit of the root mean square difference; empty where the channels are no shares.
+        has_row_floor: Whether the check of a row has a floor: it has none where its limit was declared.
         center: The median of each channel; not read where nothing grows.
         growth: By the name of a limit, how it grows with the distance; a limit that is not named does not.
         step: The coarsest step that a value may have been rounded to; none where `max_abs_diff` was declared.
@@ -149,6 +183,10 @@ class Limits:
     repeat_max_abs_diff: NDArray[np.float64]
     max_row_rel_diff: float
     axis: int | None
+    floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    row_floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    rms_diff: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    has_row_floor: bool = False
     center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     growth: Mapping[str, float] = field(default_factory=dict)
     step: Step | None = None
@@ -163,6 +201,7 @@ class Limits:
             mean_abs_diff=self.mean_abs_diff * factor,
             repeat_max_abs_diff=self.repeat_max_abs_diff * factor,
             max_row_rel_diff=self.max_row_rel_diff * factor,
+            rms_diff=self.rms_diff * factor,
             growth={name: growth * factor for name, growth in self.growth.items()},
         )
 
@@ -187,6 +226,31 @@ class Limits:
             self._of_values("max_abs_diff", expected, distance),
             self._of_values("mean_abs_diff", expected, distance),
         )
+
+    def of_rows(
+        self, expected: NDArray[np.float64], sizes: NDArray[np.float64], *, is_bounded: bool = False
+    ) -> NDArray[np.float64]:
+        """Return how far each row may be off, in the 2-norm; shape (rows,).
+
+        Args:
+            expected: The reference's values, whole rows along axis 0; some may be masked.
+            sizes: What the difference of each row is relative to, shape (rows,).
+            is_bounded: Whether channels within [-1, 1] count as the values of a bounded function.
+        """
+        allowed = self.max_row_rel_diff * sizes
+        if not self.has_row_floor or not expected.size:
+            return allowed
+        expected = np.ma.filled(expected, np.nan)
+        floors = on_axis(self.row_floor if is_bounded else self.floor, self.axis, expected.ndim)
+        if self.step is not None:
+            floors = np.maximum(floors, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
+        # What is left out has no difference.
+        is_left_out = np.isnan(expected)
+        squares = np.where(is_left_out, 0.0, floors**2) if is_left_out.any() else floors**2
+        has_rows = expected.ndim > 0 and len(expected) == len(sizes)
+        summed = tuple(range(1, expected.ndim)) if has_rows else None
+        floor: NDArray[np.float64] = np.sqrt(np.broadcast_to(squares, expected.shape).sum(axis=summed))
+        return np.maximum(allowed, floor)
 
     def widens_rows(self, expected: NDArray[np.float64]) -> bool:
         """Return whether some of these rows have limits by their own spread, in the unit that the limits give.
@@ -303,28 +367,68 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         return Limits(
             max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
         )
+    has_max = "max_abs_diff" in tolerance.declared
     step = Step(precision=tolerance.precision, dtype=profile.dtype)
-    floors = {"max_abs_diff": LEAST_STEPS * step.at(profile.bulk_abs)}
+    floor = floor_of_bulk(tolerance.precision, profile)
+    cap = _cap(tolerance.precision, profile)
 
     def limit(name: str) -> NDArray[np.float64]:
         value = float(getattr(tolerance, name))
         if name in tolerance.declared:
             return np.full_like(profile.scale, value)
-        scaled: NDArray[np.float64] = np.maximum(value * profile.scale, floors.get(name, 0.0))
+        capped = np.minimum(value * profile.scale, _CAP_SHARE[name] * cap)
+        scaled: NDArray[np.float64] = np.maximum(capped, _FLOOR_SHARE[name] * floor)
         return scaled
 
+    is_bounded = (profile.max_abs <= 1) & (profile.activation_floor == 0)
     return Limits(
         max_abs_diff=limit("max_abs_diff"),
         mean_abs_diff=limit("mean_abs_diff"),
         repeat_max_abs_diff=limit("repeat_max_abs_diff"),
         max_row_rel_diff=tolerance.max_row_rel_diff,
         axis=profile.axis,
+        floor=np.zeros_like(floor) if has_max else floor,
+        row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
+        rms_diff=_rms_limit(tolerance, profile, floor),
+        has_row_floor="max_row_rel_diff" not in tolerance.declared,
         center=profile.center,
         growth={name: float(getattr(tolerance, name)) for name in _GROWING if name not in tolerance.declared},
-        step=None if "max_abs_diff" in tolerance.declared else step,
+        step=None if has_max else step,
         fills=profile.fills,
         substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
     )
+
+
+def floor_of_bulk(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
+    """Return what arithmetic alone moves a value of the bulk by, one a channel: four steps, or what is known of it."""
+    steps = LEAST_STEPS * Step(precision=precision, dtype=profile.dtype).at(profile.bulk_abs)
+    return np.maximum(steps, profile.activation_floor)
+
+
+def floor_with_noise(tolerance: Tolerance, profile: OutputProfile) -> NDArray[np.float64]:
+    """Return what no judgement of a channel can go below, one a channel: its floor, and the reference's own noise."""
+    noise = np.minimum(_NOISE_ROOM * profile.noise, tolerance.max_abs_diff * profile.scale)
+    return np.maximum(floor_of_bulk(tolerance.precision, profile), noise)
+
+
+def _cap(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
+    """Return the most that a default limit may be, one a channel: infinite where a channel has no spread of its own.
+
+    The noise of the reference lifts the cap, and never the limit beyond what it is without one.
+    """
+    share = np.maximum(SHARES_OF_SPREAD[precision] * profile.own_spread, _NOISE_ROOM * profile.noise)
+    return np.where(profile.own_spread > 0, share, np.inf)
+
+
+def uncapped(profile: OutputProfile) -> OutputProfile:
+    """Return the profile of an output whose channels have no spread of their own, by which limits would be capped."""
+    return replace(profile, own_spread=np.zeros_like(profile.own_spread))
+
+
+def _rms_limit(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not profile.is_shares or profile.axis is None or "max_abs_diff" in tolerance.declared:
+        return np.zeros(0)
+    return np.maximum(SHARES_OF_RMS[tolerance.precision] * profile.rms, floor)
 
 
 def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
@@ -340,6 +444,8 @@ def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         mean_abs_diff=np.maximum(declared.mean_abs_diff, default.mean_abs_diff),
         repeat_max_abs_diff=np.maximum(declared.repeat_max_abs_diff, default.repeat_max_abs_diff),
         max_row_rel_diff=max(declared.max_row_rel_diff, default.max_row_rel_diff),
+        # Columns of made-up rows are other mixtures than those of the samples.
+        rms_diff=np.zeros(0),
     )
 
 

@@ -17,7 +17,13 @@ import numpy as np
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.text import counted, one_or_many, row_name, row_names
-from paritygate.validate.gate.bounds import COVERED_ROWS, mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
+from paritygate.validate.gate.bounds import (
+    COVERED_ROWS,
+    mean_interval_95,
+    mismatch_rate_upper_95,
+    rows_for_upper_95,
+    upper_bound_text,
+)
 from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement, Violation
 from paritygate.validate.gate.precision_steps import Step, below_steps
@@ -258,17 +264,31 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
             of_failure=lambda channel, mean: below("mean_abs_diff", mean, float(of_bulk[channel])),
         )
     )
-    checks.append(
-        _within(
-            "max_row_rel_diff",
-            name,
-            statistics.max_row_rel_diff,
-            limits.max_row_rel_diff,
-            f", worst at {row_name(statistics.max_row_rel_id)}" if statistics.max_row_rel_id else "",
-        )
-    )
-    checks += _check_bias(name, statistics, limits)
+    if limits.rms_diff.size:
+        checks.append(_worst_channel("rms_diff", name, statistics.rms_by_channel, limits.rms_diff))
+    is_bounded = all(check.status is not Status.FAIL for check in checks)
+    checks.append(_check_row(name, statistics, limits, is_bounded=is_bounded))
+    checks.append(_check_bias(name, statistics, limits))
     return checks
+
+
+def _check_row(name: str, statistics: DiffStatistics, limits: Limits, *, is_bounded: bool) -> Check:
+    """Return the check of the row nearest to its limit, or furthest beyond it.
+
+    Args:
+        name: The output.
+        statistics: What was measured of it.
+        limits: Its limits.
+        is_bounded: Whether every value is within its own limit: then channels within [-1, 1] have the floor of a
+            bounded function, whose rounding is absolute while the row may be small.
+    """
+    row = statistics.nearest_bounded_row if is_bounded else statistics.nearest_row
+    if row is None:
+        return _within("max_row_rel_diff", name, statistics.max_row_rel_diff, limits.max_row_rel_diff)
+    where = f", worst at {row_name(row.row_id)}" if row.row_id and row.max_row_rel_diff else ""
+    found = _within("max_row_rel_diff", name, row.max_row_rel_diff, row.limit, where)
+    # The division by the limit decides, as it does for values.
+    return replace(found, status=Status.PASS if row.in_limits <= 1 else Status.FAIL)
 
 
 def _check_cosine(name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
@@ -369,7 +389,7 @@ def _worst_channel(
     measured: NDArray[np.float64],
     limits: NDArray[np.float64],
     *,
-    of_failure: Callable[[int, float], str],
+    of_failure: Callable[[int, float], str] = lambda *_: "",
 ) -> Check:
     """Return the check of the channel nearest to its limit, or furthest beyond it.
 
@@ -425,26 +445,32 @@ def _check_nearest(
     return replace(found, detail=found.detail + where + step)
 
 
-def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
-    limit = float(limits.mean_abs_diff.min())
-    bar = limit / 2
-    detail = f"{statistics.bias:.3g} (95 %: {statistics.bias_low_95:.3g} to {statistics.bias_high_95:.3g})"
-    is_large = not abs(statistics.bias) <= bar
-    detail += f", {'above' if is_large else 'at most'} {bar:.3g}, which is half the limit {limit:.3g} of the mean"
+def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
+    """Return a warning where the mean of the signed difference of a channel is above half the limit of its mean."""
+    bars = limits.mean_abs_diff / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = np.where(statistics.bias_by_channel == 0, 0.0, np.abs(statistics.bias_by_channel) / bars)
+    at = int(np.where(np.isnan(parts), np.inf, parts).argmax())
+    bias, bar, count = (float(part[at]) for part in (statistics.bias_by_channel, bars, statistics.count_by_channel))
+    variance = max(0.0, float(statistics.rms_by_channel[at]) ** 2 - bias**2)
+    low, high = mean_interval_95(bias, variance, int(count)) if count else (math.nan, math.nan)
+    is_large = not abs(bias) <= bar
+    detail = f"{bias:.3g} (95 %: {low:.3g} to {high:.3g}), {'above' if is_large else 'at most'} {bar:.3g}"
+    detail += f", which is half the limit {2 * bar:.3g} of the mean"
+    if limits.mean_abs_diff.size > 1:
+        detail += f", in channel {at} of {limits.mean_abs_diff.size}"
     # A mean that may as well be 0 shows no bias.
-    is_none = math.isfinite(statistics.bias) and statistics.bias_low_95 <= 0 <= statistics.bias_high_95
+    is_none = math.isfinite(bias) and low <= 0 <= high
     if is_large and is_none:
         detail += "; the interval holds 0"
-    return [
-        Check(
-            name="bias",
-            status=Status.WARNING if is_large and not is_none else Status.PASS,
-            detail=detail,
-            output=name,
-            measured=statistics.bias,
-            limit=bar,
-        )
-    ]
+    return Check(
+        name="bias",
+        status=Status.WARNING if is_large and not is_none else Status.PASS,
+        detail=detail,
+        output=name,
+        measured=bias,
+        limit=bar,
+    )
 
 
 def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) -> list[Check]:

@@ -637,21 +637,43 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
         axis = profile.axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.channels):
             axis = None
-        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype)
-        spread, largest = (
-            values if axis == profile.axis else values.max(keepdims=True)
-            for values in (profile.spread, profile.max_abs)
-        )
-        beyond = np.zeros_like(spread) if is_real else _SHARE_OF_LARGE * np.maximum(own.max_abs - largest, 0.0)
-        found[name] = replace(
-            profile,
-            axis=axis,
-            center=profile.center if axis == profile.axis else own.center,
-            spread=np.maximum(np.maximum(spread, own.spread), beyond),
-            max_abs=np.maximum(largest, own.max_abs),
-            fills=tuple(sorted({*profile.fills, *own.fills})),
-        )
+        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, is_whole=False)
+        found[name] = _widened(profile, own, axis=axis, is_real=is_real)
     return found
+
+
+def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is_real: bool) -> OutputProfile:
+    """Return the profile of the samples, widened by that of one batch.
+
+    Args:
+        profile: That of the samples.
+        own: That of the batch, by `axis`.
+        axis: The channel axis; None where the batch has not the channels of the samples.
+        is_real: Whether the batch is like the samples: else what is larger than all of them widens the spread.
+    """
+
+    def of_samples(name: str) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = getattr(profile, name)
+        return values if axis == profile.axis else values.max(keepdims=True)
+
+    largest, own_spread = of_samples("max_abs"), of_samples("own_spread")
+    beyond = np.zeros_like(largest) if is_real else _SHARE_OF_LARGE * np.maximum(own.max_abs - largest, 0.0)
+    spread = np.maximum(np.maximum(of_samples("spread"), own.spread), beyond)
+    return replace(
+        profile,
+        axis=axis,
+        center=profile.center if axis == profile.axis else own.center,
+        spread=spread,
+        # A channel that hardly varies has no cap, whatever it is in this batch.
+        own_spread=np.where(own_spread > 0, np.maximum(own_spread, spread), 0.0),
+        output_spread=None
+        if profile.output_spread is None
+        else max(profile.output_spread, own.output_spread or 0.0, float(beyond.max(initial=0.0))),
+        noise=of_samples("noise"),
+        activation_floor=of_samples("activation_floor"),
+        max_abs=np.maximum(largest, own.max_abs),
+        fills=tuple(sorted({*profile.fills, *own.fills})),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,15 +1,18 @@
-"""Asks the reference for some rows again, in batches of other sizes and on one thread, to measure its own noise."""
+"""Runs the reference on some rows again, in other batches, sessions and roundings, to measure its own noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.text import counted
-from paritygate.validate.reference.noise_floor import largest_difference
+from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference, typical_difference
 from paritygate.validate.samples.row_digest import has_rows
 
 if TYPE_CHECKING:
@@ -22,12 +25,12 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["OtherBatches", "OtherThreads"]
+__all__ = ["OtherBatches", "OtherSessions", "moved_by_rounding"]
 
 # Rows that are answered one by one, or by so few as are answered, in all and of one batch.
 _ROWS_ALONE = 16
 _ROWS_ALONE_OF_BATCH = 4
-# Rows that are answered on one thread; a first batch of fixed size may have more.
+# Rows that are run in other sessions; a first batch of fixed size may have more.
 _ROWS = 32
 
 
@@ -119,8 +122,11 @@ def _stacked(rows: list[NDArray[np.generic]]) -> NDArray[np.generic]:
     return np.concatenate(rows)
 
 
-class OtherThreads:
-    """Keeps the inputs of the first rows that were run twice, and asks them once more on one thread."""
+class OtherSessions:
+    """Keeps the inputs of the first rows that were run twice, and runs them once more otherwise.
+
+    On one thread, without graph optimisations, and with each float input moved by one rounding.
+    """
 
     def __init__(self, runner: Runner, blank: Callable[[Arrays, Arrays], Arrays] = lambda outputs, _: outputs) -> None:
         """Begin.
@@ -133,7 +139,7 @@ class OtherThreads:
         self._blank = blank
         self._kept: list[dict[str, NDArray[np.generic]]] = []
         self._rows_left = _ROWS
-        self.why_not = ""
+        self.why_no_threads = ""
 
     def keep(self, inputs: Arrays, rows: int) -> None:
         """Keep a copy of what was run twice, while there are rows left.
@@ -150,32 +156,84 @@ class OtherThreads:
         self._kept.append({name: np.array(array, order="C") for name, array in inputs.items()})
 
     def measure(
-        self, batches: Iterable[StoredBatch], profiles: Mapping[str, OutputProfile]
-    ) -> dict[str, NDArray[np.float64]]:
-        """Return the largest difference of an answer on one thread, by float output, one a channel.
-
-        Empty where it was not measured: `why_not` then says why. What was kept is dropped.
+        self, noise: NoiseFloor, batches: Callable[[], Iterable[StoredBatch]], profiles: Mapping[str, OutputProfile]
+    ) -> NoiseFloor:
+        """Return the noise floor with what other sessions differ by. What was kept is dropped.
 
         Args:
-            batches: What was run twice, in the order in which it was kept: outputs by `first/NAME`.
+            noise: The noise floor so far.
+            batches: Starts reading what was run twice, in the order in which it was kept: outputs by `first/NAME`.
             profiles: The profile of each output.
         """
-        kept, self._kept = self._kept, []
         floats = [profile for profile in profiles.values() if profile.is_float]
         opened = self._runner.on_one_thread() if floats else ""
+        threads: dict[str, NDArray[np.float64]] = {}
         if isinstance(opened, str):
-            self.why_not = opened
-            return {}
+            self.why_no_threads = opened
+        else:
+            try:
+                threads = self._largest(opened, batches(), floats)
+            except ParitygateError as err:
+                self.why_no_threads = f"it does not answer on one thread ({err})"
+        plain = self._runner.unoptimised() if floats else None
+        optimisations: dict[str, NDArray[np.float64]] = {}
+        roundings: dict[str, NDArray[np.float64]] = {}
+        # What it refuses so shows no noise.
+        with contextlib.suppress(ParitygateError):
+            optimisations = {} if plain is None else self._largest(plain, batches(), floats)
+        with contextlib.suppress(ParitygateError):
+            roundings = self._of_roundings(batches(), floats)
+        self._kept = []
+        return replace(
+            noise,
+            threads=threads,
+            why_no_threads=self.why_no_threads,
+            optimisations=optimisations,
+            roundings=roundings,
+        )
+
+    def _largest(
+        self,
+        opened: AbstractContextManager[Runner],
+        batches: Iterable[StoredBatch],
+        floats: Sequence[OutputProfile],
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the largest difference of an answer of another session, by output, one a channel."""
         largest = {profile.name: np.zeros(profile.channels) for profile in floats}
-        try:
-            with opened as alone:
-                for inputs, batch in zip(kept, batches, strict=False):
-                    answer = self._blank(alone.run(inputs), inputs)
-                    for profile in floats:
-                        pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
-                        found = largest_difference(*pair, profile)
-                        largest[profile.name] = np.maximum(largest[profile.name], found)
-        except ParitygateError as err:
-            self.why_not = f"it does not answer on one thread ({err})"
-            return {}
+        with opened as other:
+            for inputs, batch in zip(self._kept, batches, strict=False):
+                answer = self._blank(other.run(inputs), inputs)
+                for profile in floats:
+                    pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
+                    largest[profile.name] = np.maximum(largest[profile.name], largest_difference(*pair, profile))
         return largest
+
+    def _of_roundings(
+        self, batches: Iterable[StoredBatch], floats: Sequence[OutputProfile]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return what a row typically differs by where its inputs move, by output, one a channel; empty if none can."""
+        found: dict[str, list[NDArray[np.float64]]] = {profile.name: [] for profile in floats}
+        for inputs, batch in zip(self._kept, batches, strict=False):
+            moved = moved_by_rounding(inputs)
+            if moved is None:
+                return {}
+            # What does not count is that of the inputs as they are.
+            answer = self._blank(self._runner.run(moved), inputs)
+            for profile in floats:
+                pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
+                found[profile.name].append(typical_difference(*pair, profile))
+        return {name: np.median(np.stack(parts), axis=0) for name, parts in found.items() if parts}
+
+
+def moved_by_rounding(inputs: Arrays) -> dict[str, NDArray[np.generic]] | None:
+    """Return the inputs with each finite float value moved to a neighbour, up and down by turns; None without any."""
+    moved = {name: _moved(array) for name, array in inputs.items() if array.dtype.kind == "f"}
+    return {**inputs, **moved} if moved else None
+
+
+def _moved(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    values = array.astype(array.dtype)
+    is_up = np.arange(values.size).reshape(values.shape) % 2 == 1
+    towards = np.where(is_up, np.inf, -np.inf).astype(values.dtype)
+    moved: NDArray[np.generic] = np.where(np.isfinite(values), np.nextafter(values, towards), values)
+    return moved

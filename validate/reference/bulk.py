@@ -6,6 +6,7 @@ A limit follows from the bulk, so that what is large and rare cannot loosen it f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BULK_SHARE",
+    "LEAST_VARYING",
     "NORMAL_REACH",
-    "center_and_spread",
+    "Bulk",
+    "bulk_of",
     "may_hold_fills",
     "repeated_fills",
     "spread_within",
@@ -29,8 +32,12 @@ BULK_SHARE = 0.9
 NORMAL_REACH = 1.6448536269514722
 # Within so many standard deviations lie a tenth, and half, of a normal distribution: its quantiles of 0.55 and 0.75.
 _NORMAL_TENTH, _NORMAL_HALF = 0.12566134685507402, 0.6744897501960817
-# The least values that have a spread of their own.
+# The least values of a row that have a spread.
 _FEW = 3
+# The least values off its constant that give a channel a spread of its own.
+LEAST_VARYING = 30
+# The tail of a channel is at least this share of its values.
+_TAIL_SHARE = 0.01
 # A fill value is this many times beyond the median magnitude of the others, and that counts as one unit at least:
 # limits are absolute below it, and a probability of exactly 1 among small ones is no fill value.
 _FAR = 1000.0
@@ -40,14 +47,32 @@ _FILL_SHARE = 0.01
 _VALUES_AT_ONCE = 1 << 18
 
 
-def center_and_spread(
-    values: NDArray[np.float64], fills: Sequence[float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the median of each channel, and the spread of the bulk around it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bulk:
+    """Where the ordinary values of each channel lie; every array has the shape (channels,).
 
-    The spread is the distance from the median within which `BULK_SHARE` of the values lie, divided by what it is for a
-    normal distribution of standard deviation 1. Values more than 1000 times as far away as half of those that are not
-    the median itself are left out first, so that a third of huge rows is no bulk either.
+    Attributes:
+        center: The median; 0 for a channel without values.
+        spread: The distance from the median within which `BULK_SHARE` of the values lie, as a standard deviation.
+        own_spread: The same, of the values off the median alone where more than half of all are the median. It is 0
+            where fewer than `LEAST_VARYING` values differ from the median: such a channel has no spread of its own.
+        tail: The distance from the median that `LEAST_VARYING` values reach, and 1 % of all at least; 0 of fewer.
+        rms: The root mean square distance from the median.
+    """
+
+    center: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    own_spread: NDArray[np.float64]
+    tail: NDArray[np.float64]
+    rms: NDArray[np.float64]
+
+
+def bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
+    """Return where the bulk of each channel lies.
+
+    The spread is divided by what the distance is for a normal distribution of standard deviation 1. Values more than
+    1000 times as far away as half of those that are not the median itself are left out first, so that a third of huge
+    rows is no bulk either.
 
     Why not the median absolute deviation: it is zero where half of the values are, as behind a ReLU, and knows one of
     two clusters only, while rounding is that of both. Why not the standard deviation of the central 99 %: one huge row
@@ -56,31 +81,39 @@ def center_and_spread(
     Args:
         values: Shape (channels, n); what is not finite is left out.
         fills: Values that are left out as well.
-
-    Returns:
-        Two arrays of shape (channels,); zeros for a channel without values.
     """
-    parts = [
-        _center_and_spread(values[first : first + step], fills)
-        for step in [max(1, _VALUES_AT_ONCE // max(1, values.shape[1]))]
-        for first in range(0, len(values), step)
-    ]
-    if not parts:
-        return np.zeros(0), np.zeros(0)
-    return np.concatenate([center for center, _ in parts]), np.concatenate([spread for _, spread in parts])
+    step = max(1, _VALUES_AT_ONCE // max(1, values.shape[1]))
+    parts = [_bulk_of(values[first : first + step], fills) for first in range(0, len(values), step)]
+
+    def joined(name: str) -> NDArray[np.float64]:
+        return np.concatenate([np.zeros(0), *(getattr(part, name) for part in parts)])
+
+    names = ("center", "spread", "own_spread", "tail", "rms")
+    return Bulk(**{name: joined(name) for name in names})
 
 
-def _center_and_spread(
-    values: NDArray[np.float64], fills: Sequence[float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """As `center_and_spread`, of all channels at once: an output of a language model has as many as it knows words."""
+def _bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
+    """As `bulk_of`, of all channels at once: an output of a language model has as many as it knows words."""
     is_ordinary = _is_ordinary(values, fills)
     counts = np.count_nonzero(is_ordinary, axis=1)
     # What is left out is sorted behind all else.
     ordered = np.sort(np.where(is_ordinary, values, np.nan), axis=1)
     center = _median(ordered, np.zeros_like(counts), counts)
     distances = np.sort(np.abs(ordered - center[:, None]), axis=1)
-    return center, _reach(distances, counts, 1.0) / NORMAL_REACH
+    zeros = np.count_nonzero(distances == 0, axis=1)
+    spread = _reach(distances, counts, 1.0) / NORMAL_REACH
+    off_constant = _reach(distances, counts, 1.0, skipped=zeros) / NORMAL_REACH
+    own = np.where(zeros * 2 > counts, off_constant, spread)
+    tail = np.maximum(LEAST_VARYING, np.ceil(counts * _TAIL_SHARE).astype(np.intp))
+    with np.errstate(over="ignore"):
+        squares = np.nansum(distances**2, axis=1)
+    return Bulk(
+        center=center,
+        spread=spread,
+        own_spread=np.where(counts - zeros >= LEAST_VARYING, own, 0.0),
+        tail=np.where(counts >= tail, _at(distances, counts - tail), 0.0),
+        rms=np.sqrt(squares / np.maximum(counts, 1)),
+    )
 
 
 def _median(ordered: NDArray[np.float64], first: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -118,20 +151,23 @@ def spread_within(values: NDArray[np.float64]) -> float:
     return float(min(nearest, distances[ordered.size // 2] / _NORMAL_HALF))
 
 
-def _reach(ordered: NDArray[np.float64], counts: NDArray[np.intp], unit: float) -> NDArray[np.float64]:
+def _reach(
+    ordered: NDArray[np.float64], counts: NDArray[np.intp], unit: float, skipped: NDArray[np.intp] | int = 0
+) -> NDArray[np.float64]:
     """Return for each row the size that `BULK_SHARE` of its sizes do not exceed, but for those far from the others.
 
     Args:
         ordered: Sizes, shape (rows, n), each row sorted.
         counts: How many of each row are sizes; those behind them are NaN.
         unit: What counts as a size at least where it is said what is far.
+        skipped: How many of the smallest sizes of each row are left out.
     """
     zeros = np.count_nonzero(ordered == 0, axis=1)
     moved = counts - zeros
     bar = _FAR * np.maximum(unit, _median(ordered, zeros, moved))
-    near = np.count_nonzero(ordered <= bar[:, None], axis=1)
+    near = np.count_nonzero(ordered <= bar[:, None], axis=1) - skipped
     # The value itself and none between two: of ten values, one that is huge must not enter.
-    places = np.floor((near - 1) * BULK_SHARE).astype(np.intp)
+    places = skipped + np.floor((near - 1) * BULK_SHARE).astype(np.intp)
     return np.where(moved > 0, _at(ordered, places), 0.0)
 
 

@@ -1,5 +1,6 @@
-"""The noise floor: how much the reference differs from itself, run again, in batches of other sizes, on other threads.
+"""The noise floor: how much the reference differs from itself, run again or otherwise, on the same inputs.
 
+It is run in batches of other sizes, on other threads, without graph optimisations, and on inputs moved by one rounding.
 No tolerance can ask for less. It is measured on the reference alone, never on the error of a candidate.
 """
 
@@ -7,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.distance import distance
 from paritygate.precision import Precision
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for, uncapped
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.blocks import by_block, by_channel
 from paritygate.validate.reference.profile import FloatArray, OutputProfile
@@ -24,7 +25,15 @@ if TYPE_CHECKING:
 
     from paritygate.validate.reference.recording import StoredBatch
 
-__all__ = ["NoiseFloor", "largest_difference", "measure_noise", "noise_checks", "noise_health"]
+__all__ = [
+    "NoiseFloor",
+    "largest_difference",
+    "measure_noise",
+    "noise_checks",
+    "noise_health",
+    "typical_difference",
+    "with_noise",
+]
 
 # What a limit below the floor should be at least: a candidate has noise of its own.
 _ROOM = 2.0
@@ -43,6 +52,9 @@ class NoiseFloor:
         threads: Between a run on as many threads as the runtime takes and one on a single one; empty where that was
             not measured.
         why_no_threads: Why it was not; empty if it was. A recording of before threads were measured does not say.
+        optimisations: Between the graph as the runtime rewrites it and as it is; empty where that was not measured.
+        roundings: Between a row and the same with each float input moved by one rounding: the median over the rows,
+            since single rows may jump; empty where that was not measured.
     """
 
     repeats: Mapping[str, FloatArray]
@@ -50,6 +62,8 @@ class NoiseFloor:
     why_no_batches: str = ""
     threads: Mapping[str, FloatArray] = field(default_factory=dict)
     why_no_threads: str = "that was not measured when it was recorded"
+    optimisations: Mapping[str, FloatArray] = field(default_factory=dict)
+    roundings: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def of(self, output: str) -> NDArray[np.float64]:
         """Return the floor of an output, over all that was measured."""
@@ -111,6 +125,36 @@ def _largest_of_block(
     return largest
 
 
+def typical_difference(
+    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile
+) -> NDArray[np.float64]:
+    """Return the median over the rows of the largest difference by channel, as `largest_difference` has it.
+
+    Nothing differs where that is not known: an output without a row of its own per input, or of another shape.
+    """
+    if actual.shape != expected.shape or expected.ndim == 0 or not expected.size:
+        return np.zeros(profile.channels)
+    rows = [largest_difference(actual[at : at + 1], expected[at : at + 1], profile) for at in range(len(expected))]
+    median: NDArray[np.float64] = np.median(np.stack(rows), axis=0)
+    return median
+
+
+def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict[str, OutputProfile]:
+    """Return the profiles with the noise of each channel.
+
+    What a reference differs by where it depends on the batch or on the threads is no noise: a copy answers so too.
+    """
+    found = dict(profiles)
+    for name, repeats in noise.repeats.items():
+        largest = repeats
+        for source in (noise.batches, noise.threads, noise.optimisations, noise.roundings):
+            own = source.get(name)
+            if own is not None and (own <= _limit_of_others(profiles[name])).all():
+                largest = np.maximum(largest, own)
+        found[name] = replace(profiles[name], noise=largest)
+    return found
+
+
 def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tuple[tuple[str, str], ...]:
     """Return what was found, as `(name, detail)` each; on what answers depend besides their inputs, where they do."""
     if not noise.repeats:
@@ -168,7 +212,8 @@ def _listed(names: list[str]) -> str:
 
 
 def _limit_of_others(profile: OutputProfile) -> NDArray[np.float64]:
-    return limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile).repeat_max_abs_diff
+    """Return what the reference may differ from itself by, however little a channel varies."""
+    return limits_for(DEFAULT_TOLERANCES[Precision.FP32], uncapped(profile)).repeat_max_abs_diff
 
 
 def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Iterable[tuple[str, str]]:

@@ -131,7 +131,7 @@ def _block_within(
     is_sound = own <= NOISE_FACTOR * of_values.min(axis=1, initial=np.inf)
     own_norms = np.array([row.norm for row in noise])
     allowed = np.maximum(of_values, np.where(is_sound, own, 0.0)[:, None])
-    norms = limits.max_row_rel_diff * np.maximum(np.linalg.norm(wide, axis=1), profile.row_norm)
+    norms = limits.of_rows(expected.astype(np.float64), np.maximum(np.linalg.norm(wide, axis=1), profile.row_norm))
     is_near = np.linalg.norm(difference, axis=1) <= np.maximum(norms, np.where(is_sound, own_norms, 0.0))
     # NaN is within no limit.
     is_within = (difference <= allowed).all(axis=1) & is_near

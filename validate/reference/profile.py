@@ -19,7 +19,7 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.reference import value_sample
 from paritygate.validate.reference.blocks import blocks_of_rows, by_channel, on_axis, rows_of
-from paritygate.validate.reference.bulk import NORMAL_REACH, center_and_spread, repeated_fills, typical_row_norm
+from paritygate.validate.reference.bulk import LEAST_VARYING, NORMAL_REACH, bulk_of, repeated_fills, typical_row_norm
 
 if TYPE_CHECKING:
     from paritygate.validate.reference.value_sample import ValueSample
@@ -29,7 +29,6 @@ __all__ = [
     "OutputProfile",
     "has_columns",
     "infer_channel_axis",
-    "needs_scale_by_channel",
     "profile_outputs",
     "ulp_of",
 ]
@@ -37,10 +36,12 @@ __all__ = [
 # An array of float64, one a channel, that is written to files.
 FloatArray = Annotated[NDArray[np.float64], Floats]
 
-# An output of this rank has columns. It has one scale, unless the scales of its columns are this far apart.
+# An output of this rank has columns, each a channel; of more columns than these all are one channel.
 _COLUMNS_RANK = 2
-_SCALES_APART = 100.0
 _MOST_COLUMNS = 4096
+# Entries of a channel axis are shares of one quantity where their sum is 1 within this, and there are so many.
+_SUM_WITHIN = 1e-3
+_LEAST_SHARES = 3
 # Rows of different shapes that are remembered to see whether an output varies over its inputs.
 _SHAPES_REMEMBERED = 64
 
@@ -52,9 +53,17 @@ class OutputProfile:
     Attributes:
         name: The output.
         dtype: Its NumPy dtype name.
-        axis: The channel axis along which scales are kept apart; None for one scale.
+        axis: The channel axis; None for one channel.
         center: Median of the ordinary values, those that are finite and no fill values, one a channel.
         spread: Spread of their bulk around it, one a channel; the standard deviation, were they normal.
+        own_spread: Spread by which each channel is judged, where it differs from `spread`: that of the values off
+            its constant, or the size of the whole where the channels are shares of it. 0 where a channel hardly varies.
+        tail: The distance from the center that a few values reach, one a channel, as `bulk.Bulk` has it.
+        rms: The root mean square distance from the center, one a channel.
+        output_spread: The spread of all columns together, for an output of rank 2; None where each channel has its own.
+        is_shares: Whether the channels are shares of one quantity: their sum is 1 everywhere.
+        noise: How far the reference differs from itself, one a channel.
+        activation_floor: What an implementation of the last operator may differ by, one a channel.
         max_abs: Largest magnitude of an ordinary value, one a channel.
         row_norm: The 2-norm of a typical row; huge rows are clipped.
         rows: Rows seen.
@@ -71,6 +80,13 @@ class OutputProfile:
     axis: int | None
     center: FloatArray
     spread: FloatArray
+    own_spread: FloatArray
+    tail: FloatArray
+    rms: FloatArray
+    output_spread: float | None
+    is_shares: bool
+    noise: FloatArray
+    activation_floor: FloatArray
     max_abs: FloatArray
     row_norm: float
     rows: int
@@ -93,8 +109,9 @@ class OutputProfile:
 
     @property
     def scale(self) -> NDArray[np.float64]:
-        """What default limits of the bulk are multiplied by, one a channel: max(1, spread)."""
-        return np.maximum(1.0, self.spread)
+        """What default limits are multiplied by before they are capped, one a channel: max(1, spread)."""
+        spread = self.spread if self.output_spread is None else np.full_like(self.spread, self.output_spread)
+        return np.maximum(1.0, spread)
 
     @property
     def bulk_abs(self) -> NDArray[np.float64]:
@@ -127,11 +144,12 @@ def infer_channel_axis(
     declared: Sequence[int | str | None] | None,
     inputs: Iterable[Sequence[int | str | None]] = (),
 ) -> int | None:
-    """Return the axis whose entries get a scale of their own, or None for one scale over all.
+    """Return the axis whose entries are channels, or None for one channel.
 
-    Below rank 3 there is none. From rank 3 on it is an axis of fixed size: the smallest one, as
-    channels, classes and coordinates are fewer than positions; the last one among equals. A map of one number for each
-    place of a picture, such as a depth, has none: its rows and columns are places. It has the picture's proportions.
+    Below rank 3 there is none, but for columns: see `has_columns`. From rank 3 on it is an axis of fixed size: the
+    smallest one, as channels, classes and coordinates are fewer than positions; the last one among equals. A map of one
+    number for each place of a picture, such as a depth, has none: its rows and columns are places. It has the picture's
+    proportions.
 
     Args:
         shapes: The shapes seen.
@@ -170,14 +188,6 @@ def has_columns(shapes: Iterable[Sequence[int]]) -> bool:
     return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS
 
 
-def needs_scale_by_channel(profile: OutputProfile) -> bool:
-    """Return whether the scales of the channels are so far apart that the largest would hide faults in the others.
-
-    Columns of mixed units are such: an area in square metres beside a probability.
-    """
-    return bool(profile.scale.max() > _SCALES_APART * profile.scale.min())
-
-
 class _Variation:
     """Whether rows differ from the first row of the same shape by more than rounding."""
 
@@ -205,7 +215,7 @@ class _Variation:
 
 
 def profile_outputs(
-    name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str
+    name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str, is_whole: bool = True
 ) -> OutputProfile:
     """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
 
@@ -215,6 +225,7 @@ def profile_outputs(
             starts again when it is read again.
         axis: The channel axis, or None.
         dtype: NumPy dtype name of the output.
+        is_whole: Whether these are all samples: a few rows do not tell a column of one fill value from a large value.
     """
     if iter(arrays) is arrays:
         msg = "the arrays are read more than once: give a list, or what starts again"
@@ -223,18 +234,33 @@ def profile_outputs(
     found = _Pass(axis, _extremes(dtype) if is_float else ())
     found.read(arrays)
     values = found.ordinary_sample()
-    repeated = repeated_fills(values, found.fills) if is_float else ()
+    is_table = axis is not None and found.rank == _COLUMNS_RANK
+    repeated: set[float] = set()
+    if is_float:
+        repeated.update(repeated_fills(values, found.fills))
+        if is_table and is_whole and values.shape[1] >= LEAST_VARYING:
+            # What stands in for whole columns is known by the others.
+            columns = set(values[(values == values[:, :1]).all(axis=1), 0].tolist())
+            repeated |= columns.intersection(repeated_fills(values.reshape(1, -1), found.fills))
     if repeated:
-        found = _Pass(axis, (*found.fills, *repeated))
+        found = _Pass(axis, (*found.fills, *sorted(repeated)))
         found.read(arrays)
-    center, spread = center_and_spread(values, found.fills)
+    bulk = bulk_of(values, found.fills)
+    shares = found.shares.typical_largest if is_float else None
     rounding = 4 * ulp_of(float(found.max_abs.max(initial=0.0)), dtype) if is_float else 0.0
     return OutputProfile(
         name=name,
         dtype=dtype,
         axis=axis,
-        center=center,
-        spread=spread,
+        center=bulk.center,
+        spread=bulk.spread,
+        own_spread=bulk.own_spread if shares is None else np.where(bulk.own_spread > 0, shares, 0.0),
+        tail=bulk.tail,
+        rms=bulk.rms,
+        output_spread=float(bulk_of(values.reshape(1, -1), found.fills).spread[0]) if is_table else None,
+        is_shares=shares is not None,
+        noise=np.zeros_like(bulk.spread),
+        activation_floor=np.zeros_like(bulk.spread),
         max_abs=found.max_abs,
         row_norm=typical_row_norm(*value_sample.finish(found.norms)),
         rows=found.rows,
@@ -254,6 +280,37 @@ def _extremes(dtype: str) -> tuple[float, ...]:
     return float(info.min), float(info.max)
 
 
+class _Shares:
+    """Whether the entries along an axis add up to 1 everywhere, and how large the largest of them are."""
+
+    def __init__(self, axis: int | None) -> None:
+        self._axis = axis
+        self._is_possible = True
+        self._largest = value_sample.empty(1)
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take in values, whole rows; NaN where they do not count."""
+        axis = -1 if self._axis is None else self._axis
+        if not self._is_possible or not values.size:
+            return
+        if values.ndim < _COLUMNS_RANK or values.shape[axis] < _LEAST_SHARES:
+            self._is_possible = False
+            return
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = values.sum(axis=axis)
+        is_counted = ~np.isnan(values).any(axis=axis)
+        is_one = np.abs(sums[is_counted] - 1.0) <= _SUM_WITHIN
+        self._is_possible = bool(is_one.all()) and not (values < -_SUM_WITHIN).any()
+        if self._is_possible:
+            value_sample.update(self._largest, values.max(axis=axis)[is_counted].reshape(1, -1))
+
+    @property
+    def typical_largest(self) -> float | None:
+        """The median of the largest entries; None where the entries are no shares."""
+        largest = value_sample.finish(self._largest)
+        return float(np.median(largest)) if self._is_possible and largest.size else None
+
+
 class _Pass:
     """One reading of an output, with what is known of its fill values."""
 
@@ -266,6 +323,8 @@ class _Pass:
         self.max_abs = np.zeros(1)
         self.rows = self.values = self.non_finite = 0
         self.low, self.high = math.inf, -math.inf
+        self.rank = 0
+        self.shares = _Shares(axis)
         self._axis = axis
         self._sample: ValueSample | None = None
         self._nearest_fill = min(map(abs, fills), default=math.inf)
@@ -286,6 +345,8 @@ class _Pass:
             self._sample = value_sample.empty(len(channels))
             self.max_abs = np.zeros(len(channels))
         value_sample.update(self._sample, channels)
+        self.rank = wide.ndim
+        self.shares.add(wide)
         per_row = rows_of(wide, rows)
         out_by_row = None if left_out is None else rows_of(left_out, rows)
         self.variation.add(per_row, out_by_row)

@@ -20,7 +20,7 @@ from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for, uncapped
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding, holds_fill
 from paritygate.validate.gate.valid_positions import (
     PaddingMask,
@@ -30,13 +30,12 @@ from paritygate.validate.gate.valid_positions import (
     only_left_out,
     only_valid,
 )
-from paritygate.validate.reference.asked_again import OtherBatches, OtherThreads
-from paritygate.validate.reference.noise_floor import measure_noise, noise_health
+from paritygate.validate.reference.asked_again import OtherBatches, OtherSessions
+from paritygate.validate.reference.noise_floor import measure_noise, noise_health, with_noise
 from paritygate.validate.reference.profile import (
     OutputProfile,
     has_columns,
     infer_channel_axis,
-    needs_scale_by_channel,
     profile_outputs,
 )
 from paritygate.validate.reference.recording import ChunkWriter, Recording, StoredBatch, read_chunks
@@ -136,7 +135,7 @@ def record_reference(
     # What does not count is not the reference's own noise either.
     blank = _Blanked(runner, plan.positions)
     others = OtherBatches(blank, recorded, is_batch_fixed=has_fixed_batch)
-    threads = OtherThreads(runner, blank.blank)
+    sessions = OtherSessions(runner, blank.blank)
     takes = replace(runner.signature, dims={**runner.signature.dims, **plan.dims})
     for batch in read():
         if batch.rows == 0:
@@ -154,7 +153,7 @@ def record_reference(
             asked = batch.rows if has_fixed_batch else rows
             outputs = blank.blank(outputs, inputs)
             again_inputs, first, second = _run_again(blank, inputs, outputs, asked, batch)
-            threads.keep(again_inputs, asked)
+            sessions.keep(again_inputs, asked)
             pairs = (("first", first), ("again", second))
             both = {f"{which}/{name}": answer[name] for which, answer in pairs for name in recorded}
             head = None if first is outputs else first
@@ -174,12 +173,8 @@ def record_reference(
     )
     repeats = _check_repeat(again_folder, again.chunks, profiles, chooser.repeated)
     noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
-    # Why threads were not measured is known once that was tried.
-    noise = replace(
-        noise,
-        threads=threads.measure(read_chunks(again_folder, again.chunks), profiles),
-        why_no_threads=threads.why_not,
-    )
+    noise = sessions.measure(noise, lambda: read_chunks(again_folder, again.chunks), profiles)
+    profiles = with_noise(profiles, noise)
     shutil.rmtree(again_folder)
     recording = Recording(
         folder=folder,
@@ -383,10 +378,7 @@ def profile_all(
             axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name), inputs))
             axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name]):
-            by_column = _profile(read, name, axis=1, dtype=dtype)
-            if needs_scale_by_channel(by_column):
-                profiles[name] = by_column
-                continue
+            axis = 1
         profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
     return profiles
 
@@ -491,7 +483,7 @@ def _check_repeat(
     folder: Path, chunks: Mapping[str, str], profiles: Mapping[str, OutputProfile], repeated: int
 ) -> tuple[str, str]:
     tolerance = DEFAULT_TOLERANCES[Precision.FP32]
-    limits = {name: limits_for(tolerance, profile) for name, profile in profiles.items()}
+    limits = {name: limits_for(tolerance, uncapped(profile)) for name, profile in profiles.items()}
     largest = 0.0
     for batch in read_chunks(folder, chunks):
         for name, profile in profiles.items():

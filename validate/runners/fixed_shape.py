@@ -71,6 +71,11 @@ class FixedShapeRunner(Runner):
         opened = self._runner.on_one_thread()
         return opened if isinstance(opened, str) else self._around(opened)
 
+    def unoptimised(self) -> contextlib.AbstractContextManager[FixedShapeRunner] | None:
+        """Return what opens the fixed model without graph optimisations; None where there is none."""
+        opened = self._runner.unoptimised()
+        return None if opened is None else self._around(opened)
+
     @contextlib.contextmanager
     def _around(self, opened: contextlib.AbstractContextManager[Runner]) -> Iterator[FixedShapeRunner]:
         with opened as alone:

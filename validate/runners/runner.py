@@ -148,6 +148,14 @@ class Runner(ABC):
         """
         return _NOT_OFFERED
 
+    def unoptimised(self) -> AbstractContextManager[Runner] | None:
+        """Return what opens a runner of the same model whose graph the runtime does not rewrite; None without one.
+
+        Raises:
+            ParitygateError: On opening, the model cannot be loaded so.
+        """
+        return None
+
     @abstractmethod
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         """Return the outputs in the order of the signature, in arrays that belong to the caller.

@@ -20,7 +20,7 @@ from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, judge, verdict_of
-from paritygate.validate.reference.profile import has_columns, needs_scale_by_channel, profile_outputs
+from paritygate.validate.reference.profile import has_columns, profile_outputs
 
 Array = NDArray[Any]
 
@@ -32,10 +32,8 @@ _BATCH = 32
 def _checks(expected: Array, actual: Array, precision: Precision = Precision.FP32) -> tuple[Check, ...]:
     """Judge an output as the gate does, in batches of 32 rows."""
     blocks = [(expected[at : at + _BATCH], len(expected[at : at + _BATCH])) for at in range(0, len(expected), _BATCH)]
-    profile = profile_outputs("y", blocks, axis=None, dtype=expected.dtype.name)
-    if has_columns([expected.shape]):
-        by_column = profile_outputs("y", blocks, axis=1, dtype=expected.dtype.name)
-        profile = by_column if needs_scale_by_channel(by_column) else profile
+    axis = 1 if has_columns([expected.shape]) else None
+    profile = profile_outputs("y", blocks, axis=axis, dtype=expected.dtype.name)
     tolerance = DEFAULT_TOLERANCES[precision]
     limits = {"y": limits_for(tolerance, profile)}
     comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from paritygate.validate.reference.bulk import BULK_SHARE, NORMAL_REACH, center_and_spread, repeated_fills
+from paritygate.validate.reference.bulk import BULK_SHARE, NORMAL_REACH, bulk_of, repeated_fills
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +22,7 @@ _CHANNELS = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, min_side=0, 
 
 
 def _alone(row: NDArray[np.float64], fills: tuple[float, ...]) -> tuple[float, float]:
-    """Return center and spread of one channel, as the docstring of `center_and_spread` says it."""
+    """Return center and spread of one channel, as the docstring of `bulk_of` says it."""
     kept = row[np.isfinite(row) & ~np.isin(row, fills)]
     if not kept.size:
         return 0.0, 0.0
@@ -37,7 +37,8 @@ def _alone(row: NDArray[np.float64], fills: tuple[float, ...]) -> tuple[float, f
 
 @given(_CHANNELS, st.sampled_from([(), (-1e9,), (0.0, 1e30)]))
 def test_all_channels_at_once_are_each_alone(values: NDArray[np.float64], fills: tuple[float, ...]) -> None:
-    center, spread = center_and_spread(values, fills)
+    bulk = bulk_of(values, fills)
+    center, spread = bulk.center, bulk.spread
 
     alone = [_alone(row, fills) for row in values]
     assert center.tolist() == [item[0] for item in alone]
@@ -47,7 +48,8 @@ def test_all_channels_at_once_are_each_alone(values: NDArray[np.float64], fills:
 def test_more_channels_than_are_sorted_at_once_keep_their_order() -> None:
     values = np.arange(3000, dtype=np.float64)[:, None] + np.random.default_rng(0).normal(size=(3000, 200))
 
-    center, spread = center_and_spread(values, ())
+    bulk = bulk_of(values, ())
+    center, spread = bulk.center, bulk.spread
 
     assert np.allclose(center, np.arange(3000), atol=0.5)
     assert np.allclose(spread, 1.0, atol=0.3)

@@ -112,6 +112,9 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
         facts=facts,
         tables=tables,
         one_thread=_why_not_one_thread(request, before, after) or functools.partial(open_session, threads=1),
+        plain=functools.partial(_open_session, str(path), request, is_optimised=False)
+        if loaded.is_optimised and request.name == CPU
+        else None,
     )
 
 
@@ -233,6 +236,7 @@ class OnnxRuntimeRunner(Runner):
         facts: RuntimeFacts,
         tables: Mapping[str, ZipMap],
         one_thread: Callable[[], onnxruntime.InferenceSession] | str,
+        plain: Callable[[], onnxruntime.InferenceSession] | None = None,
     ) -> None:
         """Take what was opened.
 
@@ -243,11 +247,13 @@ class OnnxRuntimeRunner(Runner):
             facts: What runs.
             tables: The outputs that are mappings and answered as tables, by the file's names.
             one_thread: What opens another session of the same file on one thread, or why there is none.
+            plain: What opens another session of the graph as it is in the file; None where there is none.
         """
         super().__init__(served, facts, own)
         self._session = session
         self._tables = tables
         self._one_thread = one_thread
+        self._plain = plain
         self._own_outputs = [spec.name for spec in own.outputs]
         # NumPy has no bfloat16, so ONNX Runtime neither takes nor returns such arrays by itself.
         self._has_bfloat16 = any(spec.dtype == _BFLOAT16 for spec in (*own.inputs, *own.outputs))
@@ -268,6 +274,10 @@ class OnnxRuntimeRunner(Runner):
     def on_one_thread(self) -> contextlib.AbstractContextManager[OnnxRuntimeRunner] | str:
         """Return what opens a second session on one thread, or why there is none."""
         return self._one_thread if isinstance(self._one_thread, str) else self._in_second_session(self._one_thread)
+
+    def unoptimised(self) -> contextlib.AbstractContextManager[OnnxRuntimeRunner] | None:
+        """Return what opens a second session of the graph as it is in the file; None where this one is such."""
+        return None if self._plain is None else self._in_second_session(self._plain)
 
     @contextlib.contextmanager
     def _in_second_session(self, opened: Callable[[], onnxruntime.InferenceSession]) -> Iterator[OnnxRuntimeRunner]:
