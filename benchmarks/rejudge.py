@@ -35,8 +35,15 @@ from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Status, verdict_of
+from paritygate.validate.reference import noise_floor
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
 from paritygate.validate.reference.recorded import ExpectedOutputs, RecordedOutputs, expected_from_file
+
+# A version before noise was measured of these has neither.
+with_noise = getattr(noise_floor, "with_noise", None)
+typical_difference = getattr(noise_floor, "typical_difference", None)
+# So many rows of the reference are asked one at a time, and so many without optimisations and with inputs moved.
+_ROWS_ALONE, _ROWS_AGAIN = 16, 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +84,7 @@ def judge(pair: Pair, folder: Path) -> Judged:
     candidate = RecordedCandidate(output_names=recorded.names, open_reader=recorded.open_reader)
     try:
         expected = expected_from_file(sides["expected"], axes={}, rename={}, is_non_finite_declared=True)
-        expected = _with_noise(expected, pair)
+        expected = _with_noise(expected, pair) if pair.again else expected
         result = run_gate(candidate, expected, lambda: iter([batch]), rules, workspace=folder)
     except ParitygateError as err:
         return Judged(name=pair.name, verdict="error", wanted=pair.verdict, checks=[{"name": "error", "detail": str(err)}])
@@ -98,18 +105,30 @@ def _told(check: Any) -> dict[str, Any]:
 
 
 def _with_noise(expected: ExpectedOutputs, pair: Pair) -> ExpectedOutputs:
-    """Return the reference with its own noise, as it is measured where the model itself is asked."""
-    if not pair.again:
-        return expected
+    """Return the reference with its own noise, as it is measured of so many rows where the model itself is asked."""
     floats = {name: profile for name, profile in expected.profiles.items() if profile.is_float}
-    largest = {name: np.zeros(profile.channels) for name, profile in floats.items()}
-    for key, array in pair.again.items():
-        name = key.partition("/")[2]
-        if name in floats:
-            found = largest_difference(array, pair.expected[name], floats[name])
-            largest[name] = np.maximum(largest[name], found)
     zeros = {name: np.zeros(profile.channels) for name, profile in floats.items()}
-    return replace(expected, noise=NoiseFloor(repeats=zeros, batches=largest, threads=largest, why_no_threads=""))
+
+    def differences(runs: Mapping[str, Any], compare: Any, rows: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, array in runs.items():
+            name = key.partition("/")[2]
+            if name in floats:
+                own = compare(array[:rows], pair.expected[name][:rows], floats[name])
+                found[name] = np.maximum(found.get(name, 0.0), own)
+        return found
+
+    alone = {key: array for key, array in pair.again.items() if key.startswith("alone/")}
+    plain = {key: array for key, array in pair.again.items() if key not in alone}
+    noise = NoiseFloor(repeats=zeros, batches=differences(alone, largest_difference, _ROWS_ALONE), why_no_threads="")
+    if with_noise is None:
+        return replace(expected, noise=noise)
+    noise = replace(
+        noise,
+        optimisations=differences(plain, largest_difference, _ROWS_AGAIN),
+        roundings=differences(pair.moved, typical_difference, _ROWS_AGAIN),
+    )
+    return replace(expected, noise=noise, profiles=with_noise(expected.profiles, noise))
 
 
 def judged(pairs: Iterable[Pair]) -> Iterator[Judged]:

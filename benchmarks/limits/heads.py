@@ -50,15 +50,17 @@ def _confident(classes: int, margin: float) -> Head:
 
     def build(net: Net) -> Mapping[str, str]:
         features = net.hidden(net.trunk(), 64, "")
-        plain = net.as_drawn(features)
-        unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
-        random = np.random.default_rng(5)
-        prototypes = random.standard_normal((classes, unit.shape[1]))
-        few = min(classes, len(unit) // 2)
-        prototypes[:few] = unit[:few]
-        prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
-        weights = np.round(prototypes.T * margin / np.linalg.norm(plain, axis=1).mean(), 6)
-        logits = net.product(features, weights, np.zeros(classes))
+
+        def measured() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            plain = net.as_drawn(features)
+            norms = np.linalg.norm(plain, axis=1, keepdims=True)
+            prototypes = np.random.default_rng(5).standard_normal((classes, plain.shape[1]))
+            few = min(classes, len(plain) // 2)
+            prototypes[:few] = (plain / norms)[:few]
+            prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
+            return prototypes.T * margin / norms.mean(), np.zeros(classes)
+
+        logits = net.product(features, measured)
         return {"probabilities": net.node("Softmax", logits, axis=-1), "logits": logits}
 
     return build

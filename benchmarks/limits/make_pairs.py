@@ -24,9 +24,10 @@ _ROWS = 128
 
 def _head_source(name: str, folder: Path, seed: int) -> Source:
     rows = rows_for(name, _ROWS, 100 + seed)
-    paths = []
+    paths: list[Path] = []
+    net = None
     for order in (None, 7):
-        net = Net(rows, seed, order)
+        net = Net(rows, seed, order, same=net)
         outputs = dict(HEADS[name](net))
         path = folder / f"model{'' if order is None else '-shuffled'}.onnx"
         onnx.save(net.model(outputs), str(path))

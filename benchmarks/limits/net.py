@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,15 @@ class Net:
         rows: The rows of the input `x`.
         seed: Seed of all weights.
         order: Seed of the order of hidden units; None for the order drawn. It changes the sums, and not what is meant.
+        same: A net built alike, whose measured weights are taken; None to measure them.
     """
 
-    def __init__(self, rows: NDArray[np.float32], seed: int, order: int | None = None) -> None:
+    def __init__(
+        self, rows: NDArray[np.float32], seed: int, order: int | None = None, same: Net | None = None
+    ) -> None:
         self._rows = rows
+        self._measured: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        self._same = None if same is None else iter(same._measured)  # noqa: SLF001 - of the same class
         self._random = np.random.default_rng(seed)
         self._order = None if order is None else np.random.default_rng(order)
         self._nodes: list[onnx.NodeProto] = []
@@ -77,22 +82,27 @@ class Net:
         """Return a linear layer, each column of which has this standard deviation and this mean over the rows."""
         wanted, middle = np.asarray(spreads, dtype=float), np.asarray(centers, dtype=float)
         weights = self.normal(self._widths[value], wanted.size)
-        plain = self.as_drawn(value)
-        # Rounded, so that an order of hidden units does not change the weights.
-        answers = plain.reshape(-1, plain.shape[-1]) @ weights
-        # One huge row is not what the others are scaled by.
-        low, median, high = np.percentile(answers, [15.87, 50, 84.13], axis=0)
-        scale = np.array([float(f"{number:.4g}") for number in wanted * 2 / (high - low)])
-        bias = np.array([float(f"{number:.4g}") for number in middle - median * scale])
-        return self.product(value, weights * scale, bias)
+
+        def measured() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            plain = self.as_drawn(value)
+            # One huge row is not what the others are scaled by.
+            low, median, high = np.percentile(plain.reshape(-1, plain.shape[-1]) @ weights, [15.87, 50, 84.13], axis=0)
+            scale = wanted * 2 / (high - low)
+            return weights * scale, middle - median * scale
+
+        return self.product(value, measured)
 
     def as_drawn(self, value: str) -> NDArray[np.float64]:
         """Return a value for all rows, hidden units in the order drawn."""
         plain = self.values_of(value)
         return plain[..., np.argsort(self._orders[value])] if value in self._orders else plain
 
-    def product(self, value: str, weights: NDArray[np.float64], bias: NDArray[np.float64]) -> str:
-        """Return a linear layer; its weights are those of hidden units in the order drawn."""
+    def product(
+        self, value: str, measured: Callable[[], tuple[NDArray[np.float64], NDArray[np.float64]]]
+    ) -> str:
+        """Return a linear layer; `measured` returns its weights, of hidden units in the order drawn, and its bias."""
+        weights, bias = measured() if self._same is None else next(self._same)
+        self._measured.append((weights, bias))
         return self._product(value, self._in_order_of(value, weights), bias)
 
     def scaled(self, value: str, factors: Any, offsets: Any = 0.0) -> str:

@@ -77,8 +77,9 @@ TREES: Mapping[str, tuple[Callable[[], Any], str, bool]] = {
 def _rows(kind: str, count: int, seed: int) -> NDArray[np.float32]:
     random = np.random.default_rng(seed)
     if kind == "prices":
-        # Values of a grid, such as prices: the halves between them, where trees split, are met by no row but by chance.
-        return (random.integers(0, 200, (count, _FEATURES)) * 0.25).astype(np.float32)
+        # Amounts in cents. A tree splits half-way between two of them, which is another amount half of the time: a row
+        # that holds it falls on either side, by how it was scaled.
+        return (random.integers(0, 9000, (count, _FEATURES)) * 0.01).astype(np.float32)
     return random.standard_normal((count, _FEATURES)).astype(np.float32)
 
 
