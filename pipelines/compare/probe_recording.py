@@ -13,6 +13,7 @@ from paritygate.signature import Signature
 from paritygate.validate.gate.valid_positions import PaddingMask
 from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.catalogue import to_record
+from paritygate.validate.probes.graph.activations import activation_floors
 from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
 from paritygate.validate.probes.probe import ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes
@@ -76,6 +77,10 @@ class Prober:
         masks = padding_masks(self._runner.signature, survey, roles, self._uses, others=signatures)
         return unread_by(self._runner, survey, roles, masks) if masks else {}
 
+    def activation_floors(self) -> dict[str, NDArray[np.float64]]:
+        """Return by output what implementations of its last operator differ by, as the graph tells it."""
+        return {} if self._request.graph is None else floors_of_graph(self._request.graph)
+
     def record(self, recording: Recording, folder: Path, report: Progress) -> ProbesRecording:
         """Ask the reference, and store what it answers in `folder`, which is made.
 
@@ -114,6 +119,18 @@ class Prober:
             ),
             progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
         )
+
+
+def floors_of_graph(graph: Graph) -> dict[str, NDArray[np.float64]]:
+    """Return by output, as it is served, what implementations of its last operator differ by."""
+    from paritygate.models.onnx.file import read_onnx
+
+    try:
+        found = activation_floors(read_onnx(graph.path))
+    except InputFileError:
+        # Without the graph no output has more than its steps.
+        return {}
+    return {graph.rename.get(name, name): floor for name, floor in found.items()}
 
 
 def _uses(graph: Graph | None) -> dict[str, GraphUse]:

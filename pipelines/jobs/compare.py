@@ -27,7 +27,7 @@ from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
 from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
 from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.partial import PartialResultFile
-from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
+from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, floors_of_graph
 from paritygate.pipelines.compare.probes import (
     Answers,
     ask,
@@ -65,6 +65,7 @@ from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.allowance import SamplesCost
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
+from paritygate.validate.reference.profile import with_activation_floors
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import (
     ExpectedOutputs,
@@ -302,6 +303,10 @@ def _open_reference(
             positions=_positions(job, None, read),
             read=read,
         )
+        graph = request_of(job).graph
+        if graph is not None:
+            profiles = with_activation_floors(expected.profiles, floors_of_graph(graph))
+            expected = replace(expected, profiles=profiles)
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
         partial.add_reference(described)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
@@ -333,6 +338,7 @@ def _open_reference(
                 ignored=job.rules.ignored,
                 seed=job.rules.seed,
                 positions=_positions(job, runner, read),
+                activation_floors=prober.activation_floors(),
                 padding=lambda: prober.padding([_signature_of_file(job.candidate)]),
             ),
             progress=lambda rows: report("running the reference", rows, 0),

@@ -49,6 +49,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
                 rename=HOW_TO_RENAME if args["rules_digest"] is not None else "",
                 dims=probes.dims,
                 positions=valid_positions(args["valid_where"], [runner.signature]),
+                activation_floors=prober.activation_floors(),
                 padding=prober.padding,
             ),
             progress=lambda rows: report("running the reference", rows, 0),

@@ -6,8 +6,8 @@ Limits are scaled by what is found here, so it is computed on the reference alon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = [
     "infer_channel_axis",
     "profile_outputs",
     "ulp_of",
+    "with_activation_floors",
 ]
 
 # An array of float64, one a channel, that is written to files.
@@ -186,6 +187,19 @@ def has_columns(shapes: Iterable[Sequence[int]]) -> bool:
     """Return whether an output of rank 2 has several columns, always as many."""
     widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in map(tuple, shapes)}
     return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS
+
+
+def with_activation_floors(
+    profiles: Mapping[str, OutputProfile], floors: Mapping[str, NDArray[np.float64]]
+) -> dict[str, OutputProfile]:
+    """Return the profiles with these floors; where columns are no channels, the smallest floor counts for all."""
+    found = dict(profiles)
+    for name in profiles.keys() & floors.keys():
+        profile, floor = profiles[name], floors[name]
+        is_by_column = profile.output_spread is not None and floor.size == profile.channels
+        own = floor if is_by_column else np.full(profile.channels, floor.min())
+        found[name] = replace(profile, activation_floor=own) if profile.is_float else profile
+    return found
 
 
 class _Variation:

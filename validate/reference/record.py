@@ -37,6 +37,7 @@ from paritygate.validate.reference.profile import (
     has_columns,
     infer_channel_axis,
     profile_outputs,
+    with_activation_floors,
 )
 from paritygate.validate.reference.recording import ChunkWriter, Recording, StoredBatch, read_chunks
 from paritygate.validate.reference.refused_rows import answers_of
@@ -81,6 +82,7 @@ class RecordPlan:
         rename: How an input MODEL may be served as the samples' KEY; for hints, empty where it cannot.
         dims: The sizes declared of symbolic dims, where the model does not know them itself.
         positions: Which positions count, of outputs of which not all do.
+        activation_floors: What implementations of an output's last operator differ by, where the graph tells.
         padding: Returns the masks of padding that nobody declared, by output; called once all samples were answered.
     """
 
@@ -94,6 +96,7 @@ class RecordPlan:
     rename: str = ""
     dims: Mapping[str, Dim] = field(default_factory=dict)
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
+    activation_floors: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     padding: Callable[[], Mapping[str, PaddingMask]] = dict
 
 
@@ -277,7 +280,7 @@ def _profiles(
     dtypes = {name: writer.dtypes[name] for name in masks}
     axes = {name: axis for name, axis in plan.axes.items() if name in masks}
     padding = profile_all(stored.read_left_out, shapes=shapes, dtypes=dtypes, axes=axes, signature=signature)
-    return profiles, {
+    return with_activation_floors(profiles, plan.activation_floors), {
         name: UndeclaredPadding(mask=masks[name], profile=profile, is_fill=holds_fill(profile, profiles[name]))
         for name, profile in padding.items()
     }

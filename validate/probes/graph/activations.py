@@ -1,0 +1,196 @@
+"""Outputs behind a bounded function, of which implementations differ by an absolute amount at any value.
+
+Sigmoid, Tanh and Erf are approximated: the error of a small answer is as large as that of one near 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.validate.gate.tolerance import ACTIVATION_FLOOR
+from paritygate.validate.probes.graph.constants import Constants, attribute_of, constants_of
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["activation_floors"]
+
+_BOUNDED = frozenset({"Erf", "Sigmoid", "Tanh"})
+# Operators that move no value, or all by the same.
+_KEEPING = frozenset({"Cast", "Clip", "Dropout", "Identity", "Neg"})
+# Operators by which columns may become something else.
+_RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_LOGISTIC = "LOGISTIC"
+
+
+def activation_floors(model: onnx.ModelProto) -> dict[str, NDArray[np.float64]]:
+    """Return what implementations differ by, for each output behind a bounded function.
+
+    Args:
+        model: The model; weights need not be there.
+
+    Returns:
+        By output, one number for all its values, or one for each of its columns.
+    """
+    graph = _Graph(model)
+    found = {output.name: graph.floor_of(output.name) for output in model.graph.output}
+    return {name: floor for name, floor in found.items() if floor.any()}
+
+
+_NONE = np.zeros(1)
+
+
+class _Graph:
+    """The main graph of a model, walked from its outputs back."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._constants: Constants = constants_of(model.graph)
+        self._nodes = {name: node for node in model.graph.node for name in node.output}
+        self._floors: dict[str, NDArray[np.float64]] = {}
+        self._inferred: dict[str, tuple[int | None, ...]] | None = None
+
+    def floor_of(self, name: str) -> NDArray[np.float64]:
+        """Return the floor of a value: one number, or one for each entry of its last axis; zeros without any."""
+        if name not in self._floors:
+            # A graph has no circles, and long chains of such operators are none that models end in.
+            self._floors[name] = _NONE
+            self._floors[name] = self._floor(name)
+        return self._floors[name]
+
+    def _floor(self, name: str) -> NDArray[np.float64]:
+        node = self._nodes.get(name)
+        if node is None:
+            return _NONE
+        if node.op_type in _BOUNDED or attribute_of(node, "post_transform", b"") == _LOGISTIC.encode():
+            return np.full(1, ACTIVATION_FLOOR)
+        if node.op_type in _KEEPING:
+            return self.floor_of(node.input[0])
+        if node.op_type in _RESHAPING:
+            return _smallest(self.floor_of(node.input[0]))
+        handlers: dict[str, Callable[[onnx.NodeProto, str], NDArray[np.float64]]] = {
+            "Add": self._shifted,
+            "Concat": self._joined,
+            "Div": self._scaled,
+            "Gather": self._gathered,
+            "Mul": self._scaled,
+            "Slice": self._sliced,
+            "Split": self._split,
+            "Sub": self._shifted,
+        }
+        handler = handlers.get(node.op_type)
+        return _NONE if handler is None else handler(node, name)
+
+    def _constant_and_other(self, node: onnx.NodeProto) -> tuple[NDArray[np.float64], str] | None:
+        """Return the constant that a value is combined with, one number or one a column, and that value."""
+        for at, other in ((1, 0), (0, 1)):
+            value = self._constants.values.get(node.input[at])
+            if value is not None and value.dtype.kind in "fiu" and value.size == (value.shape or (1,))[-1]:
+                return value.reshape(-1).astype(np.float64), node.input[other]
+        return None
+
+    def _shifted(self, node: onnx.NodeProto, _: str) -> NDArray[np.float64]:
+        found = self._constant_and_other(node)
+        return _NONE if found is None else self.floor_of(found[1])
+
+    def _scaled(self, node: onnx.NodeProto, _: str) -> NDArray[np.float64]:
+        found = self._constant_and_other(node)
+        if found is None or (node.op_type == "Div" and found[1] != node.input[0]):
+            return _NONE
+        factor, other = found
+        with np.errstate(divide="ignore"):
+            factor = np.abs(1 / factor if node.op_type == "Div" else factor)
+        floor = self.floor_of(other)
+        fits = np.isfinite(factor).all() and (1 in {floor.size, factor.size} or floor.size == factor.size)
+        return floor * factor if fits else _NONE
+
+    def _joined(self, node: onnx.NodeProto, _: str) -> NDArray[np.float64]:
+        floors = [self.floor_of(name) for name in node.input]
+        if not any(floor.any() for floor in floors):
+            return _NONE
+        rank = self._rank_of(node.input[0])
+        axis = int(attribute_of(node, "axis", 0))
+        if rank is None or axis % rank != rank - 1:
+            return _smallest(np.concatenate(floors))
+        widths = [self._width_of(name) for name in node.input]
+        parts = []
+        for floor, width in zip(floors, widths, strict=True):
+            if width is None or floor.size not in {1, width}:
+                return _NONE
+            parts.append(np.broadcast_to(floor, width))
+        return np.concatenate(parts)
+
+    def _gathered(self, node: onnx.NodeProto, _: str) -> NDArray[np.float64]:
+        floor, places = self.floor_of(node.input[0]), self._constants.values.get(node.input[1])
+        if floor.size == 1:
+            return floor
+        rank = self._rank_of(node.input[0])
+        is_last = rank is not None and int(attribute_of(node, "axis", 0)) % rank == rank - 1
+        if places is None or not is_last or not (np.abs(places) < floor.size).all():
+            return _smallest(floor)
+        return np.take(floor, places.reshape(-1).astype(np.intp))
+
+    def _sliced(self, node: onnx.NodeProto, name: str) -> NDArray[np.float64]:
+        floor = self.floor_of(node.input[0])
+        if floor.size == 1:
+            return floor
+        parts = [self._constants.values.get(each) for each in node.input[1:4]]
+        rank = self._rank_of(node.input[0])
+        if rank is None or len(parts) < 3 or any(part is None or part.size != 1 for part in parts):  # noqa: PLR2004
+            return _smallest(floor)
+        start, end, axis = (int(part.reshape(-1)[0]) for part in parts if part is not None)
+        own = np.array(floor[start:end] if axis % rank == rank - 1 else floor)
+        # By a step the columns are others than these.
+        return own if own.size == self._width_of(name) else _smallest(floor)
+
+    def _split(self, node: onnx.NodeProto, name: str) -> NDArray[np.float64]:
+        floor = self.floor_of(node.input[0])
+        widths = [self._width_of(output) for output in node.output]
+        known = [width for width in widths if width is not None]
+        if floor.size == 1 or len(known) < len(widths) or sum(known) != floor.size:
+            return _smallest(floor)
+        at = list(node.output).index(name)
+        return np.split(floor, np.cumsum(known))[at]
+
+    def _rank_of(self, name: str) -> int | None:
+        return None if (shape := self._shape_of(name)) is None else len(shape) or None
+
+    def _width_of(self, name: str) -> int | None:
+        shape = self._shape_of(name)
+        return shape[-1] if shape else None
+
+    def _shape_of(self, name: str) -> tuple[int | None, ...] | None:
+        return self._shapes().get(name)
+
+    def _shapes(self) -> dict[str, tuple[int | None, ...]]:
+        if self._inferred is None:
+            self._inferred = _shapes_of(self._model)
+        return self._inferred
+
+
+def _smallest(floor: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.full(1, floor.min())
+
+
+def _shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """Return the shape of each value of the main graph, as far as it can be inferred."""
+    import onnx
+
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except (ValueError, RuntimeError):
+        # Of more than 2 GB, or of operators that are not ONNX's own.
+        graph = model.graph
+    shapes = {
+        value.name: value.type.tensor_type.shape.dim
+        for value in (*graph.input, *graph.value_info, *graph.output)
+        if value.type.tensor_type.HasField("shape")
+    }
+    return {
+        name: tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
+        for name, dims in shapes.items()
+    }
