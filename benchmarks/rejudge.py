@@ -35,13 +35,14 @@ from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Status, verdict_of
-from paritygate.validate.reference import noise_floor
+from paritygate.validate.reference import noise_floor, profile
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
 from paritygate.validate.reference.recorded import ExpectedOutputs, RecordedOutputs, expected_from_file
 
 # A version before noise was measured of these has neither.
 with_noise = getattr(noise_floor, "with_noise", None)
 typical_difference = getattr(noise_floor, "typical_difference", None)
+with_activation_floors = getattr(profile, "with_activation_floors", None)
 # So many rows of the reference are asked one at a time, and so many without optimisations and with inputs moved.
 _ROWS_ALONE, _ROWS_AGAIN = 16, 32
 
@@ -84,7 +85,7 @@ def judge(pair: Pair, folder: Path) -> Judged:
     candidate = RecordedCandidate(output_names=recorded.names, open_reader=recorded.open_reader)
     try:
         expected = expected_from_file(sides["expected"], axes={}, rename={}, is_non_finite_declared=True)
-        expected = _with_noise(expected, pair) if pair.again else expected
+        expected = _with_noise(_with_floors(expected, pair), pair)
         result = run_gate(candidate, expected, lambda: iter([batch]), rules, workspace=folder)
     except ParitygateError as err:
         return Judged(name=pair.name, verdict="error", wanted=pair.verdict, checks=[{"name": "error", "detail": str(err)}])
@@ -104,10 +105,18 @@ def _told(check: Any) -> dict[str, Any]:
     }
 
 
+def _with_floors(expected: ExpectedOutputs, pair: Pair) -> ExpectedOutputs:
+    if with_activation_floors is None:
+        return expected
+    return replace(expected, profiles=with_activation_floors(expected.profiles, pair.floors))
+
+
 def _with_noise(expected: ExpectedOutputs, pair: Pair) -> ExpectedOutputs:
     """Return the reference with its own noise, as it is measured of so many rows where the model itself is asked."""
-    floats = {name: profile for name, profile in expected.profiles.items() if profile.is_float}
-    zeros = {name: np.zeros(profile.channels) for name, profile in floats.items()}
+    if not pair.again:
+        return expected
+    floats = {name: found for name, found in expected.profiles.items() if found.is_float}
+    zeros = {name: np.zeros(found.channels) for name, found in floats.items()}
 
     def differences(runs: Mapping[str, Any], compare: Any, rows: int) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from heads import HEADS, rows_for
 from net import Net
 from pairs import Pair, write_pair
 from paritygate.errors import ParitygateError
+from paritygate.validate.probes.graph.activations import activation_floors
 from trees import TREES, tree_source
 
 _ROWS = 128
@@ -100,6 +101,7 @@ def _pairs_of(name: str, source: Source, hows: Sequence[str]) -> Iterator[Pair]:
             actual={output: found[output] for output in expected},
             again=again,
             moved=moved,
+            floors=activation_floors(onnx.load(source.path)),
         )
 
 

@@ -30,6 +30,7 @@ class Pair:
         actual: The candidate's.
         again: The reference's outputs run otherwise (graph not optimised, rows one at a time), by `RUN/OUTPUT`.
         moved: Its outputs where the inputs of each row are moved by one rounding, by `RUN/OUTPUT`.
+        floors: What implementations of an output's last operator differ by, where its graph tells.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Pair:
     actual: Arrays = field(default_factory=dict)
     again: Arrays = field(default_factory=dict)
     moved: Arrays = field(default_factory=dict)
+    floors: Arrays = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -49,7 +51,7 @@ class Pair:
         return f"{self.model}--{self.how}"
 
 
-_SIDES = ("expected", "actual", "again", "moved")
+_SIDES = ("expected", "actual", "again", "moved", "floors")
 
 
 def write_pair(pair: Pair, folder: Path) -> Path:
@@ -61,8 +63,10 @@ def write_pair(pair: Pair, folder: Path) -> Path:
         if (value := getattr(pair, name)) or name != "why"
     }
     path = folder / f"{pair.name}.npz"
-    np.savez_compressed(path, facts=np.array(json.dumps(facts)), **arrays)
-    return path
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as stream:
+        np.savez_compressed(stream, facts=np.array(json.dumps(facts)), **arrays)
+    return unfinished.replace(path)
 
 
 def read_pair(path: Path) -> Pair:
