@@ -6,7 +6,7 @@ it is the reference that is unsound, which is said, and nothing is excused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
+from paritygate.pipelines.compare.replaced_answers import ReplacedAnswers
 from paritygate.text import row_name
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import GateResult, run_gate
@@ -56,7 +57,7 @@ class Again:
         read: Starts reading the samples.
         rules: What is asked.
         left_out: The rows that the candidate is not judged by.
-        workspace: An empty folder.
+        workspace: A folder for what passes are compared by; it is made.
         open_reference: Opens the reference; None where it is not there to be asked. It raises an
             `ArtifactIntegrityError` where it is not what answered before.
     """
@@ -68,6 +69,13 @@ class Again:
     left_out: RowsLeftOut
     workspace: Path
     open_reference: Callable[[], Runner | None]
+
+    def run(self, candidate: Candidate) -> GateResult:
+        """Compare another candidate by the same rules."""
+        self.workspace.mkdir(exist_ok=True)
+        return run_gate(
+            candidate, self.expected, self.read, self.rules, workspace=self.workspace, left_out=self.left_out
+        )
 
 
 def with_own_noise(result: GateResult, again: Again) -> GateResult:
@@ -90,7 +98,7 @@ def with_own_noise(result: GateResult, again: Again) -> GateResult:
     if not excusing:
         return replace(result, checks=(*result.checks, *unsound))
     held = _HeldToNoise(again.candidate, excusing, result, again)
-    found = run_gate(held, again.expected, again.read, again.rules, workspace=again.workspace, left_out=again.left_out)
+    found = again.run(held)
     passed = {(check.name, check.output): check for check in found.checks if check.status is Status.PASS}
     checks = tuple(
         replace(passed[check.name, check.output], detail=_excused_words(check, passed[check.name, check.output]))
@@ -195,58 +203,28 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
     )
 
 
-class _HeldToNoise:
+class _HeldToNoise(ReplacedAnswers):
     """A candidate, of whose answers those within the reference's own noise are taken for the reference's."""
 
     def __init__(
         self, candidate: Candidate, rows: Mapping[_Place, _NoisyRow], result: GateResult, again: Again
     ) -> None:
-        self._candidate = candidate
+        super().__init__(candidate)
         self._rows = rows
         self._limits = result.limits
         self._profiles = again.expected.profiles
-        self._number = -1
         self._excused: dict[tuple[str, str], str] = {}
 
-    @property
-    def output_names(self) -> frozenset[str]:
-        """All outputs that it has."""
-        return self._candidate.output_names
-
-    @property
-    def input_names(self) -> frozenset[str] | None:
-        """All inputs that it takes."""
-        return self._candidate.input_names
-
-    @property
-    def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """By output, the classes that its columns stand for, where it names them."""
-        return self._candidate.classes
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What of it was not seen by now."""
-        return self._candidate.warnings
-
-    def start_pass(self) -> None:
-        """Begin the sequence of batches."""
-        self._number = -1
-        self._candidate.start_pass()
-
-    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return all outputs for one batch.
-
-        Raises:
-            RefusedInputsError: It did not answer.
-        """
-        self._number += 1
-        found = dict(self._candidate.answer(batch))
+    def replaced(
+        self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the answers, in which those within the reference's own noise are the reference's."""
         for row in range(batch.rows):
-            noisy = self._rows.get((self._number, row))
+            noisy = self._rows.get((number, row))
             for name in () if noisy is None else noisy.noise:
                 assert noisy is not None  # noqa: S101 - it has noise
-                found[name] = self._held(name, found[name], row, noisy)
-        return found
+                answers[name] = self._held(name, answers[name], row, noisy)
+        return answers
 
     def _held(self, name: str, actual: NDArray[np.generic], row: int, noisy: _NoisyRow) -> NDArray[np.generic]:
         own, expected, noise = actual[row : row + 1], noisy.expected[name], noisy.noise[name]
@@ -263,10 +241,6 @@ class _HeldToNoise:
         held: NDArray[np.generic] = actual.copy()
         held[row : row + 1] = expected
         return held
-
-    def end_pass(self, samples_digest: str) -> None:
-        """End the sequence of batches."""
-        self._candidate.end_pass(samples_digest)
 
     def checks(self) -> Iterator[Check]:
         """Yield a warning for each row that was excused."""

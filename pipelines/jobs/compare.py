@@ -24,6 +24,7 @@ from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.models.torch.archive import names_in_archive
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
+from paritygate.pipelines.compare.jumping_rows import without_jumps
 from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
 from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.partial import PartialResultFile
@@ -155,20 +156,16 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         values=0,
         seconds=models.measured("passes_cpu", time.process_time() - spent_before),
     )
-    again_folder = folder / "again"
-    again_folder.mkdir(exist_ok=True)
-    result = with_own_noise(
-        result,
-        Again(
-            candidate=candidate,
-            expected=expected,
-            read=read,
-            rules=job.rules,
-            left_out=left_out,
-            workspace=again_folder,
-            open_reference=lambda: _reference_again(job, opened, read, models),
-        ),
+    again = Again(
+        candidate=candidate,
+        expected=expected,
+        read=read,
+        rules=job.rules,
+        left_out=left_out,
+        workspace=folder / "again",
+        open_reference=lambda: _reference_again(job, opened, read, models),
     )
+    result = without_jumps(with_own_noise(result, again), again)
     deadline = started + float(args["time_limit_s"])
     place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)

@@ -1,0 +1,212 @@
+"""Rows at which both sides jump: inputs a rounding apart are answered as far apart as the two answers are.
+
+A tree behind a scaler answers a row at a split by either side, by the last digit of the scaled input. Such a row is
+excused alone, counted, and capped like decisions near their boundary.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
+from paritygate.pipelines.compare.own_noise import Again
+from paritygate.pipelines.compare.replaced_answers import ReplacedAnswers
+from paritygate.text import counted, one_or_many, row_names
+from paritygate.validate.gate.candidate import RefusedInputsError
+from paritygate.validate.gate.gate import GateResult
+from paritygate.validate.gate.valid_positions import only_valid
+from paritygate.validate.gate.verdict import Check, Status, flips_allowed
+from paritygate.validate.reference.own_noise import rows_within
+from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.validate.samples.row_digest import has_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["without_jumps"]
+
+_NAME = "reference_jumps"
+# The checks that a few rows fail, each alone or by what they add to a mean.
+_OF_ROWS = frozenset(
+    {"decision_mismatches", "exact", "max_abs_diff", "max_row_rel_diff", "mean_abs_diff", "p9999_abs_diff", "rms_diff"}
+)
+# How many roundings the inputs move by.
+_STEPS = (1, -1, 2, -2)
+_NAMED = 3
+
+
+def without_jumps(result: GateResult, again: Again) -> GateResult:
+    """Return the result without the rows at which the reference jumps, where all that fails is made by such rows.
+
+    The figures stay as they are: only checks that fail by these rows alone pass.
+    """
+    failed = {check.output or "" for check in result.checks if check.status is Status.FAIL and check.name in _OF_ROWS}
+    rows = result.measurement.rows
+    least, share = flips_allowed(again.rules.precision)
+    cap = max(least, math.floor(share * rows))
+    patterns = result.measurement.patterns
+    beyond = [sum(patterns[name].beyond_in.values()) for name in failed if name in patterns]
+    if not beyond or max(beyond) > cap:
+        return result
+    try:
+        runner = again.open_reference()
+    except ArtifactIntegrityError:
+        # What it answers now is no answer of the model that was recorded.
+        return result
+    if runner is None or not any(spec.dtype.startswith("float") for spec in runner.signature.inputs):
+        return result
+    candidate = _WithoutJumps(result, again, runner, cap)
+    found = again.run(candidate)
+    if not candidate.excused:
+        return result
+    passed = {(check.name, check.output): check for check in found.checks if check.status is Status.PASS}
+    checks = tuple(
+        replace(
+            passed[check.name, check.output],
+            detail=f"{passed[check.name, check.output].detail}, but for rows where both sides jump: {check.detail}",
+        )
+        if check.status is Status.FAIL and check.name in _OF_ROWS and (check.name, check.output) in passed
+        else check
+        for check in result.checks
+    )
+    still = {check.output for check in checks if check.status is Status.FAIL}
+    return replace(
+        result,
+        checks=(*checks, candidate.check()),
+        looks_like={name: words for name, words in result.looks_like.items() if name in still},
+    )
+
+
+class _WithoutJumps(ReplacedAnswers):
+    """A candidate, of whose rows those that the reference answers alike a rounding apart are the reference's."""
+
+    def __init__(self, result: GateResult, again: Again, runner: Runner, cap: int) -> None:
+        super().__init__(again.candidate)
+        self._limits = result.limits
+        self._expected = again.expected
+        self._runner = runner
+        self._cap = cap
+        self._reader = again.expected.open_reader()
+        self.excused: dict[str, None] = {}
+
+    def start_pass(self) -> None:
+        """Begin the sequence of batches."""
+        self._reader = self._expected.open_reader()
+        super().start_pass()
+
+    def replaced(
+        self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the answers, in which rows that jump are the reference's."""
+        del number
+        wanted = self._reader.take(batch)
+        counting = only_valid(wanted, batch.inputs, self._expected.positions)
+        compared = {name: array for name, array in counting.items() if self._is_compared(name, array, answers, batch)}
+        beyond = np.zeros(batch.rows, dtype=bool)
+        for name, array in compared.items():
+            beyond = np.logical_or(beyond, ~self._is_within(name, answers[name], array))
+        places = np.flatnonzero(beyond)
+        if not places.size or len(self.excused) + places.size > self._cap or not has_rows(batch):
+            return answers
+        excused = self._excused(places, batch, answers, compared)
+        if excused.size:
+            self.excused.update(dict.fromkeys(batch.ids[place] for place in excused))
+            for name in compared:
+                answers[name] = answers[name].copy()
+                answers[name][excused] = wanted[name][excused]
+        return answers
+
+    def _is_compared(self, name: str, array: NDArray[np.generic], answers: Arrays, batch: Batch) -> bool:
+        if name not in self._limits or name not in answers or answers[name].shape != array.shape:
+            return False
+        return array.ndim > 0 and len(array) == batch.rows and array.dtype.kind in "fVibu"
+
+    def _is_within(self, name: str, actual: NDArray[np.generic], expected: NDArray[np.generic]) -> NDArray[np.bool_]:
+        profile = self._expected.profiles[name]
+        if profile.is_float:
+            return rows_within(actual, expected, None, limits=self._limits[name], profile=profile)
+        return _all_of_rows(np.asarray(actual == expected))
+
+    def _excused(self, places: NDArray[np.intp], batch: Batch, answers: Arrays, compared: Arrays) -> NDArray[np.intp]:
+        """Return the places of the rows that either side answers as the other does where the inputs move by a rounding.
+
+        Where the candidate alone keeps its answer, its boundary lies elsewhere. Answers between are as good: of several
+        trees that split there, rounding moves some.
+        """
+        rows = [_rows_moved(batch, places, steps) for steps in _STEPS]
+        try:
+            of_reference = [self._runner.run(fit_inputs(each, self._runner.signature)) for each in rows]
+            of_candidate = [self._candidate.answer(each) for each in rows]
+        except (BackendError, RefusedInputsError, UsageError):
+            return places[:0]
+        is_excused = np.ones(places.size, dtype=bool)
+        for name, array in compared.items():
+            actual, expected = answers[name][places], array[places]
+            for own, moved, other in ((expected, of_reference, actual), (actual, of_candidate, expected)):
+                found = [np.asarray(answer[name]) for answer in moved]
+                if any(each.shape != own.shape for each in found):
+                    return places[:0]
+                is_excused &= self._is_reached(name, other, [own, *found], expected)
+        return places[is_excused]
+
+    def _is_reached(
+        self, name: str, answer: NDArray[np.generic], others: list[NDArray[np.generic]], expected: NDArray[np.generic]
+    ) -> NDArray[np.bool_]:
+        """Return in which rows an answer lies between the others, within the limits of the reference's."""
+        if not self._expected.profiles[name].is_float:
+            return _all_of_rows(np.logical_or.reduce([np.asarray(answer == other) for other in others]))
+        low, high = (functools.reduce(pick, others) for pick in (np.minimum, np.maximum))
+        outside = np.subtract(answer, np.clip(answer, low, high))
+        return self._is_within(name, np.add(expected, outside), expected)
+
+    def check(self) -> Check:
+        """Return a warning on the rows that are excused."""
+        names = row_names(list(self.excused)[:_NAMED])
+        count = len(self.excused)
+        detail = (
+            f"at {counted(count, 'row')} ({names}{', ...' if count > _NAMED else ''}) both sides jump to the "
+            f"other's answer where the inputs move by a rounding: {one_or_many(count, 'it is', 'they are')} "
+            f"excused, at most {self._cap} would be"
+        )
+        return Check(name=_NAME, status=Status.WARNING, detail=detail, measured=count, limit=self._cap)
+
+
+def _all_of_rows(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.logical_and.reduce(flags.reshape(len(flags), -1), axis=1)
+    return found
+
+
+def _rows_moved(batch: Batch, places: NDArray[np.intp], steps: int) -> Batch:
+    """Return some rows of a batch with every float input moved by so many roundings."""
+    inputs = {
+        name: _moved(array, steps)[places] if array.ndim and len(array) == batch.rows else array
+        for name, array in batch.inputs.items()
+    }
+    return Batch(inputs=inputs, ids=[batch.ids[place] for place in places])
+
+
+def _moved(array: NDArray[np.generic], steps: int) -> NDArray[np.generic]:
+    """Return the values moved by roundings of float32, or of their own dtype where that is coarser.
+
+    A rounding is that of a typical value of the column where it is more: a scaler subtracts the column's mean.
+    """
+    if array.dtype.kind != "f":
+        return array
+    values = array.astype(np.float64)
+    sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
+    sizes = np.maximum(sizes, np.median(sizes, axis=0))
+    coarse = np.float16 if array.dtype.itemsize < np.dtype(np.float32).itemsize else np.float32
+    step = np.spacing(sizes.astype(coarse)).astype(np.float64)
+    moved: NDArray[np.generic] = np.where(np.isfinite(values), values + steps * step, values).astype(array.dtype)
+    return moved
