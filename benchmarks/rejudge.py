@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "limits"))
+LIMITS = str(Path(__file__).resolve().parent / "limits")
+if LIMITS not in sys.path:
+    sys.path.insert(0, LIMITS)
 
-from faults import FAULTS, faulty_pairs
-from pairs import Pair, read_pairs
+from planted import FAULTS, faulty_pairs
+from pairs import Arrays, Pair, read_pairs
+
 from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
@@ -34,7 +36,7 @@ from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
-from paritygate.validate.gate.verdict import Status, verdict_of
+from paritygate.validate.gate.verdict import Check, Status, verdict_of
 from paritygate.validate.reference import noise_floor, profile
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
 from paritygate.validate.reference.recorded import ExpectedOutputs, RecordedOutputs, expected_from_file
@@ -88,13 +90,15 @@ def judge(pair: Pair, folder: Path) -> Judged:
         expected = _with_noise(_with_floors(expected, pair), pair)
         result = run_gate(candidate, expected, lambda: iter([batch]), rules, workspace=folder)
     except ParitygateError as err:
-        return Judged(name=pair.name, verdict="error", wanted=pair.verdict, checks=[{"name": "error", "detail": str(err)}])
+        return Judged(
+            name=pair.name, verdict="error", wanted=pair.verdict, checks=[{"name": "error", "detail": str(err)}]
+        )
     passed = {Status.PASS, Status.WARNING, Status.EDGE}
     checks = [_told(check) for check in result.checks if check.status not in passed]
     return Judged(name=pair.name, verdict=str(verdict_of(result.checks)), wanted=pair.verdict, checks=checks)
 
 
-def _told(check: Any) -> dict[str, Any]:
+def _told(check: Check) -> dict[str, Any]:
     return {
         "name": check.name,
         "status": str(check.status),
@@ -118,7 +122,7 @@ def _with_noise(expected: ExpectedOutputs, pair: Pair) -> ExpectedOutputs:
     floats = {name: found for name, found in expected.profiles.items() if found.is_float}
     zeros = {name: np.zeros(found.channels) for name, found in floats.items()}
 
-    def differences(runs: Mapping[str, Any], compare: Any, rows: int) -> dict[str, Any]:
+    def differences(runs: Arrays, compare: Callable[..., Any], rows: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, array in runs.items():
             name = key.partition("/")[2]
@@ -147,10 +151,11 @@ def judged(pairs: Iterable[Pair]) -> Iterator[Judged]:
             yield judge(pair, Path(place))
 
 
-def judged_by(checkout: Path, folder: Path) -> list[Judged]:
+def judged_by(checkout: Path, asked: argparse.Namespace) -> list[Judged]:
     """Return what another checkout makes of the same pairs."""
     path = os.pathsep.join([str(checkout / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, str(Path(__file__).resolve()), str(folder), "--verdicts"]
+    command = [sys.executable, str(Path(__file__).resolve()), str(asked.pairs), "--verdicts"]
+    command += ["--right-only"] if asked.right_only else []
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{checkout} judged nothing:\n{done.stderr}")
@@ -197,7 +202,11 @@ def right_table(pairs: Sequence[Pair], found: Sequence[Judged]) -> Iterator[str]
     for model in dict.fromkeys(pair.model for pair in pairs):
         cells = []
         for precision in precisions:
-            of = [item for pair, item in zip(pairs, found, strict=True) if (pair.model, pair.precision) == (model, precision)]
+            of = [
+                item
+                for pair, item in zip(pairs, found, strict=True)
+                if (pair.model, pair.precision) == (model, precision)
+            ]
             good = sum(item.is_as_wanted for item in of)
             cells.append(f"{good} of {len(of)}" if of else "")
         yield f"| {model} | {' | '.join(cells)} |"
@@ -209,19 +218,21 @@ def main() -> int:
     parser.add_argument("pairs", type=Path, help="a folder of pairs")
     parser.add_argument("--against", type=Path, help="another checkout of the product")
     parser.add_argument("--json", type=Path, help="where all verdicts are written")
+    parser.add_argument("--right-only", action="store_true", help="judge the pairs alone, and no planted faults")
     parser.add_argument("--verdicts", action="store_true", help="print the verdicts of this version alone, as JSON")
     arguments = parser.parse_args()
     pairs = [*read_pairs(arguments.pairs)]
-    faulty = [*faulty_pairs()]
+    faulty = [] if arguments.right_only else [*faulty_pairs()]
     now = [*judged([*pairs, *faulty])]
     if arguments.verdicts:
         print(json.dumps([asdict(item) for item in now], default=_plain))
         return 0
-    before = None if arguments.against is None else judged_by(arguments.against, arguments.pairs)
+    before = None if arguments.against is None else judged_by(arguments.against, arguments)
     print("\n".join(changes(now, before)))
-    print("\nFaults: all have to fail, or to be beyond what can be judged\n")
-    print("\n".join(fault_table(now[len(pairs) :])))
-    print("\nRight candidates: all have to pass\n")
+    if faulty:
+        print("\nFaults: all have to fail, or to be beyond what can be judged\n")
+        print("\n".join(fault_table(now[len(pairs) :])))
+    print("\nPairs: how many come out as they should\n")
     print("\n".join(right_table(pairs, now[: len(pairs)])))
     if arguments.json:
         data = {"now": [asdict(item) for item in now], "before": [asdict(item) for item in before or []]}
@@ -229,9 +240,8 @@ def main() -> int:
     return 0 if all(item.is_as_wanted for item in now) else 1
 
 
-def _plain(value: Any) -> Any:
-    number = float(value)
-    return number if math.isfinite(number) else str(number)
+def _plain(value: object) -> float:
+    return float(str(value))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
 from paritygate.convert.conversion import DERIVATIONS, Calibration, ConversionJob
 from paritygate.models.source import parse_source
 from paritygate.precision import Precision

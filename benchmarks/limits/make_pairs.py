@@ -16,9 +16,10 @@ from exports import EXPORTS, export_source
 from heads import HEADS, rows_for
 from net import Net
 from pairs import Pair, write_pair
+from trees import TREES, tree_source
+
 from paritygate.errors import ParitygateError
 from paritygate.validate.probes.graph.activations import activation_floors
-from trees import TREES, tree_source
 
 _ROWS = 128
 
@@ -106,6 +107,7 @@ def _pairs_of(name: str, source: Source, hows: Sequence[str]) -> Iterator[Pair]:
 
 
 def main() -> None:
+    """Make pairs, model by model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)

@@ -27,9 +27,7 @@ class Net:
         same: A net built alike, whose measured weights are taken; None to measure them.
     """
 
-    def __init__(
-        self, rows: NDArray[np.float32], seed: int, order: int | None = None, same: Net | None = None
-    ) -> None:
+    def __init__(self, rows: NDArray[np.float32], seed: int, order: int | None = None, same: Net | None = None) -> None:
         self._rows = rows
         self._measured: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
         self._same = None if same is None else iter(same._measured)  # noqa: SLF001 - of the same class
@@ -97,9 +95,7 @@ class Net:
         plain = self.values_of(value)
         return plain[..., np.argsort(self._orders[value])] if value in self._orders else plain
 
-    def product(
-        self, value: str, measured: Callable[[], tuple[NDArray[np.float64], NDArray[np.float64]]]
-    ) -> str:
+    def product(self, value: str, measured: Callable[[], tuple[NDArray[np.float64], NDArray[np.float64]]]) -> str:
         """Return a linear layer; `measured` returns its weights, of hidden units in the order drawn, and its bias."""
         weights, bias = measured() if self._same is None else next(self._same)
         self._measured.append((weights, bias))

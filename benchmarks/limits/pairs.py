@@ -1,16 +1,16 @@
-"""A pair: what a reference answered and what a candidate answered, with what is to come of it; one npz file each."""
+"""A pair: what a reference answered and what a candidate answered, with what is to come of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pair", "read_pairs", "write_pair"]
+__all__ = ["Arrays", "Pair", "read_pairs", "write_bundle", "write_pair"]
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -51,38 +51,47 @@ class Pair:
         return f"{self.model}--{self.how}"
 
 
-_SIDES = ("expected", "actual", "again", "moved", "floors")
+_FACTS = ("model", "how", "precision", "verdict", "why", "decisions")
+_OF_REFERENCE = ("expected", "again", "moved", "floors")
+_SIDES = ("actual", *_OF_REFERENCE)
 
 
 def write_pair(pair: Pair, folder: Path) -> Path:
-    """Write a pair and return its file."""
-    arrays = {f"{side}/{name}": array for side in _SIDES for name, array in getattr(pair, side).items()}
-    facts = {
-        name: value
-        for name in ("model", "how", "precision", "verdict", "why", "decisions")
-        if (value := getattr(pair, name)) or name != "why"
-    }
-    path = folder / f"{pair.name}.npz"
+    """Write a pair into a file of its own, and return it."""
+    return write_bundle([pair], folder / f"{pair.name}.npz")
+
+
+def write_bundle(pairs: Iterable[Pair], path: Path) -> Path:
+    """Write pairs into one npz file, what a reference answered once for all of its candidates."""
+    facts, arrays = [], {}
+    for pair in pairs:
+        facts.append({name: getattr(pair, name) for name in _FACTS})
+        for side in _SIDES:
+            owner = pair.name if side == "actual" else pair.model
+            arrays |= {f"{owner}:{side}:{name}": array for name, array in getattr(pair, side).items()}
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("wb") as stream:
         np.savez_compressed(stream, facts=np.array(json.dumps(facts)), **arrays)
     return unfinished.replace(path)
 
 
-def read_pair(path: Path) -> Pair:
-    """Return the pair in a file."""
+def read_pairs(path: Path) -> Iterator[Pair]:
+    """Yield the pairs of a file, or of all files of a folder."""
+    for each in sorted(path.glob("*.npz")) if path.is_dir() else [path]:
+        yield from _read(each)
+
+
+def _read(path: Path) -> Iterator[Pair]:
     with np.load(path, allow_pickle=False) as stored:
-        facts = json.loads(str(stored["facts"]))
-        facts["decisions"] = tuple(facts.get("decisions", ()))
-        sides: dict[str, dict[str, NDArray[np.generic]]] = {side: {} for side in _SIDES}
-        for key in stored.files:
-            side, _, name = key.partition("/")
-            if name:
-                sides[side][name] = stored[key]
-    return Pair(**facts, **sides)
+        arrays = {key: stored[key] for key in stored.files}
+    for facts in json.loads(str(arrays.pop("facts"))):
+        sides = {
+            side: _of(arrays, f"{facts['model']}--{facts['how']}" if side == "actual" else facts["model"], side)
+            for side in _SIDES
+        }
+        yield Pair(**{**facts, "decisions": tuple(facts["decisions"])}, **sides)
 
 
-def read_pairs(folder: Path) -> Iterator[Pair]:
-    """Yield the pairs of a folder, by name."""
-    for path in sorted(folder.glob("*.npz")):
-        yield read_pair(path)
+def _of(arrays: Arrays, owner: str, side: str) -> dict[str, NDArray[np.generic]]:
+    start = f"{owner}:{side}:"
+    return {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
