@@ -333,6 +333,24 @@ def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, flo
     return {name: _number(option, name, value, example) for name, value in found.items()}
 
 
+def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, float | list[float | None]]:
+    """Return `NAME=NUMBER` and `OUTPUT:NAME=NUMBER,...` texts as a mapping; `default` stands for no number.
+
+    Raises:
+        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+    """
+    from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT
+
+    def of_output(name: str, text: str) -> list[float | None]:
+        parts = text.split(",")
+        return [None if part == DEFAULT_LIMIT else _number(option, name, part, example) for part in parts]
+
+    return {
+        name: of_output(name, value) if ":" in name else _number(option, name, value, example)
+        for name, value in pairs(option, texts, example=example).items()
+    }
+
+
 def _number(option: str, name: str, value: str, example: str) -> float:
     try:
         return float(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.models.source import ModelRef
@@ -13,8 +14,8 @@ from paritygate.precision import parse_precision
 from paritygate.text import meant, nearest_first
 from paritygate.validate.detections.rule import parse_match_rule
 from paritygate.validate.gate.decisions import parse_decision, with_constants
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import DeclaredRole
@@ -34,7 +35,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     precision: str,
     decisions: Iterable[str],
     constant_decisions: Mapping[str, str],
-    tolerance: Mapping[str, float],
+    tolerance: Mapping[str, Any],
     repeat: int,
     outputs: Sequence[str],
     argmax_of: Mapping[str, str],

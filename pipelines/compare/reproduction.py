@@ -17,6 +17,7 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.text import from_here
+from paritygate.validate.gate.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
@@ -230,6 +231,15 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
         ("--decision", decisions),
         ("--constant-decision", [f"{rule.output}={rule.constant}" for rule in rules if rule.constant]),
         ("--tolerance", [f"{name}={getattr(job.rules.tolerance, name)!r}" for name in sorted(limits)]),
+        (
+            "--tolerance",
+            [
+                f"{output}:{name}={limit_in_text(values)}"
+                for output, declared in job.rules.tolerance.outputs.items()
+                if not compared or output in compared
+                for name, values in declared.items()
+            ],
+        ),
         ("--map", [f"{own}={served}" for own, served in job.candidate.rename.items()]),
         (
             "--signature",

@@ -240,8 +240,15 @@ def _left_out(result: ComparisonResult) -> Iterator[Remark]:
 def _loosened(result: ComparisonResult) -> Iterator[Remark]:
     """Yield the limits that were set looser than their defaults: a pass says less than it would unasked."""
     if result.looser_than_default:
-        limits = ", ".join(f"{name} {number(result.tolerance[name])}" for name in result.looser_than_default)
+        limits = ", ".join(f"{name} {_declared(result, name)}" for name in result.looser_than_default)
         yield Remark(kind=f"limits looser than the default for {result.precision}", names=(), words=limits)
+
+
+def _declared(result: ComparisonResult, name: str) -> str:
+    """Return the declared limit of a name, which is that of one output where it holds a colon."""
+    output, colon, limit = name.rpartition(":")
+    values = result.tolerance["outputs"][output][limit] if colon else [result.tolerance[name]]
+    return ", ".join("default" if value is None else number(value) for value in values)
 
 
 def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:

@@ -239,9 +239,24 @@ def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterat
             yield f"{name} has no limit, and was {then[name]:g}"
         elif now[name] > then[name]:
             yield f"{name} is {now[name]:g}, and was {then[name]:g}"
+    yield from _loosened_outputs(then.get("outputs", {}), now["outputs"])
     for output, least in asked.min_cosine_similarity.items():
         cosine = rules.min_cosine_similarity.get(output)
         if cosine is None:
             yield f"no min_cosine_similarity is asked of {output}, and {least:g} was"
         elif cosine < least:
             yield f"min_cosine_similarity of {output} is {cosine:g}, and was {least:g}"
+
+
+def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the limits of single outputs that are looser than then, or no longer declared."""
+    for output, limits in then.items():
+        for name, before in limits.items():
+            after = now.get(output, {}).get(name)
+            if after is None:
+                yield f"{output}:{name} is no longer declared"
+            elif len(after) not in {1, len(before)} or any(
+                old is not None and (new is None or new > old)
+                for old, new in zip(before, after * (len(before) // len(after)), strict=True)
+            ):
+                yield f"{output}:{name} is {after}, and was {before}"

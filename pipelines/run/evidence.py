@@ -31,7 +31,7 @@ EMULATED = "emulated"
 BUILT = "built"
 NONE = "none"
 # What stands in a tolerance beside its limits.
-_NO_LIMITS = frozenset({"declared", "precision"})
+_NO_LIMITS = frozenset({"declared", "outputs", "precision"})
 _OF_GPU = frozenset({"name", "device", "driver", "cuda"})
 
 
@@ -130,8 +130,12 @@ def _wrong_limits(result: ComparisonResult) -> str:
     declared = tolerance.get("declared", [])
     if not isinstance(declared, list):
         return f"the limits that the tolerance declares are {declared!r}, and no list"
+    outputs = tolerance.get("outputs", {})
+    own = {f"{output}:{name}": values for output, limits in outputs.items() for name, values in limits.items()}
+    if any(not isinstance(value, int | float | None) for values in own.values() for value in values):
+        return "a limit of one output is no number"
     for name in (*declared, *result.looser_than_default):
-        if not isinstance(tolerance.get(name), int | float):
+        if name not in own and not isinstance(tolerance.get(name), int | float):
             return f"{name} is named as a limit of the tolerance, which holds no such number"
     for name, value in tolerance.items():
         if name not in _NO_LIMITS and not isinstance(value, int | float | None):

@@ -36,6 +36,7 @@ __all__ = [
     "MatchPart",
     "ModelPart",
     "OnnxruntimePart",
+    "OutputLimits",
     "OutputPart",
     "Part",
     "ProbeName",
@@ -442,12 +443,24 @@ class OutputPart(Part):
         description="The input that says which positions count, such as attention_mask: those where it is set.",
     )
 
+    columns: list[str] | None = Field(
+        default=None, min_length=1, description="The names of its columns, for limits by column and for messages."
+    )
+
     @model_validator(mode="after")
     def _says_what_fits(self) -> OutputPart:
-        if (self.ignore is None) == (self.min_cosine_similarity is None and self.valid_where is None):
-            msg = "write either ignore: REASON, or min_cosine_similarity: V, valid_where: INPUT or both"
+        others = (self.min_cosine_similarity, self.valid_where, self.columns)
+        if (self.ignore is None) == all(other is None for other in others):
+            msg = "write either ignore: REASON, or one or more of min_cosine_similarity: V, valid_where: INPUT, columns"
+            raise ValueError(msg)
+        if self.columns is not None and len(set(self.columns)) < len(self.columns):
+            msg = f"columns names one column twice: {', '.join(self.columns)}"
             raise ValueError(msg)
         return self
+
+
+# By output and the name of a limit: one number, one for each column, or numbers by the names of columns.
+OutputLimits = dict[str, dict[str, float | list[float | None] | dict[str, float]]]
 
 
 class PromotePart(Part):

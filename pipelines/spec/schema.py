@@ -28,6 +28,7 @@ from paritygate.pipelines.spec.parts import (
     MatchPart,
     ModelPart,
     OnnxruntimePart,
+    OutputLimits,
     OutputPart,
     Part,
     ProbeName,
@@ -46,8 +47,9 @@ from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
 from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.tolerance import Tolerance, parse_tolerance
+from paritygate.validate.gate.tolerance import Tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import DeclaredRole
@@ -82,7 +84,7 @@ class Spec(Part):
         description="The targets that the outcome of a run depends on; [] for none. Every target whose packages are "
         "installed, but for those that do not run on the device, if absent.",
     )
-    tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
+    tolerance: dict[str, dict[str, float | OutputLimits]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
     gold: GoldParts = Field(default_factory=list, description="One metric against gold, or a list of them.")
     matches: dict[str, MatchPart] = Field(default_factory=dict)
@@ -383,9 +385,14 @@ class ResolvedSpec:
         inputs = self.spec.report.inputs
         return inputs == "hide" or (is_leaving and inputs is None)
 
+    @property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """By output, the names of its columns."""
+        return {name: tuple(part.columns) for name, part in self.spec.outputs.items() if part.columns is not None}
+
     def _tolerance(self, variant: Variant) -> Tolerance:
         try:
-            return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}))
+            return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}), self.columns)
         except UsageError as err:
             msg = f"spec {self.origin}: {variant}: {err}"
             raise UsageError(msg, hint=err.hint) from err
@@ -403,6 +410,7 @@ class ResolvedSpec:
             axes=spec.axes,
             passes=spec.repeat,
             min_rows=spec.min_rows,
+            columns=self.columns,
             is_non_finite_declared=spec.non_finite == "match",
             min_cosine_similarity={
                 name: part.min_cosine_similarity

@@ -188,7 +188,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     precision: str = "fp32",
     decisions: Mapping[str, str] | None = None,
     constant_decisions: Mapping[str, str] | None = None,
-    tolerance: Mapping[str, float] | None = None,
+    tolerance: Mapping[str, Any] | None = None,
     repeat: int = 1,
     rename: Mapping[str, str] | None = None,
     signatures: Mapping[str, str] | None = None,
@@ -234,7 +234,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         precision: Precision of the candidate, which selects the default tolerances.
         decisions: How an output becomes an answer, by output: `argmax`, `threshold=3`, `top_k=5`, `multilabel=0.5`.
         constant_decisions: Why a decision may be the same in all rows, by output.
-        tolerance: Limits in place of the defaults, such as `{"max_abs_diff": 1e-3}`.
+        tolerance: Limits in place of the defaults, such as `{"max_abs_diff": 1e-3}`, or of one output,
+            `{"scores:max_abs_diff": 1e-3}`, where a list has a number for each column.
         repeat: How often the samples are run in one session.
         rename: By the candidate's name of an input or output, that of the reference.
         signatures: Which signature of a SavedModel is meant, by `reference` and `candidate`; `serving_default` if it is
@@ -286,7 +287,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         precision=precision,
         decisions=[f"{output}:{rule}" for output, rule in _by_name("decisions", decisions, "argmax").items()],
         constant_decisions=_by_name("constant_decisions", constant_decisions, "REASON"),
-        tolerance=_by_name("tolerance", tolerance, 1e-3, name="max_abs_diff"),
+        tolerance=_tolerance(tolerance),
         repeat=repeat,
         outputs=_texts(outputs),
         argmax_of=_by_name("argmax_of", argmax_of, "scores", name="label"),
@@ -645,6 +646,18 @@ def _by_name(argument: str, given: object, example: _Value, *, name: str = "logi
             msg = f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name"
             raise UsageError(msg, hint=hint)
     return dict(given)
+
+
+def _tolerance(given: object) -> dict[str, Any]:
+    """Return declared limits; the values of those of one output are checked where they are parsed.
+
+    Raises:
+        UsageError: It is no mapping by name, or the limit of all outputs is no number.
+    """
+    mapping = given if isinstance(given, Mapping) else {}
+    of_outputs = {key: value for key, value in mapping.items() if key == "outputs" or ":" in str(key)}
+    others = given if not of_outputs else {key: mapping[key] for key in mapping if key not in of_outputs}
+    return {**_by_name("tolerance", others, 1e-3, name="max_abs_diff"), **of_outputs}
 
 
 def _roles(given: object) -> dict[str, DeclaredRole]:

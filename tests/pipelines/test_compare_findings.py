@@ -19,8 +19,8 @@ from paritygate.pipelines.report.failed_alone import failed_alone
 from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.selftest import trial
 from paritygate.precision import Precision
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.run import ProbeQuestion
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -270,13 +270,8 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
                 hint="decide on the float scores; for labels write argmax_of: {LABEL: SCORES}, "
                 "or --argmax-of LABEL=SCORES",
             )
-    for name in rules.min_cosine_similarity:
-        if name not in compared or not is_float_dtype(outputs[name]):
-            floats = ", ".join(name for name in compared if is_float_dtype(outputs[name])) or "none"
-            msg = (
-                f"min_cosine_similarity names {name!r}, which is no float output that is compared (there are: {floats})"
-            )
-            raise UsageError(msg, hint="name one of these")
+    for rule, names in (("min_cosine_similarity", rules.min_cosine_similarity), ("tolerance", rules.tolerance.outputs)):
+        _check_floats(rule, names, {name: outputs[name] for name in compared})
     for label, scores in rules.argmax_of.items():
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
@@ -285,6 +280,16 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
             msg = f"argmax_of {label}={scores}: the first must be an integer output, the second a float one"
             raise UsageError(msg, hint=_LABEL_FIRST)
     return compared
+
+
+def _check_floats(rule: str, names: Iterable[str], compared: Mapping[str, str]) -> None:
+    """Check that a rule names float outputs that are compared, which are given with their dtypes."""
+    floats = [name for name, dtype in compared.items() if is_float_dtype(dtype)]
+    for name in names:
+        if name not in floats:
+            there_are = ", ".join(floats) or "none"
+            msg = f"{rule} names {name!r}, which is no float output that is compared (there are: {there_are})"
+            raise UsageError(msg, hint=f"name one of these{meant(name, floats)}")
 
 
 def _check_valid_where(rules: GateRules, chosen: Collection[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
-from paritygate.validate.gate.tolerance import Tolerance, floor_with_noise
+from paritygate.validate.gate.tolerance import Tolerance, floor_with_noise, is_declared
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
@@ -41,7 +41,7 @@ def resolution_checks(
     return tuple(
         check
         for profile in profiles.values()
-        if profile.is_float and "max_abs_diff" not in tolerance.declared
+        if profile.is_float
         for check in _checks(tolerance, profile, [rule for rule in decisions if rule.output == profile.name])
     )
 
@@ -50,11 +50,13 @@ def _checks(tolerance: Tolerance, profile: OutputProfile, decisions: Collection[
     floor = floor_with_noise(tolerance, profile)
     spread = np.maximum(profile.own_spread, profile.tail)
     has_spread = profile.own_spread > 0
-    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & ~_is_read(profile, decisions)
+    is_declared_near = is_declared(tolerance, profile, "max_abs_diff")
+    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & ~_is_read(profile, decisions) & ~is_declared_near
     if is_lost.any():
         yield _not_resolved(tolerance, profile, is_lost, floor, spread)
     # Of so few values none has a spread: the number of rows says that already.
     values = profile.values // max(1, profile.channels)
+    has_spread |= is_declared_near
     if not has_spread.all() and values >= LEAST_VARYING and profile.varies is not False:
         names = _named(profile, ~has_spread)
         yield Check(

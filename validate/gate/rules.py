@@ -41,6 +41,7 @@ class GateRules:
         axes: The channel axis by output, where it is declared.
         passes: How often the whole sequence of batches is run.
         min_rows: Fewer rows are inconclusive.
+        columns: By output, the names of its columns, for messages.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         min_cosine_similarity: By output, the least cosine similarity of a row's two answers, each as one vector.
         valid_where: By output, the input that says which of its positions count: those where it is set.
@@ -60,6 +61,7 @@ class GateRules:
     axes: Mapping[str, int] = field(default_factory=dict)
     passes: int = 1
     min_rows: int = 1
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_non_finite_declared: bool = False
     min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
     valid_where: Mapping[str, str] = field(default_factory=dict)
@@ -85,3 +87,4 @@ class GateRules:
         yield from (rule.output for rule in self.gold)
         yield from (name for pair in self.argmax_of.items() for name in pair)
         yield from (*self.matched, *self.ignored, *self.axes, *self.min_cosine_similarity, *self.valid_where)
+        yield from (*self.tolerance.outputs, *self.columns)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
-from paritygate.text import meant
 from paritygate.validate.gate.precision_steps import LEAST_STEPS, Step
 from paritygate.validate.reference.blocks import on_axis
 from paritygate.validate.reference.bulk import spread_within
@@ -24,15 +23,17 @@ __all__ = [
     "ACTIVATION_FLOOR",
     "DECISION_LIMITS",
     "DEFAULT_TOLERANCES",
+    "LIMIT_NAMES",
+    "OUTPUT_LIMITS",
     "SHARES_OF_RMS",
     "SHARES_OF_SPREAD",
     "Limits",
     "Tolerance",
     "floor_of_bulk",
     "floor_with_noise",
+    "is_declared",
     "limits_for",
     "limits_of_made_up",
-    "parse_tolerance",
     "uncapped",
 ]
 
@@ -51,7 +52,9 @@ class Tolerance:
         mismatch_rate_upper_95: Largest 95 % upper bound of the rate of rows that decide differently.
         precision: What the limits are for: a fill value may be the nearest number that it holds.
         declared: Names of the limits that the user set: they hold as written, while a default is
-            multiplied by the scale of the output, and that of `max_abs_diff` is never below 4 steps.
+            multiplied by the scale of the output, capped by its spread, and never below what arithmetic can do.
+        outputs: By output and the name of a limit, what the user set for it alone: one number, or one for each column,
+            None where the default holds.
     """
 
     max_abs_diff: float
@@ -62,6 +65,7 @@ class Tolerance:
     mismatch_rate_upper_95: float | None = None
     precision: Precision = Precision.FP32
     declared: frozenset[str] = frozenset()
+    outputs: Mapping[str, Mapping[str, tuple[float | None, ...]]] = field(default_factory=dict)
 
 
 def _tolerance(precision: Precision, limits: tuple[float, float, float, float]) -> Tolerance:
@@ -118,38 +122,9 @@ _FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision
 _GROWING = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
 # Limits that mean nothing where nothing is decided.
 DECISION_LIMITS = frozenset({"decision_mismatches", "mismatch_rate_upper_95"})
-_LIMIT_NAMES = tuple(item.name for item in fields(Tolerance) if item.name not in {"declared", "precision"})
-
-
-def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tolerance:
-    """Return the default tolerance of `precision` with the declared limits in place of its own.
-
-    Raises:
-        UsageError: A name is not a limit, or a value is negative, not finite, or not a count.
-    """
-    values: dict[str, Any] = {}
-    for name, value in declared.items():
-        if name not in _LIMIT_NAMES:
-            msg = f"tolerance {name!r} is not known (allowed: {', '.join(_LIMIT_NAMES)}){meant(name, _LIMIT_NAMES)}"
-            limit = name.rpartition(":")[2]
-            if limit in _LIMIT_NAMES:
-                hint = (
-                    f"a limit holds for all outputs of a variant, and takes the name of none: --tolerance {limit}=1e-3"
-                )
-                raise UsageError(msg, hint=hint)
-            raise UsageError(
-                msg, hint="write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3"
-            )
-        if not math.isfinite(value) or value < 0:
-            msg = f"tolerance {name}={value} is not a finite number of at least 0"
-            raise UsageError(msg, hint="leave the limit out to use the default")
-        if name == "decision_mismatches":
-            if value != int(value):
-                msg = f"tolerance {name}={value} is not a whole number"
-                raise UsageError(msg, hint="it counts decisions; for a rate use mismatch_rate_upper_95")
-            value = int(value)  # noqa: PLW2901 - the same value as the count it is
-        values[name] = value
-    return replace(DEFAULT_TOLERANCES[precision], **values, declared=frozenset(values))
+LIMIT_NAMES = tuple(item.name for item in fields(Tolerance) if item.name not in {"declared", "outputs", "precision"})
+# Those that may be declared for one output.
+OUTPUT_LIMITS = ("max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "repeat_max_abs_diff")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,6 +148,7 @@ class Limits:
         has_row_floor: Whether the check of a row has a floor: it has none where its limit was declared.
         center: The median of each channel; not read where nothing grows.
         growth: By the name of a limit, how it grows with the distance; a limit that is not named does not.
+        fixed: By the name of a limit, the channels whose limit was declared: it holds as written.
         step: The coarsest step that a value may have been rounded to; none where `max_abs_diff` was declared.
         fills: The fill values of the reference, which are compared exactly.
         substitutes: For each of them, what may stand there instead: the nearest number of the precision judged as.
@@ -189,6 +165,7 @@ class Limits:
     has_row_floor: bool = False
     center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     growth: Mapping[str, float] = field(default_factory=dict)
+    fixed: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     step: Step | None = None
     fills: tuple[float, ...] = ()
     substitutes: tuple[float, ...] = ()
@@ -267,10 +244,14 @@ class Limits:
     def _of_values(
         self, name: str, expected: NDArray[np.float64], distance: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
-        grown = self._grown(name, expected, distance)
-        if name != "max_abs_diff" or self.step is None or not expected.size:
-            return grown
-        return np.maximum(grown, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
+        found = self._grown(name, expected, distance)
+        if name == "max_abs_diff" and self.step is not None and expected.size:
+            found = np.maximum(found, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
+        fixed = self.fixed.get(name)
+        if fixed is None:
+            return found
+        as_written = on_axis(getattr(self, name), self.axis, expected.ndim)
+        return np.where(on_axis(fixed, self.axis, expected.ndim), as_written, found)
 
     def _distance(self, expected: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return how far each value is from the center of its channel, 0 of none; None where no limit grows."""
@@ -368,35 +349,56 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
             max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
         )
     has_max = "max_abs_diff" in tolerance.declared
+    own = {name: _own_limit(tolerance, profile, name) for name in OUTPUT_LIMITS}
     step = Step(precision=tolerance.precision, dtype=profile.dtype)
     floor = floor_of_bulk(tolerance.precision, profile)
     cap = _cap(tolerance.precision, profile)
 
     def limit(name: str) -> NDArray[np.float64]:
         value = float(getattr(tolerance, name))
-        if name in tolerance.declared:
-            return np.full_like(profile.scale, value)
         capped = np.minimum(value * profile.scale, _CAP_SHARE[name] * cap)
-        scaled: NDArray[np.float64] = np.maximum(capped, _FLOOR_SHARE[name] * floor)
-        return scaled
+        default = np.maximum(capped, _FLOOR_SHARE[name] * floor)
+        if name in tolerance.declared:
+            default = np.full_like(profile.scale, value)
+        return np.where(np.isnan(own[name]), default, own[name])
 
+    fixed = {name: ~np.isnan(own[name]) for name in _GROWING}
+    row = float(own["max_row_rel_diff"][0])
     is_bounded = (profile.max_abs <= 1) & (profile.activation_floor == 0)
     return Limits(
         max_abs_diff=limit("max_abs_diff"),
         mean_abs_diff=limit("mean_abs_diff"),
         repeat_max_abs_diff=limit("repeat_max_abs_diff"),
-        max_row_rel_diff=tolerance.max_row_rel_diff,
+        max_row_rel_diff=tolerance.max_row_rel_diff if math.isnan(row) else row,
         axis=profile.axis,
-        floor=np.zeros_like(floor) if has_max else floor,
+        floor=np.where(is_declared(tolerance, profile, "max_abs_diff"), 0.0, floor),
         row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
         rms_diff=_rms_limit(tolerance, profile, floor),
-        has_row_floor="max_row_rel_diff" not in tolerance.declared,
+        has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
         center=profile.center,
         growth={name: float(getattr(tolerance, name)) for name in _GROWING if name not in tolerance.declared},
+        fixed={name: channels for name, channels in fixed.items() if channels.any()},
         step=None if has_max else step,
         fills=profile.fills,
         substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
     )
+
+
+def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArray[np.float64]:
+    """Return what was declared for one output alone, one a channel; NaN where nothing was."""
+    declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
+    if len(declared) not in {1, profile.channels}:
+        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers, and the output {profile.channels} channels"
+        raise UsageError(msg, hint="give one number for each column of the output, or one for all")
+    values = np.array([math.nan if value is None else value for value in declared])
+    own: NDArray[np.float64] = np.full(profile.channels, values)
+    return own
+
+
+def is_declared(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArray[np.bool_]:
+    """Return of which channels a limit was declared, for the output or for all outputs."""
+    is_own = ~np.isnan(_own_limit(tolerance, profile, name))
+    return np.ones_like(is_own) if name in tolerance.declared else is_own
 
 
 def floor_of_bulk(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
@@ -428,7 +430,8 @@ def uncapped(profile: OutputProfile) -> OutputProfile:
 def _rms_limit(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:
     if not profile.is_shares or profile.axis is None or "max_abs_diff" in tolerance.declared:
         return np.zeros(0)
-    return np.maximum(SHARES_OF_RMS[tolerance.precision] * profile.rms, floor)
+    limit = np.maximum(SHARES_OF_RMS[tolerance.precision] * profile.rms, floor)
+    return np.where(is_declared(tolerance, profile, "max_abs_diff"), np.inf, limit)
 
 
 def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
@@ -464,14 +467,25 @@ def _nearest_in(precision: Precision, fill: float) -> float:
 def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> tuple[str, ...]:
     """Return the names of the declared limits that are looser than what the default comes to for some output."""
     default = DEFAULT_TOLERANCES[tolerance.precision]
-    defaults = [limits_for(default, profile) for profile in profiles if profile.is_float]
+    defaults = {profile.name: limits_for(default, profile) for profile in profiles if profile.is_float}
     loose: list[str] = [
         name
-        for name in ("max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "repeat_max_abs_diff")
+        for name in OUTPUT_LIMITS
         if name in tolerance.declared
-        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in defaults)
+        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in defaults.values())
+    ]
+    loose += [
+        f"{output}:{name}"
+        for output, declared in tolerance.outputs.items()
+        for name, values in declared.items()
+        if output in defaults and _is_looser(values, np.atleast_1d(getattr(defaults[output], name)))
     ]
     # The default cap on mismatches holds near the boundary only: any other count may be looser.
     if tolerance.decision_mismatches:
         loose.append("decision_mismatches")
     return tuple(loose)
+
+
+def _is_looser(declared: Sequence[float | None], defaults: NDArray[np.float64]) -> bool:
+    values = np.array([-math.inf if value is None else value for value in declared])
+    return bool((values > defaults).any())

@@ -58,7 +58,7 @@ def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.floa
     return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
 
 
-def on_axis(values: NDArray[np.float64], axis: int | None, rank: int) -> NDArray[np.float64]:
+def on_axis(values: NDArray[_Kind], axis: int | None, rank: int) -> NDArray[_Kind]:
     """Return one value a channel in a shape that broadcasts over an array of this rank."""
     shape = [1] * rank
     if axis is not None:

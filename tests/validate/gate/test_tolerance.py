@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.precision_steps import Step
-from paritygate.validate.gate.tolerance import (
-    DEFAULT_TOLERANCES,
-    Limits,
-    Tolerance,
-    limits_for,
-    looser_than_default,
-    parse_tolerance,
-)
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, Tolerance, limits_for, looser_than_default
 from paritygate.validate.reference.profile import OutputProfile, infer_channel_axis, profile_outputs, ulp_of
 
 

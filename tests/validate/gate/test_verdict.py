@@ -14,11 +14,12 @@ from paritygate.batch import Batch
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.validate.gate.decisions import Decision, Rule
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.precision_steps import Step, below_steps
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import WorstRow
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for, parse_tolerance
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
 from paritygate.validate.reference.profile import profile_outputs
 

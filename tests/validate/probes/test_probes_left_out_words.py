@@ -11,8 +11,8 @@ import pytest
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import ModelCandidate
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, drop_words

@@ -13,6 +13,7 @@ from paritygate.pipelines.cli.options import (
     batch_size_option,
     device_option,
     json_option,
+    limits,
     memory_limit_option,
     numbers,
     pad_option,
@@ -351,7 +352,7 @@ def command(
         constant_decisions=reasons_by_name(
             "--constant-decision", constant_decisions, example="all rows are of one class"
         ),
-        tolerance=numbers("--tolerance", tolerances, example="max_abs_diff=1e-3"),
+        tolerance=limits("--tolerance", tolerances, example="max_abs_diff=1e-3"),
         repeat=repeat,
         outputs=outputs,
         argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
