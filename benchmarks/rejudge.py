@@ -1,7 +1,7 @@
 """Judges stored answers by the rules of two versions, and prints every verdict that changes.
 
 `python benchmarks/rejudge.py PAIRS [--against CHECKOUT] [--json FILE]`: PAIRS is a folder of pairs, each an npz file as
-`benchmarks/limits/make_pairs.py` writes it. By the rules of this checkout they are judged here; by those of another one
+`benchmarks/make_pairs.py` writes it. By the rules of this checkout they are judged here; by those of another one
 in a process of its own. Without `--against`, what is other than the pair's own expected verdict is printed alone. Two
 tables follow: faults that have to fail at every precision, and right candidates that have to pass.
 """
@@ -20,13 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-LIMITS = str(Path(__file__).resolve().parent / "limits")
-if LIMITS not in sys.path:
-    sys.path.insert(0, LIMITS)
-
-from planted import FAULTS, faulty_pairs
-from pairs import Arrays, Pair, read_pairs
+from limits.pairs import Arrays, Pair, read_pairs
+from limits.planted import FAULTS, faulty_pairs
 
 from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
@@ -35,7 +30,7 @@ from paritygate.validate.gate.candidate import RecordedCandidate
 from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import parse_tolerance
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.gate.verdict import Check, Status, verdict_of
 from paritygate.validate.reference import noise_floor, profile
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
@@ -79,7 +74,7 @@ def judge(pair: Pair, folder: Path) -> Judged:
     rows = len(next(iter(pair.expected.values())))
     batch = Batch(inputs={"row": np.arange(rows)}, ids=[str(row) for row in range(rows)])
     rules = GateRules(
-        tolerance=parse_tolerance(Precision(pair.precision), {}),
+        tolerance=DEFAULT_TOLERANCES[Precision(pair.precision)],
         decisions=tuple(parse_decision(text) for text in pair.decisions),
         is_non_finite_declared=True,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from candidates import Answers, Source
+from limits.candidates import Answers, Source
 
 __all__ = ["EXPORTS", "export_source"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from net import Net
+from limits.net import Net
 from numpy.typing import NDArray
 
 __all__ = ["HEADS", "rows_for"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from limits.pairs import Pair
 from numpy.typing import NDArray
-from pairs import Pair
 
 __all__ = ["FAULTS", "SIZES", "Fault", "faulty_pairs"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from candidates import Answers, Source
+from limits.candidates import Answers, Source
 from numpy.typing import NDArray
 
 __all__ = ["TREES", "tree_source"]

@@ -4,7 +4,7 @@ import importlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,14 +14,9 @@ Load = Callable[[str], ModuleType]
 
 
 @pytest.fixture
-def load(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Have the script and its modules be found, and forget them after."""
-    before = set(sys.modules)
-    for folder in ("benchmarks", "benchmarks/limits"):
-        monkeypatch.syspath_prepend(project_root / folder)
-    yield importlib.import_module
-    for name in {"choose", "pairs", "planted", "rejudge"} & (set(sys.modules) - before):
-        del sys.modules[name]
+def load(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    monkeypatch.syspath_prepend(project_root / "benchmarks")
+    return importlib.import_module
 
 
 @pytest.fixture
@@ -30,14 +25,14 @@ def stored(project_root: Path) -> Path:
 
 
 def test_stored_pairs_come_out_as_they_should(load: Load, stored: Path) -> None:
-    rejudge, pairs = load("rejudge"), [*load("pairs").read_pairs(stored)]
+    rejudge, pairs = load("rejudge"), [*load("limits.pairs").read_pairs(stored)]
     found = [*rejudge.judged(pairs)]
-    print("\n".join(rejudge.right_table(pairs, found)))
+    sys.stdout.write("\n".join(rejudge.right_table(pairs, found)))
     assert {item.name: (item.verdict, item.checks) for item in found if item.verdict != item.wanted} == {}
 
 
 def test_stored_pairs_are_of_every_precision_and_verdict(load: Load, stored: Path) -> None:
-    pairs = [*load("pairs").read_pairs(stored)]
+    pairs = [*load("limits.pairs").read_pairs(stored)]
     assert len({pair.name for pair in pairs}) == len(pairs) == 60
     verdicts = Counter((pair.precision, pair.verdict) for pair in pairs)
     assert all(verdicts[precision, "pass"] >= 4 for precision in ("fp32", "fp16", "bf16", "int8"))
@@ -47,9 +42,9 @@ def test_stored_pairs_are_of_every_precision_and_verdict(load: Load, stored: Pat
 def test_planted_faults_of_every_size_are_seen(load: Load) -> None:
     rejudge = load("rejudge")
     # Of all there are, a tenth: 11 has nothing in common with how many there are of a kind.
-    pairs = [*load("planted").faulty_pairs()][::11]
+    pairs = [*load("limits.planted").faulty_pairs()][::11]
     found = [*rejudge.judged(pairs)]
-    print("\n".join(rejudge.fault_table(found)))
+    sys.stdout.write("\n".join(rejudge.fault_table(found)))
     assert {item.name for item in found if item.verdict not in {"fail", "inconclusive"}} == set()
     undecided = {pair.name for pair, item in zip(pairs, found, strict=True) if item.verdict == "inconclusive"}
     # Four steps of FP16 near zero are 2.4e-7.
@@ -59,7 +54,7 @@ def test_planted_faults_of_every_size_are_seen(load: Load) -> None:
 def test_the_same_version_changes_no_verdict(
     load: Load, stored: Path, tmp_path: Path, project_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rejudge, of_pairs = load("rejudge"), load("pairs")
+    rejudge, of_pairs = load("rejudge"), load("limits.pairs")
     few, verdicts = tmp_path / "few.npz", tmp_path / "verdicts.json"
     of_pairs.write_bundle([*of_pairs.read_pairs(stored)][:3], few)
     arguments = ["--right-only", "--against", str(project_root), "--json", str(verdicts)]

@@ -1,4 +1,4 @@
-"""How far right candidates are off, in their channel's own spread: `python benchmarks/limits/q_table.py PAIRS`.
+"""How far right candidates are off, in their channel's own spread: `python benchmarks/spread_shares.py PAIRS`.
 
 The limit of a channel is capped by a share of its own spread. The table says by which share candidates differ that are
 right, so that it can be chosen, and how that compares with four steps of the precision, below which no limit goes.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pairs import Pair, read_pairs
+from limits.pairs import Pair, read_pairs
 
 from paritygate.precision import Precision
 from paritygate.signature import dtype_name

@@ -1,4 +1,4 @@
-"""Chooses the pairs that a test judges, and plants faults: `python benchmarks/limits/choose.py build/limits/pairs`."""
+"""Chooses the pairs that a test judges, and plants faults: `python benchmarks/choose_pairs.py build/limits/pairs`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from planted import FAULTS
-from pairs import Arrays, Pair, read_pairs, write_bundle
+from limits.pairs import Arrays, Pair, read_pairs, write_bundle
+from limits.planted import FAULTS
 
-BUNDLE = Path(__file__).resolve().parent / "pairs.npz"
+BUNDLE = Path(__file__).resolve().parent / "limits" / "pairs.npz"
 _ROWS, _ROWS_AGAIN = 96, 32
 # By model, the right candidates.
 _RIGHT = {

@@ -1,4 +1,4 @@
-"""Makes the pairs: `python benchmarks/limits/make_pairs.py --out build/limits [--seed 0] [MODEL ...]`."""
+"""Makes the pairs: `python benchmarks/make_pairs.py --out build/limits [--seed 0] [MODEL ...]`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from candidates import CANDIDATES, Answers, Source, answers_of, one_at_a_time, reference_of
-from exports import EXPORTS, export_source
-from heads import HEADS, rows_for
-from net import Net
-from pairs import Pair, write_pair
-from trees import TREES, tree_source
+from limits.candidates import CANDIDATES, Answers, Source, answers_of, one_at_a_time, reference_of
+from limits.exports import EXPORTS, export_source
+from limits.heads import HEADS, rows_for
+from limits.net import Net
+from limits.pairs import Pair, write_pair
+from limits.trees import TREES, tree_source
 
 from paritygate.errors import ParitygateError
 from paritygate.validate.probes.graph.activations import activation_floors
