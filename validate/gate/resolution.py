@@ -10,7 +10,7 @@ import numpy as np
 from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
-from paritygate.validate.gate.tolerance import Tolerance, floor_with_noise, is_declared
+from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
@@ -47,7 +47,7 @@ def resolution_checks(
 
 
 def _checks(tolerance: Tolerance, profile: OutputProfile, decisions: Collection[Decision]) -> Iterator[Check]:
-    floor = floor_with_noise(tolerance, profile)
+    floor = floor_of_bulk(tolerance, profile)
     spread = np.maximum(profile.own_spread, profile.tail)
     has_spread = profile.own_spread > 0
     is_declared_near = is_declared(tolerance, profile, "max_abs_diff")

@@ -683,6 +683,7 @@ class DiffStatistics:
     counts in proportion to its own limit.
     `nearest_row` is the row whose difference is nearest to its own limit, or furthest beyond it, and
     `nearest_bounded_row` that row where channels within [-1, 1] have the floor of a bounded function.
+    `mean_abs_diff_of_columns` is the mean of these over all channels.
     `rms_by_channel` is the root mean square difference, and `bias_by_channel` the mean of the signed one, each with
     `count_by_channel` values.
     `left_out` counts the positions that do not count, and `values` the others; `beyond` those whose difference is
@@ -730,6 +731,7 @@ class DiffStatistics:
     nearest_row: RowDifference | None
     nearest_bounded_row: RowDifference | None
     mean_abs_by_channel: NDArray[np.float64]
+    mean_abs_diff_of_columns: float
     rms_by_channel: NDArray[np.float64]
     bias_by_channel: NDArray[np.float64]
     count_by_channel: NDArray[np.float64]
@@ -786,6 +788,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         nearest_row=state.nearest_row if compared else None,
         nearest_bounded_row=state.nearest_bounded_row if compared else None,
         mean_abs_by_channel=mean_by_channel,
+        mean_abs_diff_of_columns=float(state.sum_abs.sum() / max(1.0, float(state.count.sum()))),
         rms_by_channel=rms_by_channel,
         bias_by_channel=bias_by_channel,
         count_by_channel=state.count,

@@ -30,11 +30,10 @@ __all__ = [
     "Limits",
     "Tolerance",
     "floor_of_bulk",
-    "floor_with_noise",
     "is_declared",
     "limits_for",
     "limits_of_made_up",
-    "uncapped",
+    "without_cap",
 ]
 
 
@@ -112,6 +111,7 @@ _CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff"
 _FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 4, "repeat_max_abs_diff": 1 / 2}
 # A candidate has noise of its own beside that of the reference.
 _NOISE_ROOM = 2.0
+_MOST_NOISE = 10.0
 # What implementations of a bounded function, such as Sigmoid, differ by in float32 at any value.
 # Source: ONNX Runtime's rational approximation against PyTorch's, up to 1.2e-7 measured; see docs/tolerances.md.
 ACTIVATION_FLOOR = 3e-7
@@ -148,6 +148,10 @@ class Limits:
         has_row_floor: Whether the check of a row has a floor: it has none where its limit was declared.
         center: The median of each channel; not read where nothing grows.
         growth: By the name of a limit, how it grows with the distance; a limit that is not named does not.
+        share: By the name of a limit that is capped, what part of the distance a value may be off where that is less
+            than `uncapped`.
+        uncapped: By the name of a limit that is capped, what it would be without the cap, one a channel.
+        mean_of_columns: The limit of the mean over all columns of a table; infinite for other outputs.
         fixed: By the name of a limit, the channels whose limit was declared: it holds as written.
         step: The coarsest step that a value may have been rounded to; none where `max_abs_diff` was declared.
         fills: The fill values of the reference, which are compared exactly.
@@ -165,6 +169,9 @@ class Limits:
     has_row_floor: bool = False
     center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     growth: Mapping[str, float] = field(default_factory=dict)
+    share: Mapping[str, float] = field(default_factory=dict)
+    uncapped: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    mean_of_columns: float = math.inf
     fixed: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     step: Step | None = None
     fills: tuple[float, ...] = ()
@@ -180,6 +187,9 @@ class Limits:
             max_row_rel_diff=self.max_row_rel_diff * factor,
             rms_diff=self.rms_diff * factor,
             growth={name: growth * factor for name, growth in self.growth.items()},
+            share={name: share * factor for name, share in self.share.items()},
+            uncapped={name: limit * factor for name, limit in self.uncapped.items()},
+            mean_of_columns=self.mean_of_columns * factor,
         )
 
     def of_values(self, name: str, expected: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -271,7 +281,7 @@ class Limits:
         growth = self.growth.get(name, 0.0)
         if not growth or distance is None:
             return bulk
-        own = np.asarray(distance * growth)
+        own: NDArray[np.float64] = np.asarray(distance * growth)
         own = np.maximum(bulk, own, out=own) if own.ndim else np.maximum(bulk, own)
         of_bulk = np.broadcast_to(bulk, expected.shape)
         from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
@@ -280,6 +290,10 @@ class Limits:
             apart = expected[row] - from_center[row]
             spread = spread_within((apart / of_bulk[row])[is_ordinary]) * growth
             own[row] = np.maximum(own[row], of_bulk[row] * spread)
+        if name in self.uncapped:
+            # Far from the others, a value is rounded in proportion to what it is.
+            most = on_axis(self.uncapped[name], self.axis, expected.ndim)
+            own = np.maximum(own, np.minimum(most, distance * self.share[name]))
         return own
 
     def _largest_of_rows(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -351,15 +365,22 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     has_max = "max_abs_diff" in tolerance.declared
     own = {name: _own_limit(tolerance, profile, name) for name in OUTPUT_LIMITS}
     step = Step(precision=tolerance.precision, dtype=profile.dtype)
-    floor = floor_of_bulk(tolerance.precision, profile)
-    cap = _cap(tolerance.precision, profile)
+    floor = floor_of_bulk(tolerance, profile)
+    share = SHARES_OF_SPREAD[tolerance.precision]
+    cap = np.where(profile.own_spread > 0, share * profile.own_spread, np.inf)
+    is_table = profile.output_spread is not None
+    mean = tolerance.mean_abs_diff * profile.scale
+    uncapped = {
+        "max_abs_diff": tolerance.max_abs_diff * profile.scale,
+        # All columns of a table together have this limit, and each has its cap.
+        "mean_abs_diff": np.where(np.isfinite(cap), np.inf, mean) if is_table else mean,
+        "repeat_max_abs_diff": tolerance.repeat_max_abs_diff * profile.scale,
+    }
 
     def limit(name: str) -> NDArray[np.float64]:
-        value = float(getattr(tolerance, name))
-        capped = np.minimum(value * profile.scale, _CAP_SHARE[name] * cap)
-        default = np.maximum(capped, _FLOOR_SHARE[name] * floor)
+        default = np.maximum(np.minimum(uncapped[name], _CAP_SHARE[name] * cap), _FLOOR_SHARE[name] * floor)
         if name in tolerance.declared:
-            default = np.full_like(profile.scale, value)
+            default = np.full_like(profile.scale, getattr(tolerance, name))
         return np.where(np.isnan(own[name]), default, own[name])
 
     fixed = {name: ~np.isnan(own[name]) for name in _GROWING}
@@ -377,6 +398,9 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
         center=profile.center,
         growth={name: float(getattr(tolerance, name)) for name in _GROWING if name not in tolerance.declared},
+        share={name: share * _CAP_SHARE[name] for name in _GROWING if name not in tolerance.declared},
+        uncapped={name: limit for name, limit in uncapped.items() if name not in tolerance.declared},
+        mean_of_columns=_mean_of_columns(tolerance, profile, float(_FLOOR_SHARE["mean_abs_diff"] * floor.max())),
         fixed={name: channels for name, channels in fixed.items() if channels.any()},
         step=None if has_max else step,
         fills=profile.fills,
@@ -401,28 +425,28 @@ def is_declared(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDAr
     return np.ones_like(is_own) if name in tolerance.declared else is_own
 
 
-def floor_of_bulk(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
-    """Return what arithmetic alone moves a value of the bulk by, one a channel: four steps, or what is known of it."""
-    steps = LEAST_STEPS * Step(precision=precision, dtype=profile.dtype).at(profile.bulk_abs)
-    return np.maximum(steps, profile.activation_floor)
+def floor_of_bulk(tolerance: Tolerance, profile: OutputProfile) -> NDArray[np.float64]:
+    """Return what arithmetic alone moves a value of the bulk by, one a channel.
 
-
-def floor_with_noise(tolerance: Tolerance, profile: OutputProfile) -> NDArray[np.float64]:
-    """Return what no judgement of a channel can go below, one a channel: its floor, and the reference's own noise."""
-    noise = np.minimum(_NOISE_ROOM * profile.noise, tolerance.max_abs_diff * profile.scale)
-    return np.maximum(floor_of_bulk(tolerance.precision, profile), noise)
-
-
-def _cap(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
-    """Return the most that a default limit may be, one a channel: infinite where a channel has no spread of its own.
-
-    The noise of the reference lifts the cap, and never the limit beyond what it is without one.
+    It is four steps of the precision, what implementations of the last operator differ by, or the noise of the
+    reference; noise of more than ten limits is a fault of the reference, and loosens nothing beyond that.
     """
-    share = np.maximum(SHARES_OF_SPREAD[precision] * profile.own_spread, _NOISE_ROOM * profile.noise)
-    return np.where(profile.own_spread > 0, share, np.inf)
+    steps = LEAST_STEPS * Step(precision=tolerance.precision, dtype=profile.dtype).at(profile.bulk_abs)
+    noise = np.minimum(_NOISE_ROOM * profile.noise, _MOST_NOISE * tolerance.max_abs_diff * profile.scale)
+    return np.maximum(np.maximum(steps, profile.activation_floor), noise)
 
 
-def uncapped(profile: OutputProfile) -> OutputProfile:
+def _mean_of_columns(tolerance: Tolerance, profile: OutputProfile, floor: float) -> float:
+    if (
+        profile.output_spread is None
+        or "mean_abs_diff" in tolerance.declared | tolerance.outputs.get(profile.name, {}).keys()
+    ):
+        return math.inf
+    # Columns of far larger spread than the others have limits of their own.
+    return max(tolerance.mean_abs_diff * float(profile.scale.max()), floor)
+
+
+def without_cap(profile: OutputProfile) -> OutputProfile:
     """Return the profile of an output whose channels have no spread of their own, by which limits would be capped."""
     return replace(profile, own_spread=np.zeros_like(profile.own_spread))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from paritygate.distance import distance
 from paritygate.precision import Precision
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for, uncapped
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for, without_cap
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.blocks import by_block, by_channel
 from paritygate.validate.reference.profile import FloatArray, OutputProfile
@@ -35,6 +35,8 @@ __all__ = [
     "with_noise",
 ]
 
+# The share of the rows that tells how far a row moves with its inputs.
+_MOST_ROWS = 0.9
 # What a limit below the floor should be at least: a candidate has noise of its own.
 _ROOM = 2.0
 # Keys of stored arrays: in its batch, in another one. Names of outputs come after the first slash.
@@ -53,8 +55,8 @@ class NoiseFloor:
             not measured.
         why_no_threads: Why it was not; empty if it was. A recording of before threads were measured does not say.
         optimisations: Between the graph as the runtime rewrites it and as it is; empty where that was not measured.
-        roundings: Between a row and the same with each float input moved by one rounding: the median over the rows,
-            since single rows may jump; empty where that was not measured.
+        roundings: Between a row and the same with each float input moved by one rounding, in most rows; empty where
+            that was not measured.
     """
 
     repeats: Mapping[str, FloatArray]
@@ -128,15 +130,17 @@ def _largest_of_block(
 def typical_difference(
     actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile
 ) -> NDArray[np.float64]:
-    """Return the median over the rows of the largest difference by channel, as `largest_difference` has it.
+    """Return what most rows differ by at the most, by channel, as `largest_difference` has it.
+
+    A tenth of the rows may differ by more: single rows jump where a function has a step.
 
     Nothing differs where that is not known: an output without a row of its own per input, or of another shape.
     """
     if actual.shape != expected.shape or expected.ndim == 0 or not expected.size:
         return np.zeros(profile.channels)
     rows = [largest_difference(actual[at : at + 1], expected[at : at + 1], profile) for at in range(len(expected))]
-    median: NDArray[np.float64] = np.median(np.stack(rows), axis=0)
-    return median
+    most: NDArray[np.float64] = np.quantile(np.stack(rows), _MOST_ROWS, axis=0, method="lower")
+    return most
 
 
 def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict[str, OutputProfile]:
@@ -147,10 +151,12 @@ def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict
     found = dict(profiles)
     for name, repeats in noise.repeats.items():
         largest = repeats
-        for source in (noise.batches, noise.threads, noise.optimisations, noise.roundings):
+        for source in (noise.batches, noise.threads):
             own = source.get(name)
             if own is not None and (own <= _limit_of_others(profiles[name])).all():
                 largest = np.maximum(largest, own)
+        for source in (noise.optimisations, noise.roundings):
+            largest = np.maximum(largest, source.get(name, 0.0))
         found[name] = replace(profiles[name], noise=largest)
     return found
 
@@ -213,7 +219,7 @@ def _listed(names: list[str]) -> str:
 
 def _limit_of_others(profile: OutputProfile) -> NDArray[np.float64]:
     """Return what the reference may differ from itself by, however little a channel varies."""
-    return limits_for(DEFAULT_TOLERANCES[Precision.FP32], uncapped(profile)).repeat_max_abs_diff
+    return limits_for(DEFAULT_TOLERANCES[Precision.FP32], without_cap(profile)).repeat_max_abs_diff
 
 
 def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Iterable[tuple[str, str]]:

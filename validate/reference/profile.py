@@ -111,8 +111,7 @@ class OutputProfile:
     @property
     def scale(self) -> NDArray[np.float64]:
         """What default limits are multiplied by before they are capped, one a channel: max(1, spread)."""
-        spread = self.spread if self.output_spread is None else np.full_like(self.spread, self.output_spread)
-        return np.maximum(1.0, spread)
+        return np.maximum(max(1.0, self.output_spread or 0.0), self.spread)
 
     @property
     def bulk_abs(self) -> NDArray[np.float64]:

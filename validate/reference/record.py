@@ -20,7 +20,7 @@ from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for, uncapped
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for, without_cap
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding, holds_fill
 from paritygate.validate.gate.valid_positions import (
     PaddingMask,
@@ -486,7 +486,7 @@ def _check_repeat(
     folder: Path, chunks: Mapping[str, str], profiles: Mapping[str, OutputProfile], repeated: int
 ) -> tuple[str, str]:
     tolerance = DEFAULT_TOLERANCES[Precision.FP32]
-    limits = {name: limits_for(tolerance, uncapped(profile)) for name, profile in profiles.items()}
+    limits = {name: limits_for(tolerance, without_cap(profile)) for name, profile in profiles.items()}
     largest = 0.0
     for batch in read_chunks(folder, chunks):
         for name, profile in profiles.items():
