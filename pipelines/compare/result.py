@@ -426,7 +426,8 @@ class ComparisonResult:
 
     `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine,
     `ran_in` whether it was made in a child process or in that of the caller. `rows` were compared; of a comparison that
-    broke off with an error, those before that.
+    broke off with an error, those before that. `limit_rule` is the version of the rule that made limits of the
+    tolerance; what does not say it is of version 1.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -442,6 +443,7 @@ class ComparisonResult:
     samples: str
     samples_digest: str | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
+    limit_rule: int = 1
     looser_than_default: list[str] = field(default_factory=list)
     outputs: dict[str, OutputResult] = field(default_factory=dict)
     decisions: dict[str, DecisionResult] = field(default_factory=dict)

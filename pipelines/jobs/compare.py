@@ -60,7 +60,7 @@ from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
-from paritygate.validate.gate.tolerance import looser_than_default
+from paritygate.validate.gate.tolerance import LIMIT_RULE, looser_than_default
 from paritygate.validate.gate.undeclared_padding import said_once
 from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
@@ -566,6 +566,7 @@ def _result(
         samples=job.samples.path or job.samples.text,
         samples_digest=result.samples_digest,
         tolerance=to_data(job.rules.tolerance),
+        limit_rule=LIMIT_RULE,
         looser_than_default=list(looser_than_default(job.rules.tolerance, expected.profiles.values())),
         outputs={
             name: output_result(

@@ -292,7 +292,10 @@ def _shares(now: ComparisonResult, was: ComparisonResult, output: str) -> tuple[
         before, limit_before = old[name].measured, old[name].limit
         if None in {measured, limit, before, limit_before}:
             continue
-        if now.tolerance != was.tolerance:
+        if now.limit_rule != was.limit_rule:
+            # The check names the value nearest to its limit, which may be another one by another rule.
+            measured, before = now.outputs[output].max_abs_diff, was.outputs[output].max_abs_diff
+        if now.limit_rule != was.limit_rule or now.tolerance != was.tolerance:
             limit = limit_before
         if measured is None or before is None or not limit or not limit_before:
             # Of a limit of 0 there are no parts.
@@ -388,6 +391,8 @@ def _notes(pair: _Pair) -> Iterator[str]:
         return
     if now.samples_digest != was.samples_digest:
         yield "the samples are others than then"
+    if now.limit_rule != was.limit_rule:
+        yield "limits were made by another rule then: the largest differences themselves are compared"
     if now.tolerance != was.tolerance:
         yield f"{pair.variant} was held to other limits then: each difference is compared as a share of its own limit"
     for what in ("outputs", "decisions", "gold", "matches"):

@@ -24,6 +24,7 @@ __all__ = [
     "DECISION_LIMITS",
     "DEFAULT_TOLERANCES",
     "LIMIT_NAMES",
+    "LIMIT_RULE",
     "OUTPUT_LIMITS",
     "SHARES_OF_RMS",
     "SHARES_OF_SPREAD",
@@ -92,6 +93,10 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     }.items()
 }
 
+# The version of the rule by which limits follow from a tolerance and a reference: shares of limits of another version
+# are no measure. 1: by the spread of the whole output; 2: capped by the spread of each channel.
+LIMIT_RULE = 2
+
 # What a limit may be at most of the spread of its own channel, so that a small column beside a large one is judged too.
 # Source: measured on equivalent and faulty conversions; see docs/tolerances.md.
 SHARES_OF_SPREAD: Mapping[Precision, float] = {
@@ -152,6 +157,7 @@ class Limits:
             than `uncapped`.
         uncapped: By the name of a limit that is capped, what it would be without the cap, one a channel.
         mean_of_columns: The limit of the mean over all columns of a table; infinite for other outputs.
+        is_table: Whether the channels are the columns of an output of rank 2.
         fixed: By the name of a limit, the channels whose limit was declared: it holds as written.
         step: The coarsest step that a value may have been rounded to; none where `max_abs_diff` was declared.
         fills: The fill values of the reference, which are compared exactly.
@@ -172,6 +178,7 @@ class Limits:
     share: Mapping[str, float] = field(default_factory=dict)
     uncapped: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     mean_of_columns: float = math.inf
+    is_table: bool = False
     fixed: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     step: Step | None = None
     fills: tuple[float, ...] = ()
@@ -287,9 +294,11 @@ class Limits:
         from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
         for row in _rows_beyond(own, bulk):
             is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
-            apart = expected[row] - from_center[row]
-            spread = spread_within((apart / of_bulk[row])[is_ordinary]) * growth
-            own[row] = np.maximum(own[row], of_bulk[row] * spread)
+            # Columns are one quantity here: behind an added mask, each has another share of masked values.
+            unit = np.ones(()) if self.is_table else of_bulk[row]
+            apart = expected[row] if self.is_table else expected[row] - from_center[row]
+            spread = spread_within((apart / unit)[is_ordinary]) * growth
+            own[row] = np.maximum(own[row], unit * spread)
         if name in self.uncapped:
             # Far from the others, a value is rounded in proportion to what it is.
             most = on_axis(self.uncapped[name], self.axis, expected.ndim)
@@ -401,6 +410,7 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         share={name: share * _CAP_SHARE[name] for name in _GROWING if name not in tolerance.declared},
         uncapped={name: limit for name, limit in uncapped.items() if name not in tolerance.declared},
         mean_of_columns=_mean_of_columns(tolerance, profile, float(_FLOOR_SHARE["mean_abs_diff"] * floor.max())),
+        is_table=is_table,
         fixed={name: channels for name, channels in fixed.items() if channels.any()},
         step=None if has_max else step,
         fills=profile.fills,

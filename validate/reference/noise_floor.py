@@ -157,7 +157,8 @@ def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict
                 largest = np.maximum(largest, own)
         for source in (noise.optimisations, noise.roundings):
             largest = np.maximum(largest, source.get(name, 0.0))
-        found[name] = replace(profiles[name], noise=largest)
+        # A recording of before has one number for all columns.
+        found[name] = replace(profiles[name], noise=np.full_like(profiles[name].spread, largest))
     return found
 
 

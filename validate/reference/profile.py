@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -81,13 +81,6 @@ class OutputProfile:
     axis: int | None
     center: FloatArray
     spread: FloatArray
-    own_spread: FloatArray
-    tail: FloatArray
-    rms: FloatArray
-    output_spread: float | None
-    is_shares: bool
-    noise: FloatArray
-    activation_floor: FloatArray
     max_abs: FloatArray
     row_norm: float
     rows: int
@@ -97,6 +90,19 @@ class OutputProfile:
     fills: tuple[float, ...] = ()
     low: float | None = None
     high: float | None = None
+    own_spread: FloatArray = field(default_factory=lambda: np.zeros(0))
+    tail: FloatArray = field(default_factory=lambda: np.zeros(0))
+    rms: FloatArray = field(default_factory=lambda: np.zeros(0))
+    output_spread: float | None = None
+    is_shares: bool = False
+    noise: FloatArray = field(default_factory=lambda: np.zeros(0))
+    activation_floor: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        """Fill in zeros for what was not recorded: without a spread of its own, a channel has no cap."""
+        for name in ("own_spread", "tail", "rms", "noise", "activation_floor"):
+            if not getattr(self, name).size:
+                object.__setattr__(self, name, np.zeros_like(self.spread))
 
     @property
     def channels(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, storage_errors, write_json_atomically
+from paritygate.files import digest_of_file, digest_of_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, dtype_name, is_comparable_dtype
 from paritygate.validate.reference.profile import OutputProfile
 
@@ -182,6 +182,7 @@ class Recording:
         profiles: Profile of each output.
         health: What was found of the reference's health, one `(name, detail)` each.
         settings: How it was recorded: seed, repeated rows, whether non-finite values were declared.
+        digest_before: The digest of a recording of an earlier version, whose profiles were made anew; empty for others.
     """
 
     folder: Path
@@ -196,6 +197,7 @@ class Recording:
     profiles: Mapping[str, OutputProfile]
     health: tuple[tuple[str, str], ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    digest_before: str = ""
 
     @property
     def hangs_on_batch(self) -> bool:
@@ -210,7 +212,7 @@ class Recording:
     @property
     def digest(self) -> str:
         """Digest over all that was recorded: chunks, profiles, samples, how, and by its own digest the probes."""
-        return str(self._sealed()["digest"])
+        return self.digest_before or str(self._sealed()["digest"])
 
     def save(self) -> None:
         """Write `record.json`: from now on the folder is a recording."""
@@ -219,7 +221,7 @@ class Recording:
 
     def _sealed(self) -> dict[str, Any]:
         data = to_data(self)
-        del data["folder"]
+        del data["folder"], data["digest_before"]
         for profile in data["profiles"].values():
             # What was recorded before ranges were known keeps its digest.
             if profile["low"] is None:
@@ -246,4 +248,30 @@ class Recording:
         except ValueError as err:
             msg = f"{path} is damaged: {err}"
             raise InputFileError(msg, hint=again) from err
+        if any("own_spread" not in profile for profile in data["profiles"].values()):
+            return _profiled_anew(found, digest_of_json(data))
         return found
+
+
+def _profiled_anew(recording: Recording, digest: str) -> Recording:
+    """Return a recording of before channels had a spread of their own, with the profiles of today.
+
+    Where positions are left out by inputs that are not here, or the arrays are not, the profiles stay as they were.
+
+    Args:
+        recording: The recording.
+        digest: Its digest as it is in the file, which others name.
+    """
+    from paritygate.validate.reference.noise_floor import NoiseFloor, with_noise
+    from paritygate.validate.reference.record import profile_all
+
+    found = replace(recording, digest_before=digest)
+    is_masked = found.settings.get("valid_where") or found.settings.get("undeclared_padding")
+    if is_masked or not all((found.folder / chunk).is_file() for chunk in found.chunks):
+        return found
+    axes = {name: profile.axis for name, profile in found.profiles.items() if profile.axis is not None}
+    profiles = profile_all(
+        found.batches, shapes=found.shapes, dtypes=found.dtypes, axes=axes, signature=found.signature
+    )
+    noise = found.settings.get("noise")
+    return replace(found, profiles=profiles if noise is None else with_noise(profiles, from_data(NoiseFloor, noise)))

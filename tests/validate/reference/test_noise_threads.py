@@ -177,7 +177,7 @@ def test_a_model_with_fixed_dims_is_asked_on_one_thread(tmp_path: Path) -> None:
 
     recording = _record(tmp_path / "reference", runner)
 
-    assert recording.settings["noise"]["threads"] == {"y": [0.0]}
+    assert recording.settings["noise"]["threads"] == {"y": [0.0] * 4}
     assert _noise(recording) == "noise floor: 0 over repeats, batch sizes and threads"
 
 
@@ -229,7 +229,7 @@ def test_a_module_that_depends_on_the_number_of_threads_is_found(tmp_path: Path,
 
     recording = _record(tmp_path / "reference", runner)
 
-    assert recording.settings["noise"]["threads"] == {"y": [offset]}
+    assert recording.settings["noise"]["threads"] == {"y": [offset] * 4}
     assert ("reference_threads" in dict(recording.health)) == (offset == 1.0)
 
 
