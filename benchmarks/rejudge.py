@@ -208,7 +208,7 @@ def right_table(pairs: Sequence[Pair], found: Sequence[Judged]) -> Iterator[str]
 
 
 def main() -> int:
-    """Judge, and print; the exit code is 1 where a verdict is not the one wanted."""
+    """Judge, and print; the exit code is 1 where a verdict is worse than that of the other version, or than wanted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", type=Path, help="a folder of pairs")
     parser.add_argument("--against", type=Path, help="another checkout of the product")
@@ -232,7 +232,12 @@ def main() -> int:
     if arguments.json:
         data = {"now": [asdict(item) for item in now], "before": [asdict(item) for item in before or []]}
         arguments.json.write_text(json.dumps(data, default=_plain, indent=1))
-    return 0 if all(item.is_as_wanted for item in now) else 1
+    return 1 if any(_is_worse(item, None if before is None else before[at]) for at, item in enumerate(now)) else 0
+
+
+def _is_worse(found: Judged, before: Judged | None) -> bool:
+    """Return whether a verdict is not the one wanted, and was before, where there is a version before."""
+    return not found.is_as_wanted and (before is None or before.is_as_wanted)
 
 
 def _plain(value: object) -> float:
