@@ -105,7 +105,7 @@ SHARES_OF_SPREAD: Mapping[Precision, float] = {
     Precision.FP16: 5e-2,
     Precision.MIXED: 5e-2,
     Precision.BF16: 1e-1,
-    Precision.INT8: 2.5e-1,
+    Precision.INT8: 4e-1,
 }
 # Of shares of one quantity, what the root mean square of a column's differences may be of that of its distances from
 # the median. Source: as above.
