@@ -24,7 +24,6 @@ from paritygate.errors import BackendError
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.benchmark.load import (
     LoadMark,
-    contradiction_note,
     cores,
     load_note,
     mark_load,
@@ -32,12 +31,13 @@ from paritygate.pipelines.benchmark.load import (
 )
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult, Speedup
 from paritygate.pipelines.benchmark.rounds import BenchmarkSubject, kind_of
+from paritygate.pipelines.benchmark.trust import Contradiction, contradictions
 from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
 from paritygate.pipelines.cli.console import Shown
 from paritygate.pipelines.cli.summaries.benchmark import print_benchmark
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.report.report_data import collect_report
-from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
+from paritygate.pipelines.run.benchmark import _contradiction_note, benchmark_stage, exit_code_of_benchmark
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 from paritygate.precision import Variant
@@ -178,10 +178,10 @@ def test_what_others_kept_busy_is_what_is_left_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "ratio", "is_said"), [(1.0, 30.0, True), (1.0, 3.0, False), (0.0, 30.0, False), (None, 30.0, False)]
+    ("others", "ratio", "is_found"), [(1.0, 30.0, True), (1.0, 3.0, False), (0.0, 30.0, False), (None, 30.0, False)]
 )
-def test_medians_and_throughput_that_disagree_beside_other_work_are_said_not_to_be_trusted(
-    measured: tuple[RunFolder, BenchmarkResult], others: float | None, ratio: float, *, is_said: bool
+def test_medians_and_throughput_that_disagree_beside_other_work_are_a_contradiction(
+    measured: tuple[RunFolder, BenchmarkResult], others: float | None, ratio: float, *, is_found: bool
 ) -> None:
     _, result = measured
     source, variant = result.variants[:2]
@@ -190,11 +190,9 @@ def test_medians_and_throughput_that_disagree_beside_other_work_are_said_not_to_
     fast = replace(variant, points=(replace(variant.points[0], rows_per_s=190.0, speedup=speedup),))
     noisy = replace(result, variants=(slow, fast), machine={**result.machine, "cores": 2, "others_cores": others})
 
-    words = (
-        "medians and throughput disagree: onnx-fp32 is 30 times by p50 and 1.9 times by rows/s at batch size 1, "
-        "concurrency 1: with other work on the machine neither is to be trusted, measure again on an idle one"
-    )
-    assert contradiction_note(noisy) == ((words,) if is_said else ())
+    found = Contradiction(variant="onnx-fp32", point=(1, 1), by_median=30.0, by_throughput=1.9)
+    assert contradictions(noisy) == ((found,) if is_found else ())
+    assert len(_contradiction_note(noisy)) == is_found
 
 
 def test_the_copy_of_a_pytorch_source_is_loaded_as_the_source_is_with_pytorch_imported_already() -> None:
