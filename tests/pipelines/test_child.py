@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.errors import BackendError, ConversionError
-from paritygate.pipelines.process.child import ChildJob, run_child
+from paritygate.pipelines.process.child import ChildJob, environment_of_job, run_child
+from paritygate.pipelines.process.child_main import JOBS
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Outcome
@@ -179,6 +180,17 @@ def _wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+def test_the_threads_of_a_child_wait_without_using_a_core_but_in_a_benchmark(
+    job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert environment_of_job(job).get("OMP_WAIT_POLICY") == (None if job == "benchmark" else "passive")
+
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert environment_of_job(job)["OMP_WAIT_POLICY"] == "active"
 
 
 @pytest.mark.parametrize(
