@@ -103,9 +103,9 @@ _ENVIRONMENT = {
 # Converters go through sets of texts: with another seed, the same source would become another file. Where models
 # answer, the seed stays drawn, so that an answer that follows from it shows.
 _ENVIRONMENT_OF_JOB = {"export": {"PYTHONHASHSEED": "0"}}
-# Threads of OpenMP, which PyTorch computes with, wait busily for their next work and for each other. On a machine with
-# other work that is several times the work itself. The answers are the same. Only a benchmark has them wait as they do
-# where the model is served.
+# Threads of PyTorch and ONNX Runtime wait busily for their next work and for each other. On a machine with other work
+# that is several times the work itself. The answers are the same. Only a benchmark has them wait as they do where the
+# model is served. The variable is OpenMP's; see also `set_waiting` of the runner of ONNX Runtime.
 _PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 _BENCHMARK = "benchmark"
 
