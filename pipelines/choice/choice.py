@@ -128,7 +128,7 @@ def choose(
     candidates = options_of(evidence, benchmark, sizes, rules, engines)
     measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)
     source = figures_of_source(benchmark, sizes.get(SOURCE), measuring)
-    source_broken = broken_constraints(rules.limits, source.for_limits)
+    source_broken = broken_constraints(rules.limits, source.by_name)
     fit = [candidate for candidate in candidates if candidate.is_fit]
     by_speed = rank_by_speed(fit) if rules.prefer == "fastest" else None
     chosen = _preferred(fit, rules.prefer, by_speed)

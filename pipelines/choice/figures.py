@@ -27,8 +27,6 @@ __all__ = [
 _MEGABYTE = 1e6
 _NO_BENCHMARK = "no benchmark was made"
 _DISTRUST = "its median and throughput disagree, and other work ran on the machine"
-# Figures of the calls at the point that variants are chosen at.
-_OF_CALLS = frozenset({"latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "rows_per_s", "cost_per_million"})
 
 # Batch size and concurrency.
 Point = tuple[int, int]
@@ -43,7 +41,8 @@ class Figures:
         speedup: Against the source; None if it was not measured.
         rounds_ms: Median of a call in each round, at the point that variants are chosen at; empty if not measured.
         unmeasured: Why there is no speed, in words; empty if there is.
-        distrust: Why the speed is not to be trusted, in words; empty if it is.
+        distrust: Why the speed is not to be compared with others, in words; empty if it is. A limit may rest on it all
+            the same: other work makes every figure worse.
         is_beside_other_work: Whether other work took cores while it was measured.
     """
 
@@ -53,13 +52,6 @@ class Figures:
     unmeasured: str = ""
     distrust: str = ""
     is_beside_other_work: bool = False
-
-    @property
-    def for_limits(self) -> Mapping[str, float | None]:
-        """The figures that a limit may rest on: None for what was not measured, and for what is not to be trusted."""
-        if not self.distrust:
-            return self.by_name
-        return {name: None if name in _OF_CALLS else value for name, value in self.by_name.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,11 +143,8 @@ def _measured(
 
 
 def _distrust(found: VariantBenchmark, benchmark: BenchmarkResult, point: Point) -> str:
-    """Return why the speed at a point is not to be trusted, in words; empty if it is.
-
-    A contradiction is between a variant and the source, and either of them may be the reason.
-    """
-    is_doubted = any(item.point == point and found.name in {item.variant, SOURCE} for item in contradictions(benchmark))
+    """Return why the speed at a point is not to be compared with others, in words; empty if it is."""
+    is_doubted = any((item.variant, item.point) == (found.name, point) for item in contradictions(benchmark))
     return _DISTRUST if is_doubted else ""
 
 

@@ -75,9 +75,9 @@ class ReleaseOption:
         return not self.why_not and not self.broken
 
     def is_measured(self, rules: ChoiceRules) -> bool:
-        """Return whether every figure that the rules ask for is known, and to be trusted where it is limited."""
-        is_ordered = not isinstance(rules.prefer, str) or self.figure(rules.prefer) is not None
-        return is_ordered and all(self.figures.for_limits[name] is not None for name in rules.limits)
+        """Return whether every figure that the rules ask for is known."""
+        asked = [*rules.limits, *([_ORDERED_BY[rules.prefer]] if isinstance(rules.prefer, str) else [])]
+        return all(self.figures.by_name[name] is not None for name in asked)
 
     @property
     def accuracy(self) -> tuple[float, int]:
@@ -160,7 +160,7 @@ def _candidate(
         entry=entry,
         why_not=eligibility.why_not,
         figures=figures,
-        broken=broken_constraints(rules.limits, figures.for_limits),
+        broken=broken_constraints(rules.limits, figures.by_name),
         entries=eligibility.entries,
         has_run=eligibility.has_run,
     )

@@ -163,8 +163,7 @@ def _state(candidate: ReleaseOption, rules: ChoiceRules) -> str:
         return candidate.why_not
     if candidate.broken:
         is_unmeasured = any(words.endswith(UNMEASURED) for words in candidate.broken)
-        why_not = candidate.figures.unmeasured or candidate.figures.distrust
-        why = f" ({why_not})" if is_unmeasured and why_not else ""
+        why = f" ({candidate.figures.unmeasured})" if is_unmeasured and candidate.figures.unmeasured else ""
         return f"passed, but {' and '.join(candidate.broken)}{why}"
     if isinstance(rules.prefer, tuple):
         return "passed, and promote.prefer does not name it"

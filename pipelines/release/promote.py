@@ -143,7 +143,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             because the spec or the samples are wrong; or a reason was given and everything required passed; or the
             evidence came with a pack whose digest is not the one that is trusted.
         NothingToRelease: Nothing fits, and the source may not take its place.
-        MeasurementError: Nothing fits because the speed of what passed was not measured, or is not to be trusted.
+        MeasurementError: Nothing fits because the speed of what passed was not measured.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated, or evidence
             since it was unpacked.
