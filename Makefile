@@ -87,7 +87,7 @@ install-cost:
 
 demo-cost: install-cost
 	@printf '%s\n' \
-	  'Then it converts and compares two small models for about 15 minutes on 2 cores,' \
+	  'Then it converts and compares two small models for about 8 minutes on 2 cores,' \
 	  'without a GPU or a network, and writes to artifacts/ alone.'
 
 triton-cost: install-cost

@@ -112,11 +112,10 @@ def _ratio(speed: Speedup | None) -> str:
 
 def _undecided(by_speed: SpeedRanking, at: str) -> str:
     """Return why the timings do not show which variant is the fastest, and why the chosen one is taken then."""
-    first, *others = by_speed.undecided
-    more = f"; {', '.join(item.name for item in others)} as well" if others else ""
+    tied = 1 + len(by_speed.ties)
     return (
-        f"the timings do not show which variant is the fastest{at} ({_doubt(first, by_speed)}{more}); of the tied "
-        f"variants the most accurate is released; {_most_accurate(by_speed)}"
+        f"the timings do not show which variant is the fastest{at} ({_doubt(by_speed.undecided[0], by_speed)}); of the "
+        f"{tied} tied variants the most accurate is released; {_most_accurate(by_speed)}"
     )
 
 
