@@ -42,7 +42,7 @@ SERVERS_VENV := .venv-servers
 SERVERS := fastapi litserve bentoml mlserver kserve ray
 SERVERS_ENVIRONMENTS := $(SERVERS:%=$(SERVERS_VENV)/%/.installed)
 
-.PHONY: help install install-cost demo demo-cost triton-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench snapshots zoo clean
+.PHONY: help install install-test install-cost demo demo-cost triton-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench snapshots zoo clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -73,6 +73,8 @@ gpu-is-there:
 
 install: $(DEMO_ENVIRONMENT) ## Make .venv with all that a machine without a GPU runs, and do nothing else
 
+install-test: $(TEST_ENVIRONMENT) ## Make .venv with what the tests need besides, and do nothing else
+
 # Prerequisites are made in this order: what it costs is said before anything is downloaded.
 demo: demo-cost $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
 	$(BIN)/convert-and-validate run klue-sts
@@ -98,12 +100,13 @@ triton-cost: install-cost
 	  'cores, without a GPU or a network, and writes to artifacts/ alone.'
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+PYTEST_ARGUMENTS ?=
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGUMENTS)
 
 test: lint ## Lint, check the types and run the tests, but for the thorough ones
 	$(PYTEST) -m 'not thorough'
 
-test-all: lint ## The same with all tests
+test-all: lint ## The same with all tests, as continuous integration does every night
 	$(PYTEST)
 
 $(TRITON_ENVIRONMENT): benchmarks/triton/requirements.txt benchmarks/triton/unpack.py

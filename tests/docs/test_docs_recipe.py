@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Shell = Callable[..., subprocess.CompletedProcess[str]]
 
-pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 ROWS = 120
 _IDS = 500

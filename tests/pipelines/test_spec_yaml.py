@@ -199,7 +199,6 @@ def test_mutated_specs_are_taken_or_refused_and_nothing_else(record_property: Ca
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(900)
 def test_many_mutated_specs_are_taken_or_refused_and_nothing_else(
     record_property: Callable[[str, object], None],
 ) -> None:

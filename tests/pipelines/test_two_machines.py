@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.rtx, pytest.mark.torch, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rtx, pytest.mark.torch, pytest.mark.thorough]
 
 _ENGINES = ("tensorrt-rtx-fp32", "tensorrt-rtx-fp16")
 _ENGINE_PACKAGES = ("tensorrt_rtx", "polygraphy")
