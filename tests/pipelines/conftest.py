@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -304,6 +305,29 @@ def isolated_bench(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     with jobs_done_here(run_child):
         yield Bench(folder=tmp_path, capture=capsys)
+
+
+class _Clock:
+    """The time module, but the monotonic clock is a day ahead once a file exists."""
+
+    def __init__(self, sign: Path) -> None:
+        self._sign = sign
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - anything of the module's
+        return getattr(time, name)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + 86400 * self._sign.exists()
+
+
+@pytest.fixture
+def time_is_over_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Return a function by which the time limit of a child is over once a file exists, however slow the machine is."""
+
+    def patch(sign: Path) -> None:
+        monkeypatch.setattr(child, "time", _Clock(sign))
+
+    return patch
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ class Machine:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         data = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
