@@ -249,8 +249,13 @@ def _forget_modules_of_users(names: set[str]) -> None:
 
 @contextlib.contextmanager
 def jobs_done_here(run: Callable[..., Any] = _run_here) -> Iterator[None]:
-    """Have a run do its jobs in this process, or by another function in place of `run_child`."""
+    """Have a run do its jobs in this process, or by another function in place of `run_child`.
+
+    In this process there is no cache, since it needs a child that is watched.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        if run is _run_here:
+            patch.setenv("PARITYGATE_CACHE", "off")
         for module in (child, init, selftest_stage, session_probes):
             patch.setattr(module, "run_child", run)
         yield
