@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.cache_cost import looked_at
-from tests.pipelines.conftest import Desk
+from tests.pipelines.conftest import Desk, make_desk
 
 pytestmark = pytest.mark.children
 
@@ -32,15 +32,20 @@ main()
 
 
 def _run_and_released(folder: Path) -> Desk:
-    desk = Desk(folder=folder)
-    desk.onnx()
-    desk.samples()
-    desk.spec()
+    desk = make_desk(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PARITYGATE_CACHE", raising=False)
         patch.chdir(folder)
         assert _ran().returncode == 0
     return desk
+
+
+@pytest.fixture
+def unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return a spec that was never run."""
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return make_desk(tmp_path)
 
 
 @pytest.fixture
@@ -160,8 +165,8 @@ def test_a_released_file_that_is_damaged_is_said_and_released_anew(known: Desk) 
 
 
 @pytest.mark.parametrize("what", ["the folder of the spec", "the spec", "the samples"])
-def test_a_link_that_is_led_elsewhere_counts(known: Desk, what: str) -> None:
-    here = known.folder
+def test_a_link_that_is_led_elsewhere_counts(unknown: Desk, what: str) -> None:
+    here = unknown.folder
     for place, scale in (("one", 1), ("two", 2)):
         (here / place).mkdir()
         for name in ("spec.yaml", "model.onnx"):
@@ -186,12 +191,11 @@ def test_a_link_that_is_led_elsewhere_counts(known: Desk, what: str) -> None:
     assert "nothing has changed" not in ran("two")
 
 
-def test_a_spec_that_is_edited_while_its_run_goes_on_is_run(known: Desk) -> None:
-    # Another spec than that of the run before, so that this one is done.
-    known.spec(decisions={"logits": {"threshold": 1}})
+def test_a_spec_that_is_edited_while_its_run_goes_on_is_run(unknown: Desk) -> None:
+    unknown.spec(decisions={"logits": {"threshold": 1}})
     command = [sys.executable, "-c", _EDITED_MEANWHILE, "run", "spec.yaml"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    assert "threshold: 2" in (known.folder / "spec.yaml").read_text()
+    assert "threshold: 2" in (unknown.folder / "spec.yaml").read_text()
 
     assert "nothing has changed" not in subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -221,8 +225,8 @@ def test_it_imports_no_framework_and_starts_no_child(unchanged: Desk) -> None:
     assert looked_at(["run", "spec.yaml"], unchanged.folder / "look.json") == {"frameworks": [], "children": 0}
 
 
-def test_the_one_that_looks_would_notice(known: Desk) -> None:
-    found = looked_at(["run", "spec.yaml", "--no-cache"], known.folder / "look.json")
+def test_the_one_that_looks_would_notice(unknown: Desk) -> None:
+    found = looked_at(["run", "spec.yaml", "--no-cache"], unknown.folder / "look.json")
     assert found["children"] > 0
 
 
