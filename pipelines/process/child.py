@@ -40,6 +40,7 @@ __all__ = [
     "StartedChild",
     "do_job",
     "environment_of_child",
+    "environment_of_job",
     "garbage_error",
     "receive",
     "result_of_child",
@@ -102,6 +103,11 @@ _ENVIRONMENT = {
 # Converters go through sets of texts: with another seed, the same source would become another file. Where models
 # answer, the seed stays drawn, so that an answer that follows from it shows.
 _ENVIRONMENT_OF_JOB = {"export": {"PYTHONHASHSEED": "0"}}
+# Threads of PyTorch and ONNX Runtime wait busily for their next work and for each other. On a machine with other work
+# that is several times the work itself. The answers are the same. Only a benchmark has them wait as they do where the
+# model is served. The variable is OpenMP's; see also `set_waiting` of the runner of ONNX Runtime.
+_PASSIVE = {"OMP_WAIT_POLICY": "passive"}
+_BENCHMARK = "benchmark"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,7 +297,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(write_end, *inherited),
-                env={**_ENVIRONMENT_OF_JOB.get(job.name, {}), **environment_of_child()},
+                env=environment_of_job(job.name),
                 # Ctrl-C reaches the parent only, which then ends the child and all it started.
                 start_new_session=True,
             )
@@ -305,8 +311,14 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
     return StartedChild(job=job, process=process, events=events, result=result, memory=MemoryWatch(process.pid))
 
 
+def environment_of_job(name: str) -> dict[str, str]:
+    """Return the environment variables that a child is started with for a job; those of the user come first."""
+    passive = {} if name == _BENCHMARK else _PASSIVE
+    return {**passive, **_ENVIRONMENT_OF_JOB.get(name, {}), **environment_of_child()}
+
+
 def environment_of_child() -> dict[str, str]:
-    """Return the environment variables that a child is started with."""
+    """Return the environment variables that a child is started with, whatever its job."""
     # Not by its names one by one, which would be reading them all where this process is itself watched.
     given = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
     return {**given, **_ENVIRONMENT}

@@ -15,7 +15,7 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE, file_digests
 from paritygate.backends import BACKENDS, backend_state
 from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError, UsageError
 from paritygate.file_names import path_below
 from paritygate.files import (
     MARKER,
@@ -144,7 +144,6 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             evidence came with a pack whose digest is not the one that is trusted.
         NothingToRelease: Nothing fits, and the source may not take its place.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
-        InconclusiveError: The rounds that were timed do not tell which is the fastest.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated, or evidence
             since it was unpacked.
@@ -250,9 +249,6 @@ def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: st
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
         )
-    if choice.is_undecided:
-        msg = f"nothing to release: {choice.reason}"
-        raise InconclusiveError(msg, hint=choice.how_to_measure(run.folder, has_price=True))
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
         msg = f"nothing to release: {choice.reason}"

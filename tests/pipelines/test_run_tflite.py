@@ -49,7 +49,6 @@ def conv(tmp_path_factory: pytest.TempPathFactory, finished: Desk) -> tuple[Desk
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.thorough
 def test_every_variant_of_a_conv_net_passes_and_says_what_ran(conv: tuple[Desk, Called]) -> None:
     desk, called = conv
