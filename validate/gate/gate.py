@@ -168,7 +168,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
             *health,
             *noise_checks(expected.noise, limits, profiles),
             *checks,
-            *resolution_checks(rules.tolerance, profiles, rules.decisions),
+            *resolution_checks(rules.tolerance, profiles, rules.decisions, rules.columns),
             *_left_out_checks(measurement, expected.positions),
             *of_padding.finish(),
             *(judge_gold(item, min_rows=rules.min_rows) for item in metrics.values()),
