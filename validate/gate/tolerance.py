@@ -114,6 +114,8 @@ SHARES_OF_RMS: Mapping[Precision, float] = {**SHARES_OF_SPREAD, Precision.INT8: 
 # Of the limit of a single value, its cap and its floor, how much that of a mean and of a repeat has.
 _CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
 _FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 4, "repeat_max_abs_diff": 1 / 2}
+# On made-up rows, a limit may be so many times as large a share of the spread of its channel, and half of it at most.
+_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
 # A candidate has noise of its own beside that of the reference.
 _NOISE_ROOM = 2.0
 _MOST_NOISE = 10.0
@@ -484,7 +486,11 @@ def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     A limit that a service declares is about its own inputs. It does not grow with the answer, and answers to made-up
     inputs may be of any size.
     """
-    declared, default = limits_for(tolerance, profile), limits_for(DEFAULT_TOLERANCES[tolerance.precision], profile)
+    declared = limits_for(tolerance, profile)
+    # Many more rows are made up than sampled, and the largest of honest differences grows with them.
+    share = SHARES_OF_SPREAD[tolerance.precision]
+    wider = replace(profile, own_spread=profile.own_spread * max(1.0, min(_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP / share)))
+    default = limits_for(DEFAULT_TOLERANCES[tolerance.precision], wider)
     return replace(
         default,
         max_abs_diff=np.maximum(declared.max_abs_diff, default.max_abs_diff),

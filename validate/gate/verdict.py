@@ -450,7 +450,7 @@ def _check_nearest(
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
     """Return a warning where the mean of the signed difference of a channel is above half the limit of its mean."""
-    bars = limits.mean_abs_diff / 2
+    bars = np.minimum(limits.mean_abs_diff, limits.mean_of_columns) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(statistics.bias_by_channel == 0, 0.0, np.abs(statistics.bias_by_channel) / bars)
     at = int(np.where(np.isnan(parts), np.inf, parts).argmax())

@@ -685,7 +685,11 @@ class _Scale:
     def with_wider_mean(self) -> _Scale:
         """Return the same for rows of the samples of which some are asked many times."""
         limits = {
-            name: replace(item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN)
+            name: replace(
+                item,
+                mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN,
+                mean_of_columns=item.mean_of_columns * _WIDER_MEAN,
+            )
             for name, item in self.plan.limits.items()
         }
         return replace(self, plan=replace(self.plan, limits=limits))

@@ -380,7 +380,7 @@ def profile_all(
         if is_float_dtype(dtype):
             axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name), inputs))
             axis = _checked_axis(name, axis, shapes[name])
-        if axis is None and is_float_dtype(dtype) and has_columns(shapes[name]):
+        if axis is None and is_float_dtype(dtype) and has_columns(shapes[name], declared.get(name)):
             axis = 1
         profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
     return profiles

@@ -22,6 +22,8 @@ __all__ = ["resolution_checks"]
 
 # What arithmetic alone moves a value by may be this share of the spread of its channel.
 _MOST_OF_SPREAD = 0.25
+# Or this share of how far its few largest values are: rare answers are told apart where common ones are all alike.
+_MOST_OF_TAIL = 1 / 16
 # So many channels are named.
 _NAMED = 3
 
@@ -57,10 +59,11 @@ def _checks(
     tolerance: Tolerance, profile: OutputProfile, decisions: Collection[Decision], columns: Sequence[str]
 ) -> Iterator[Check]:
     floor = floor_of_bulk(tolerance, profile)
-    spread = np.maximum(profile.own_spread, profile.tail)
-    has_spread = profile.own_spread > 0
+    spread = profile.own_spread
+    has_spread = spread > 0
     is_declared_near = is_declared(tolerance, profile, "max_abs_diff")
-    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & ~_is_read(profile, decisions) & ~is_declared_near
+    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & (floor > _MOST_OF_TAIL * profile.tail)
+    is_lost &= ~_is_read(profile, decisions) & ~is_declared_near
     if is_lost.any():
         yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, spread))
     # Of so few values none has a spread: the number of rows says that already.
