@@ -70,7 +70,8 @@ class Prober:
         Args:
             signatures: Others that name the dims of outputs, beside that of the reference.
         """
-        if not self._uses:
+        is_declared = any(role.empty is False for role in self._request.roles.values())
+        if not self._uses and not is_declared:
             return {}
         survey, roles = self._inferred()
         masks = padding_masks(self._runner.signature, survey, roles, self._uses, others=signatures)
