@@ -362,6 +362,8 @@ class JudgedProbe:
         self._padding = recording.padding
         self._batch_axes = recording.batch_axes
         self._padded: dict[str, Check] = {}
+        # Among which calls the batch at hand was asked, in words; empty where that is no matter.
+        self.when = ""
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
         """Ask one batch and judge the answer."""
@@ -546,9 +548,10 @@ class JudgedProbe:
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
+        about = failed.stored.record.about
         return ProbeFailure(
             batch=failed.at,
-            about=failed.stored.record.about,
+            about=f"{about}, {self.when}" if self.when else about,
             check=failed.check,
             detail=failed.detail,
             inputs=self._question.keep(self._name, failed) if is_stored else "",
