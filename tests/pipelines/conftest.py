@@ -195,6 +195,9 @@ class Bench:
         self.capture.readouterr()
         if not self.is_probing and "--probes" not in options:
             options = (*options, "--probes", "none")
+        if "--min-rows" not in options:
+            # Most tests need few rows to see what they look for.
+            options = (*options, "--min-rows", "1")
         if not {"--quiet", "--verbose", "--json"} & set(options):
             # What most tests look at are details.
             options = (*options, "--verbose")

@@ -7,7 +7,7 @@ samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -65,6 +65,9 @@ class ProbeBatch:
         fewer: Makes the same batch of fewer rows, which is asked where this one would cost too much; None for nothing.
         apart: Makes smaller batches of the same rows, which are asked where this one is not answered, so that one row
             takes no other with it; None for nothing.
+        moved_alike: Makes series of the same inputs, each row moved as a whole by one, two and more equal steps, where
+            it is asked so to values whose sums are exact as well, else by next to nothing. Where the answer to one
+            series follows a straight line, it is steady. None where it is enough to move each value by itself.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -79,6 +82,7 @@ class ProbeBatch:
     note: str = ""
     fewer: Callable[[], ProbeBatch] | None = None
     apart: Callable[[], Iterable[ProbeBatch]] | None = None
+    moved_alike: Callable[[bool], Iterable[Sequence[Mapping[str, NDArray[np.generic]]]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,6 +222,11 @@ PROBES: Mapping[str, ProbeKind] = {
             "values",
             "rare values: zeros, negative, constant, tied, large, missing",
             "no input holds numbers, pictures or lengths",
+        ),
+        _kind(
+            "flat",
+            "rows with one value all over, as of an idle sensor or a blank picture, that are divided by their spread",
+            "no input holds numbers or pictures whose rows have several values",
         ),
         _kind("sensitivity", "inputs that are ignored or swapped", "no two rows of the samples have one shape"),
     )

@@ -61,7 +61,7 @@ _WIDER_MEAN = 1.5
 # picture of one color rounding adds up over all places, while among real values much of it cancels.
 _ADDED_UP = 2.0
 # Rows of the other probes are longer or otherwise put together, and their values those of real rows.
-_OF_VALUES = "values"
+_OF_VALUES = frozenset({"flat", "values"})
 # How names, shapes and dtypes that differ are called: they have to hold whatever the inputs are.
 _CONTRACT = "contract"
 
@@ -362,6 +362,8 @@ class JudgedProbe:
         self._padding = recording.padding
         self._batch_axes = recording.batch_axes
         self._padded: dict[str, Check] = {}
+        # Among which calls the batch at hand was asked, in words; empty where that is no matter.
+        self.when = ""
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
         """Ask one batch and judge the answer."""
@@ -490,7 +492,7 @@ class JudgedProbe:
         found, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
         profiles = {name: self._profiles[name] for name in expected}
-        scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name == _OF_VALUES)
+        scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name in _OF_VALUES)
         for name, noise in record.noise.items():
             limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
             is_alike = name in expected and found[name].shape == expected[name].shape
@@ -517,7 +519,7 @@ class JudgedProbe:
             part.stored,
             profiles,
             self._question,
-            has_made_up_values=self._name == _OF_VALUES,
+            has_made_up_values=self._name in _OF_VALUES,
             has_decisions=has_decisions,
         )
         alone = Comparison(scale.plan)
@@ -546,9 +548,10 @@ class JudgedProbe:
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
+        about = failed.stored.record.about
         return ProbeFailure(
             batch=failed.at,
-            about=failed.stored.record.about,
+            about=f"{about}, {self.when}" if self.when else about,
             check=failed.check,
             detail=failed.detail,
             inputs=self._question.keep(self._name, failed) if is_stored else "",

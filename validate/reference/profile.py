@@ -168,7 +168,7 @@ def infer_channel_axis(
     first = seen[0]
     if any(_is_map_of(first, shape) for shape in inputs):
         return None
-    fixed = [axis for axis in range(1, len(first)) if len({shape[axis] for shape in seen}) == 1]
+    fixed = [axis for axis in range(1, len(first)) if first[axis] and len({shape[axis] for shape in seen}) == 1]
     if declared is not None and len(declared) == len(first):
         fixed = [axis for axis in fixed if isinstance(declared[axis], int)]
     if not fixed:

@@ -412,6 +412,9 @@ def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) ->
     if len(sizes) > 1:
         msg = f"axis {axis} of output {name!r} changes its size between batches ({min(sizes)} to {max(sizes)})"
         raise UsageError(msg, hint="scales are kept per channel: name an axis of fixed size")
+    if not max(sizes):
+        msg = f"axis {axis} of output {name!r} has no entries in any batch"
+        raise UsageError(msg, hint="name an axis that has entries, or leave the output out: --ignore OUTPUT=REASON")
     return axis % max(ranks)
 
 

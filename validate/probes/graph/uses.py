@@ -12,6 +12,7 @@ from paritygate.validate.probes.graph.flow import InputFlow, input_flow_from
 from paritygate.validate.probes.graph.keys import keys_in
 from paritygate.validate.probes.graph.masking import NO_MASKING, Masking, masking_by
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
+from paritygate.validate.probes.graph.steadiness import goes_on_with_choices
 from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, reaches, widest_range
 from paritygate.validate.probes.graph.thresholds import buckets_in, thresholds_in
 
@@ -59,6 +60,7 @@ class GraphUse:
         buckets: What it is rounded into.
         keys: What it is looked up by in tables.
         positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
+        chooses: The graph goes on with places that it chose among, such as those of the largest scores.
         masking: Of an input of rows and positions: whether it leaves out what stands where it is 0.
     """
 
@@ -76,6 +78,7 @@ class GraphUse:
     buckets: tuple[Buckets, ...] = ()
     keys: tuple[Keys, ...] = ()
     positions: tuple[int, ...] = ()
+    chooses: bool = False
     masking: Masking = NO_MASKING
 
 
@@ -90,6 +93,7 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
     }
     positions = _positions(graph, constants, {tensor for found in flows.values() for tensor in found})
     sizes = inputs_of_sizes(model)
+    chooses = goes_on_with_choices(graph)
     functions = frozenset(function.name for function in model.functions)
     # A mask of padding has rows and positions; every walk goes through the whole graph.
     masking = {
@@ -102,6 +106,7 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
             _use(found, graph, constants),
             positions=positions,
             is_size=name in sizes,
+            chooses=chooses,
             masking=masking.get(name, NO_MASKING),
         )
         for name, found in flows.items()
