@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Edge",
     "EdgeKind",
+    "beyond_calibration",
     "edges_in_words",
     "edges_of",
     "how_to_declare",
@@ -54,6 +55,7 @@ class EdgeKind(str, Enum):
     VALUES = "values"
     IDS = "ids"
     SIZE = "size"
+    CALIBRATION = "calibration"
 
     def __str__(self) -> str:
         return self.value
@@ -75,7 +77,7 @@ class Edge:
     """Rows of a batch that are unlike every sample in one way.
 
     Attributes:
-        input: The input that they are unlike in, or the dim.
+        input: The input that they are unlike in, or the dim; empty where it is none of the inputs.
         kind: How.
         words: The same in words, such as `an empty row of attention_mask`.
         rows: Their positions in the batch.
@@ -344,6 +346,18 @@ def _sizes(context: ProbeContext, dim: OpenDim, batch: ProbeBatch) -> Iterator[_
         at=np.ones(1, dtype=bool),
         if_it_occurs=before + dims.format(name=shown, low=min(least, size), high=max(largest, size)),
         if_it_never_occurs=before + dims.format(name=shown, low=least, high=largest),
+    )
+
+
+def beyond_calibration(rows: int) -> Edge:
+    """Return the edge of rows whose activations go beyond the ranges that an INT8 variant was calibrated to."""
+    return Edge(
+        input="",
+        kind=EdgeKind.CALIBRATION,
+        words="activations beyond the range that INT8 was calibrated on",
+        rows=tuple(range(rows)),
+        if_it_occurs="calibration: {source: PATH} with rows like these",
+        if_it_never_occurs="",
     )
 
 
