@@ -37,7 +37,9 @@ __all__ = [
     "edges_in_words",
     "edges_of",
     "how_to_declare",
+    "of_no_table",
     "role_option",
+    "where_rounded",
     "why_declared_not_to_occur",
 ]
 
@@ -56,6 +58,7 @@ class EdgeKind(str, Enum):
     IDS = "ids"
     SIZE = "size"
     CALIBRATION = "calibration"
+    ROUNDED = "rounded"
 
     def __str__(self) -> str:
         return self.value
@@ -111,7 +114,7 @@ class _Found:
 
 def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
     """Return in which ways rows of a batch are unlike every sample, and not declared to occur."""
-    edges = []
+    edges = list(batch.edges)
     for found in _unlike(context, batch):
         # What an input without rows holds, every row of the batch meets.
         places = np.flatnonzero(found.at) if len(found.at) == batch.rows else np.arange(batch.rows)
@@ -357,6 +360,30 @@ def beyond_calibration(rows: int) -> Edge:
         words="activations beyond the range that INT8 was calibrated on",
         rows=tuple(range(rows)),
         if_it_occurs="calibration: {source: PATH} with rows like these",
+        if_it_never_occurs="",
+    )
+
+
+def where_rounded(name: str, rows: Iterable[int]) -> Edge:
+    """Return the edge of rows whose numbers are divided after they were rounded: a correct conversion may round too."""
+    return Edge(
+        input=name,
+        kind=EdgeKind.ROUNDED,
+        words=f"values of {name} at which a rounded number is divided",
+        rows=tuple(rows),
+        if_it_occurs="",
+        if_it_never_occurs="",
+    )
+
+
+def of_no_table(name: str, rows: int) -> Edge:
+    """Return the edge of rows whose values are in no table that they are looked up in."""
+    return Edge(
+        input=name,
+        kind=EdgeKind.IDS,
+        words=f"values of {name} that no table holds",
+        rows=tuple(range(rows)),
+        if_it_occurs="",
         if_it_never_occurs="",
     )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.derive.thresholds import Keys
+from paritygate.validate.probes.edges import of_no_table
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.survey import Rows
 
@@ -21,6 +23,10 @@ __all__ = ["of_keys"]
 _NAME = "keys"
 # How many keys are named of a batch.
 _NAMED = 3
+# A text of it is hardly a key.
+_NO_KEY = "?"
+# A number between two keys is looked for so far.
+_STEPS = 1024
 
 
 def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
@@ -38,6 +44,7 @@ def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
         for keys in role.keys
     ]
     for place in asked:
+        yield from place.unknown()
         yield from place.batches(max(1, rows // len(asked)))
 
 
@@ -67,6 +74,31 @@ class _Place:
         for start in range(0, len(wanted), size):
             yield self._batch(wanted[start : start + size], note)
 
+    def unknown(self) -> Iterator[ProbeBatch]:
+        """Yield values that are no keys, each by itself: the reference may refuse one, or have a default for it."""
+        known = {key for key in map(self._in_dtype, self._keys.values) if key is not None}
+        if not known:
+            return
+        if self._real.dtype.kind in "UO":
+            wanted: list[Any] = [
+                "",
+                next(text for text in (_NO_KEY * count for count in range(1, 9)) if text not in known),
+            ]
+        else:
+            low, high = min(known), max(known)
+            gap = next((low + step for step in range(1, int(min(high - low, _STEPS))) if low + step not in known), None)
+            wanted = [-1, high + 1, *([] if gap is None else [gap])]
+        columns = list(self._keys.columns or range(self._real.reshape(len(self._real), -1).shape[1]))
+        real = self._real.reshape(len(self._real), -1)
+        # Where a sample holds one, the default is something that occurs.
+        is_seen = not np.isin(real[:, [at % real.shape[1] for at in columns]], list(known)).all()
+        for value in dict.fromkeys(self._in_dtype(value) for value in wanted):
+            if value is None or value in known:
+                continue
+            batch = self._batch([value], "", about="a value that is no key")
+            edges = () if is_seen else (of_no_table(self._name, batch.rows),)
+            yield replace(batch, edges=edges)
+
     def _apart(self, keys: Sequence[Any], note: str) -> Iterator[ProbeBatch]:
         """Yield the halves: of keys that a model does not know at this place, the others are asked all the same."""
         half = len(keys) // 2
@@ -83,7 +115,7 @@ class _Place:
         with np.errstate(over="ignore"):
             return float(key) if dtype.kind == "f" and float(np.asarray(key).astype(dtype)) == key else None
 
-    def _batch(self, keys: Sequence[Any], note: str) -> ProbeBatch:
+    def _batch(self, keys: Sequence[Any], note: str, *, about: str = "keys that the model looks up") -> ProbeBatch:
         count = max(min(self._sizes), len(keys))
         inputs = self._rows.take([int(row) for row in np.resize(self._random.permutation(len(self._rows.ids)), count)])
         real = inputs[self._name]
@@ -98,7 +130,7 @@ class _Place:
         return ProbeBatch(
             inputs=inputs,
             rows=count,
-            about=f"{self._name}: keys that the model looks up ({named})",
+            about=f"{self._name}: {about} ({named})",
             # What is calibrated on samples may never have met what such a key stands for.
             is_unlike_seen=True,
             note=note,

@@ -1,0 +1,176 @@
+"""Whole numbers at the boundaries of divisions: no sample lies there, and what divides otherwise does not pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from paritygate.validate.probes.graph.uses import uses_of_inputs
+
+if TYPE_CHECKING:
+    import onnx
+    from conftest import Answered, ProbeDesk
+
+Array = NDArray[Any]
+
+_SECONDS_OF_DAY = 86_400
+_TABLE = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+
+
+def _away_from(step: int, low: int, high: int, *, least: int) -> Array:
+    """Return numbers of the range that are away from every multiple of a step."""
+    found = np.random.default_rng(1).integers(low, high, 4000)
+    return found[np.minimum(found % step, step - found % step) > least][:160]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is divided, in four ways.
+
+    Attributes:
+        samples: What the input holds; no value is where the answers differ.
+        original: Nodes from `x` to `at`, a row of a table.
+        wrong: The same by a conversion that is wrong at boundaries.
+        twin: The same by one that is correct everywhere.
+        constants: By name.
+        input: Its type.
+    """
+
+    samples: Array
+    original: str
+    wrong: str
+    twin: str
+    constants: dict[str, Any] = field(default_factory=dict)
+    input: str = "int64[N] x"
+
+    def model(self, desk: ProbeDesk, nodes: str) -> onnx.ModelProto:
+        text = f"({self.input}) => (float[N,4] y) {{ {nodes} y = Gather(table, at) }}"
+        from onnx import numpy_helper, parser
+
+        model = parser.parse_model('<ir_version: 9, opset_import: ["" : 18]> g ' + text)
+        weights = {"table": _TABLE, **self.constants}
+        model.graph.initializer.extend(
+            numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()
+        )
+        return model
+
+    def batches(self) -> list[dict[str, Array]]:
+        return [{"x": self.samples[start : start + 16]} for start in range(0, len(self.samples), 16)]
+
+
+def _int(**values: int) -> dict[str, Any]:
+    return {name: np.int64(value) for name, value in values.items()}
+
+
+_WEEKDAY = "day = Div(x, step) at = Mod(day, seven)"
+_STAMPS = _away_from(_SECONDS_OF_DAY, 1_700_000_000, 1_705_000_000, least=300)
+_OF_DAYS = {**_int(step=_SECONDS_OF_DAY, seven=7), "stepf": np.float32(_SECONDS_OF_DAY)}
+_CENTS = np.random.default_rng(2).integers(-3000, 3000, 2000)
+_CENTS = _CENTS[_CENTS % 100 != 0][:160]
+
+_CASES = {
+    "days divided in floats": Case(
+        samples=_STAMPS,
+        original=_WEEKDAY,
+        wrong="f = Cast<to=1>(x) q = Div(f, stepf) w = Floor(q) day = Cast<to=7>(w) at = Mod(day, seven)",
+        twin="rest = Mod(x, step) whole = Sub(x, rest) day = Div(whole, step) at = Mod(day, seven)",
+        constants=_OF_DAYS,
+    ),
+    "a rest of floats": Case(
+        samples=_away_from(1000, 2**24, 2**27, least=16),
+        original="rest = Mod(x, step) at = Div(rest, twenty)",
+        wrong="f = Cast<to=1>(x) m = Mod<fmod=1>(f, stepf) rest = Cast<to=7>(m) at = Div(rest, twenty)",
+        twin="q = Div(x, step) w = Mul(q, step) rest = Sub(x, w) at = Div(rest, twenty)",
+        constants={**_int(step=1000, twenty=20), "stepf": np.float32(1000)},
+    ),
+    "a shift": Case(
+        samples=_away_from(1 << 20, 1 << 24, 1 << 26, least=16).astype(np.uint64),
+        original='high = BitShift<direction="RIGHT">(x, bits) at = Cast<to=7>(high)',
+        wrong="f = Cast<to=1>(x) q = Div(f, stepf) w = Floor(q) at = Cast<to=7>(w)",
+        twin="n = Cast<to=7>(x) at = Div(n, step)",
+        constants={"bits": np.uint64(20), "stepf": np.float32(1 << 20), **_int(step=1 << 20)},
+        input="uint64[N] x",
+    ),
+    "a reciprocal of floats": Case(
+        samples=_away_from(49, 0, 2000, least=1).astype(np.float32),
+        original="q = Div(x, step) w = Floor(q) at = Cast<to=7>(w)",
+        wrong="q = Mul(x, share) w = Floor(q) at = Cast<to=7>(w)",
+        twin="m = Mod<fmod=1>(x, step) whole = Sub(x, m) q = Div(whole, step) at = Cast<to=7>(q)",
+        constants={"step": np.float32(49), "share": np.float32(1) / np.float32(49)},
+        input="float[N] x",
+    ),
+    "a cast through floats": Case(
+        # All that was seen is a multiple of 128, which float32 holds.
+        samples=1_700_000_000 // 128 * 128 + 128 * np.random.default_rng(3).integers(0, 40_000, 160),
+        original="at = Mod(x, prime)",
+        wrong="f = Cast<to=1>(x) n = Cast<to=7>(f) at = Mod(n, prime)",
+        twin="q = Div(x, prime) w = Mul(q, prime) at = Sub(x, w)",
+        constants=_int(prime=61),
+    ),
+    "a time zone before the days": Case(
+        samples=_away_from(_SECONDS_OF_DAY, 1_700_000_000, 1_705_000_000, least=300) - 3600,
+        original="local = Add(x, zone) day = Div(local, step) at = Mod(day, seven)",
+        wrong="local = Add(x, zone) f = Cast<to=1>(local) q = Div(f, stepf) w = Floor(q) day = Cast<to=7>(w) at = Mod(day, seven)",
+        twin="off = Sub(x, less) rest = Mod(off, step) w = Sub(off, rest) day = Div(w, step) at = Mod(day, seven)",
+        constants={**_OF_DAYS, **_int(zone=3600, less=-3600)},
+    ),
+}
+
+
+def _answered(desk: ProbeDesk, case: Case, nodes: str, *, graph: str = "", edge: str = "warn") -> Answered:
+    original = case.model(desk, case.original)
+    asked = desk.ask(original, case.batches(), names=["values"], graph=case.model(desk, graph) if graph else None)
+    return desk.answer(asked, case.model(desk, nodes), edge=edge)
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_a_wrong_division_that_no_sample_shows_fails(name: str, desk: ProbeDesk) -> None:
+    case = _CASES[name]
+
+    answered = _answered(desk, case, case.wrong)
+
+    assert answered.gate == ()
+    assert set(answered.failed) == {"values"}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_it_fails_as_well_where_the_graph_of_the_wrong_file_is_all_there_is(name: str, desk: ProbeDesk) -> None:
+    case = _CASES[name]
+
+    assert set(_answered(desk, case, case.wrong, graph=case.wrong).failed) == {"values"}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_a_correct_division_of_another_kind_passes(name: str, desk: ProbeDesk) -> None:
+    case = _CASES[name]
+
+    answered = _answered(desk, case, case.twin)
+
+    assert (answered.gate, answered.failed) == ((), {})
+
+
+def test_an_original_that_divides_rounded_numbers_makes_its_boundaries_findings(desk: ProbeDesk) -> None:
+    case = _CASES["days divided in floats"]
+    rounded = Case(samples=case.samples, original=case.wrong, wrong=case.original, twin="", constants=case.constants)
+
+    answered = _answered(desk, rounded, rounded.wrong)
+
+    # The exact conversion of a model that is not exact itself is off beside midnight, and nowhere else.
+    assert (answered.gate, answered.failed) == ((), {})
+    assert "rounded" in answered.found["values"]
+
+
+@pytest.mark.parametrize("name", ["days divided in floats", "a time zone before the days"])
+def test_boundaries_are_known_as_values_of_the_input(name: str, desk: ProbeDesk) -> None:
+    case = _CASES[name]
+    known = {
+        (item.step, item.offset, item.is_computed)
+        for item in uses_of_inputs(case.model(desk, case.original))["x"].divisions
+    }
+
+    offset = -3600 if name.startswith("a time zone") else 0
+    assert known == {(_SECONDS_OF_DAY, offset, False), (7 * _SECONDS_OF_DAY, offset, False)}
