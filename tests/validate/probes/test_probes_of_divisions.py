@@ -151,6 +151,30 @@ def test_a_wrong_division_that_no_sample_shows_fails_and_a_correct_one_passes(
     assert (twin.gate, twin.failed) == ((), {})
 
 
+@pytest.mark.parametrize("name", ["days divided in floats", "a cast through floats"])
+def test_large_numbers_are_divided_as_time_stamps_are_where_no_graph_says_by_what(name: str, desk: ProbeDesk) -> None:
+    case = _CASES[name]
+    asked = desk.ask(case.model(case.original), case.batches(), names=["values"], max_rows=16, has_graph=False)
+
+    wrong, twin = (desk.answer(asked, case.model(nodes), edge="warn") for nodes in (case.wrong, case.twin))
+
+    assert set(wrong.failed) == {"values"}
+    assert (twin.gate, twin.failed) == ((), {})
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "int8"])
+def test_whole_numbers_are_divided_alike_in_each_precision(precision: str, desk: ProbeDesk) -> None:
+    case = _CASES["days divided in floats"]
+    asked = _asked(desk, case, case.original)
+
+    wrong, twin = (
+        desk.answer(asked, case.model(nodes), precision=precision, edge="warn") for nodes in (case.wrong, case.twin)
+    )
+
+    assert set(wrong.failed) == {"values"}
+    assert twin.failed == {}
+
+
 def test_an_original_that_divides_rounded_numbers_makes_its_boundaries_findings(desk: ProbeDesk) -> None:
     case = _CASES["days divided in floats"]
     rounded = replace(case, original=case.wrong)

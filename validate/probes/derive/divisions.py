@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
@@ -156,7 +155,8 @@ class _Place:
             rows=total,
             about=f"{self._name}: {about} ({shown}{' and more' if len(kept) > 2 else ''})",  # noqa: PLR2004 - shown above
             is_unlike_seen=not is_alone and any(column is None for _, group in kept for _, column in group),
-            is_far_from_seen=division.is_float and any(_is_lost_in_half(value) for value, _ in numbers),
+            # Of a quotient of floats, half a precision lacks the digits that say on which side it lies.
+            is_far_from_seen=division.is_float or self._real.dtype.kind == "f",
             edges=(where_rounded(self._name, range(total)),) if division.is_computed else (),
             divided=self._name if is_together and not division.is_computed else "",
         )
@@ -188,8 +188,3 @@ def _boundaries(division: Division, ends: tuple[int, int], count: int) -> list[i
     chosen = {min(last, number + at % 2) for at, number in enumerate(sorted(chosen))}
     found = (-((-(number * division.step + offset)) // scale) for number in sorted(chosen))
     return list(dict.fromkeys(value for value in found if low <= value <= high))
-
-
-def _is_lost_in_half(value: int) -> bool:
-    with np.errstate(over="ignore"):
-        return any(float(np.asarray(value).astype(kind)) != value for kind in (np.float16, ml_dtypes.bfloat16))

@@ -25,8 +25,6 @@ _NAME = "keys"
 _NAMED = 3
 # A text of it is hardly a key.
 _NO_KEY = "?"
-# A number between two keys is looked for so far.
-_STEPS = 1024
 
 
 def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
@@ -85,9 +83,8 @@ class _Place:
                 next(text for text in (_NO_KEY * count for count in range(1, 9)) if text not in known),
             ]
         else:
-            low, high = min(known), max(known)
-            gap = next((low + step for step in range(1, int(min(high - low, _STEPS))) if low + step not in known), None)
-            wanted = [-1, high + 1, *([] if gap is None else [gap])]
+            # What lies between keys is asked as a number.
+            wanted = [-1, max(known) + 1]
         columns = list(self._keys.columns or range(self._real.reshape(len(self._real), -1).shape[1]))
         real = self._real.reshape(len(self._real), -1)
         # Where a sample holds one, the default is something that occurs.
