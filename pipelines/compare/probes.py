@@ -20,8 +20,7 @@ from paritygate.pipelines.compare.result import (
     ProbesResult,
     RoleResult,
 )
-from paritygate.pipelines.compare.session_probes import Place, session_plan
-from paritygate.pipelines.compare.unclipped import Unclipped
+from paritygate.pipelines.compare.session_probes import Place, Unclipped, session_plan
 from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.verdict import Check, Status
@@ -143,7 +142,7 @@ def ask(
     outcomes = run_probes(
         candidate,
         recording,
-        question_of(job, candidate, store, outputs, Unclipped(job, place.folder, place.models)),
+        question_of(job, candidate, store, outputs, Unclipped(job, place)),
         names=job.rules.probes,
         progress=lambda name, rows: place.report(f"asking the candidate: probe {name}", rows, 0),
     )

@@ -12,23 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.validate.samples.feeding import fit_inputs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import onnx
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["EXCESS", "answer_beyond_ranges", "without_ranges"]
+__all__ = ["answer_beyond_ranges", "without_ranges", "write_without_ranges"]
 
-EXCESS = "paritygate_steps_beyond_range"
+_EXCESS = "paritygate_steps_beyond_range"
 # Of the values of onnx.TensorProto.DataType: float.
 _FLOAT = 1
 # A value that ends one step beyond a range is rounded to its end.
 _BEYOND = 1.0
+_WEIGHTS = "model.onnx.data"
+# A protocol buffer holds 2 GB at the most.
+_ONE_FILE_BYTES = 1_800_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +54,33 @@ class _Range:
     step: float
 
 
+def write_without_ranges(source: Path, folder: Path) -> Path | None:
+    """Write an ONNX file without the ranges of its activations, and return where; None where it has none.
+
+    Args:
+        source: The file of a model.
+        folder: Where to write it, with its weights; it is made.
+
+    Raises:
+        InputFileError: It is no ONNX model.
+    """
+    import onnx
+
+    model = read_onnx(source)
+    onnx.load_external_data_for_model(model, str(source.parent))
+    if not without_ranges(model):
+        return None
+    folder.mkdir(exist_ok=True)
+    path = folder / "model.onnx"
+    is_large = model.ByteSize() >= _ONE_FILE_BYTES
+    onnx.save(model, str(path), save_as_external_data=is_large, location=_WEIGHTS if is_large else None)
+    return path
+
+
 def without_ranges(model: onnx.ModelProto) -> bool:
     """Take the quantization of activations out of a graph, and add an output for how far they go beyond their ranges.
 
-    The output `EXCESS` is one number: by how many steps the value farthest out lies beyond the range of its activation.
+    It is one number: by how many steps the value farthest out lies beyond the range of its activation.
 
     Args:
         model: A model with pairs of QuantizeLinear and DequantizeLinear, with its weights; it is changed.
@@ -92,10 +121,10 @@ def without_ranges(model: onnx.ModelProto) -> bool:
             farthest.append(name)
         else:
             nodes.append(node)
-    nodes.append(onnx.helper.make_node("Max", farthest, [EXCESS]))
+    nodes.append(onnx.helper.make_node("Max", farthest, [_EXCESS]))
     del graph.node[:]
     graph.node.extend(nodes)
-    graph.output.append(onnx.helper.make_tensor_value_info(EXCESS, _FLOAT, []))
+    graph.output.append(onnx.helper.make_tensor_value_info(_EXCESS, _FLOAT, []))
     return True
 
 
@@ -157,4 +186,4 @@ def answer_beyond_ranges(runner: Runner, batch: Batch) -> dict[str, NDArray[np.g
         ParitygateError: It does not answer.
     """
     answer = dict(runner.run(fit_inputs(batch, runner.signature)))
-    return answer if float(answer.pop(EXCESS).reshape(())) > _BEYOND else None
+    return answer if float(answer.pop(_EXCESS).reshape(())) > _BEYOND else None

@@ -12,13 +12,13 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.signature import is_float_dtype
 from paritygate.validate.probes.derive.sizes import OpenDim, open_dims
+from paritygate.validate.probes.edge import Edge, EdgeKind
 from paritygate.validate.probes.padding import Padding, kinds_by_row, real_positions
 from paritygate.validate.probes.roles import InputRole, Role
 
@@ -31,37 +31,13 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 __all__ = [
-    "Edge",
-    "EdgeKind",
-    "beyond_calibration",
-    "edges_in_words",
     "edges_of",
     "how_to_declare",
-    "of_no_table",
     "role_option",
-    "where_rounded",
     "why_declared_not_to_occur",
 ]
 
 _OF_ONE_INPUT = re.compile(r"roles: \{([^:{}]+): (\{[^{}]*\})\}")
-
-
-class EdgeKind(str, Enum):
-    """How a row is unlike every sample."""
-
-    EMPTY_MASK = "empty_mask"
-    PADDING = "padding"
-    SHORT = "short"
-    NAN = "nan"
-    INFINITY = "infinity"
-    VALUES = "values"
-    IDS = "ids"
-    SIZE = "size"
-    CALIBRATION = "calibration"
-    ROUNDED = "rounded"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 _PADDING_WORDS: Mapping[Padding, str] = {
@@ -73,30 +49,6 @@ _PADDING_WORDS: Mapping[Padding, str] = {
 
 # How much of the range of all features each has to hold, so that one range can be declared of them.
 _LEAST_SHARE_OF_RANGE = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edge:
-    """Rows of a batch that are unlike every sample in one way.
-
-    Attributes:
-        input: The input that they are unlike in, or the dim; empty where it is none of the inputs.
-        kind: How.
-        words: The same in words, such as `an empty row of attention_mask`.
-        rows: Their positions in the batch.
-        if_it_occurs: What to write in the spec where the service can get such rows.
-        if_it_never_occurs: What to write where it cannot; empty where nothing says it.
-    """
-
-    input: str
-    kind: EdgeKind
-    words: str
-    rows: tuple[int, ...]
-    if_it_occurs: str
-    if_it_never_occurs: str
-
-    def __str__(self) -> str:
-        return self.words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -352,49 +304,8 @@ def _sizes(context: ProbeContext, dim: OpenDim, batch: ProbeBatch) -> Iterator[_
     )
 
 
-def beyond_calibration(rows: int) -> Edge:
-    """Return the edge of rows whose activations go beyond the ranges that an INT8 variant was calibrated to."""
-    return Edge(
-        input="",
-        kind=EdgeKind.CALIBRATION,
-        words="activations beyond the range that INT8 was calibrated on",
-        rows=tuple(range(rows)),
-        if_it_occurs="calibration: {source: PATH} with rows like these",
-        if_it_never_occurs="",
-    )
-
-
-def where_rounded(name: str, rows: Iterable[int]) -> Edge:
-    """Return the edge of rows whose numbers are divided after they were rounded: a correct conversion may round too."""
-    return Edge(
-        input=name,
-        kind=EdgeKind.ROUNDED,
-        words=f"values of {name} at which a rounded number is divided",
-        rows=tuple(rows),
-        if_it_occurs="",
-        if_it_never_occurs="",
-    )
-
-
-def of_no_table(name: str, rows: int) -> Edge:
-    """Return the edge of rows whose values are in no table that they are looked up in."""
-    return Edge(
-        input=name,
-        kind=EdgeKind.IDS,
-        words=f"values of {name} that no table holds",
-        rows=tuple(range(rows)),
-        if_it_occurs="",
-        if_it_never_occurs="",
-    )
-
-
 def _listed(kinds: Sequence[Padding]) -> str:
     return str(kinds[0]) if len(kinds) == 1 else f"[{', '.join(map(str, kinds))}]"
-
-
-def edges_in_words(edges: Iterable[Edge]) -> str:
-    """Return in which ways rows are unlike every sample, such as `an empty row of attention_mask`."""
-    return " and ".join(dict.fromkeys(map(str, edges)))
 
 
 def role_option(said: str) -> str:

@@ -20,7 +20,7 @@ from paritygate.validate.probes.survey import Survey
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.probes.edges import Edge
+    from paritygate.validate.probes.edge import Edge
 
 __all__ = [
     "LARGEST_OF_FP16",

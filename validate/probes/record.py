@@ -25,7 +25,8 @@ from paritygate.validate.probes.allowance import Allowance
 from paritygate.validate.probes.derive.divisions import THREE
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, batches_in_words
-from paritygate.validate.probes.edges import Edge, EdgeKind, edges_of, where_rounded, why_declared_not_to_occur
+from paritygate.validate.probes.edge import Edge, EdgeKind, where_rounded
+from paritygate.validate.probes.edges import edges_of, why_declared_not_to_occur
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,

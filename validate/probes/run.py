@@ -22,7 +22,7 @@ from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING, is_e
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
-from paritygate.validate.probes.edges import Edge, EdgeKind, beyond_calibration, edges_in_words
+from paritygate.validate.probes.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of

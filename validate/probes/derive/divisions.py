@@ -13,7 +13,7 @@ import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.derive.thresholds import Division
-from paritygate.validate.probes.edges import where_rounded
+from paritygate.validate.probes.edge import where_rounded
 from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import Form, Role
 from paritygate.validate.probes.survey import Rows

@@ -11,7 +11,7 @@ import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.derive.thresholds import Keys
-from paritygate.validate.probes.edges import of_no_table
+from paritygate.validate.probes.edge import of_no_table
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.survey import Rows
 
