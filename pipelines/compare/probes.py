@@ -142,7 +142,7 @@ def ask(
     outcomes = run_probes(
         candidate,
         recording,
-        question_of(job, candidate, store, outputs, Unclipped(job, place)),
+        question_of(job, candidate, store, outputs, Unclipped(job, place.folder, place.models)),
         names=job.rules.probes,
         progress=lambda name, rows: place.report(f"asking the candidate: probe {name}", rows, 0),
     )

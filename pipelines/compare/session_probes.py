@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from paritygate.models.source import ModelRef
     from paritygate.validate.runners.runner import Runner
 
     Outputs = Mapping[str, NDArray[np.generic]]
@@ -148,12 +149,23 @@ class _FreshProcess:
 class Unclipped:
     """Asks an INT8 candidate what it would answer if its activations had no ranges; opened when it is first needed."""
 
-    def __init__(self, job: ComparisonJob, place: Place) -> None:
-        """Begin."""
-        self._job = job
-        self._place = place
+    def __init__(
+        self, job: ComparisonJob, folder: Path, models: KeptAnswers | None = None, ref: ModelRef | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            job: The comparison.
+            folder: Where the graph may be written.
+            models: Keeps the answers of models, or has them; None for neither.
+            ref: The file that stands in for the candidate; None for itself.
+        """
+        self._device = job.device
+        self._ref = ref or job.candidate
+        self._folder = folder / _UNCLIPPED
+        self._models = models or KeptAnswers()
         self._runner: Runner | None = None
-        is_onnx = job.candidate.kind is SourceKind.ONNX and job.device == "cpu" and not job.is_emulated
+        is_onnx = self._ref.kind is SourceKind.ONNX and job.device == "cpu" and not job.is_emulated
         self._is_possible = is_onnx and job.rules.precision is Precision.INT8
 
     def __call__(self, batch: Batch) -> dict[str, NDArray[np.generic]] | None:
@@ -161,7 +173,7 @@ class Unclipped:
         if not self._is_possible:
             return None
         try:
-            self._runner = self._runner or self._place.models.opened(_UNCLIPPED, self._job.candidate, self._open)
+            self._runner = self._runner or self._models.opened(_UNCLIPPED, self._ref, self._open)
             return answer_beyond_ranges(self._runner, batch)
         except NotAskedBeforeError:
             raise
@@ -171,9 +183,8 @@ class Unclipped:
             return None
 
     def _open(self) -> Runner:
-        ref = self._job.candidate
-        path = write_without_ranges(ref.path, self._place.folder / _UNCLIPPED)
+        path = write_without_ranges(self._ref.path, self._folder)
         if path is None:
-            msg = f"{ref.name} holds no activation that is quantized within a range"
+            msg = f"{self._ref.name} holds no activation that is quantized within a range"
             raise ParitygateError(msg)
-        return open_model(replace(ref, text=path.name, folder=path.parent), self._job.device)
+        return open_model(replace(self._ref, text=path.name, folder=path.parent), self._device)
