@@ -267,8 +267,10 @@ def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, store: Failure
         again=store.again(outcome.name, failure),
         edge=failure.edge,
         batches=outcome.found.get(failure.edge, 1),
-        if_it_occurs=" and ".join(dict.fromkeys(edge.if_it_occurs for edge in failure.edges)),
-        if_it_never_occurs=" or ".join(dict.fromkeys(edge.if_it_never_occurs for edge in failure.edges)),
+        if_it_occurs=" and ".join(dict.fromkeys(filter(None, (edge.if_it_occurs for edge in failure.edges)))),
+        if_it_never_occurs=" or ".join(
+            dict.fromkeys(filter(None, (edge.if_it_never_occurs for edge in failure.edges)))
+        ),
     )
 
 

@@ -81,11 +81,11 @@ def where_rounded(name: str, rows: Iterable[int]) -> Edge:
 
 
 def of_no_table(name: str, rows: int) -> Edge:
-    """Return the edge of rows whose values are in no table that they are looked up in."""
+    """Return the edge of rows with a text that is in no table in which it is looked up."""
     return Edge(
         input=name,
         kind=EdgeKind.IDS,
-        words=f"values of {name} that no table holds",
+        words=f"texts of {name} that no table holds",
         rows=tuple(range(rows)),
         if_it_occurs="",
         if_it_never_occurs="",

@@ -91,6 +91,7 @@ _CASES = {
         original=f"row = {_ENCODER.format(default=0)} {_ROWS}",
         wrong=f"row = {_ENCODER.format(default=3)} {_ROWS}",
         twin=f"k = Identity(x) row = {_ENCODER.format(default=0).replace('(x)', '(k)')} {_ROWS}",
+        found=frozenset({"values"}),
     ),
     "texts looked up, another default": Case(
         known=_TEXTS,
@@ -105,6 +106,7 @@ _CASES = {
         wrong="""row = ai.onnx.ml.LabelEncoder<keys_int64s=[12, 13, 14], values_int64s=[0, 1, 2], default_int64=0>(x)
           y = ai.onnx.ml.OneHotEncoder<cats_int64s=[0, 1, 2], zeros=1>(row)""",
         twin="c = Unsqueeze(x, one) is = Equal(c, keys) y = Cast<to=1>(is)",
+        found=frozenset({"values"}),
     ),
 }
 

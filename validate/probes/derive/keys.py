@@ -23,7 +23,7 @@ __all__ = ["of_keys"]
 _NAME = "keys"
 # How many keys are named of a batch.
 _NAMED = 3
-# A text of it is hardly a key.
+# A text that is hardly a key.
 _NO_KEY = "?"
 
 
@@ -77,24 +77,17 @@ class _Place:
         known = {key for key in map(self._in_dtype, self._keys.values) if key is not None}
         if not known:
             return
-        if self._real.dtype.kind in "UO":
-            wanted: list[Any] = [
-                "",
-                next(text for text in (_NO_KEY * count for count in range(1, 9)) if text not in known),
-            ]
-        else:
-            # What lies between keys is asked as a number.
-            wanted = [-1, max(known) + 1]
-        columns = list(self._keys.columns or range(self._real.reshape(len(self._real), -1).shape[1]))
+        is_text = self._real.dtype.kind in "UO"
+        # What lies between keys is asked as a number.
+        wanted = ["", _NO_KEY] if is_text else [-1, max(known) + 1]
         real = self._real.reshape(len(self._real), -1)
-        # Where a sample holds one, the default is something that occurs.
-        is_seen = not np.isin(real[:, [at % real.shape[1] for at in columns]], list(known)).all()
-        for value in dict.fromkeys(self._in_dtype(value) for value in wanted):
-            if value is None or value in known:
-                continue
-            batch = self._batch([value], "", about="a value that is no key")
-            edges = () if is_seen else (of_no_table(self._name, batch.rows),)
-            yield replace(batch, edges=edges)
+        columns = [at % real.shape[1] for at in self._keys.columns or range(real.shape[1])]
+        # Where a sample holds a text that is no key, the default is something that occurs.
+        is_new = is_text and bool(np.isin(real[:, columns], list(known)).all())
+        for value in map(self._in_dtype, wanted):
+            if value is not None and value not in known:
+                batch = self._batch([value], "", about="a value that is no key")
+                yield replace(batch, edges=(of_no_table(self._name, batch.rows),) if is_new else ())
 
     def _apart(self, keys: Sequence[Any], note: str) -> Iterator[ProbeBatch]:
         """Yield the halves: of keys that a model does not know at this place, the others are asked all the same."""
