@@ -17,6 +17,7 @@ from paritygate.pipelines.compare.kept_answers import AnsweredAfresh, KeptAnswer
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.precision import Precision
 from paritygate.validate.emulation.unclipped import answer_beyond_ranges, write_without_ranges
+from paritygate.validate.emulation.unclipped_openvino import write_openvino_without_ranges
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
 from paritygate.validate.probes.sessions.session import AskedBatch, SessionPlan
@@ -37,6 +38,10 @@ __all__ = ["Place", "Unclipped", "session_plan"]
 _ANSWERS = "fresh-answers"
 _ASKED = "fresh-asked"
 _UNCLIPPED = "unclipped"
+_WITHOUT_RANGES: Mapping[SourceKind, Callable[[Path, Path], Path | None]] = {
+    SourceKind.ONNX: write_without_ranges,
+    SourceKind.OPENVINO: write_openvino_without_ranges,
+}
 _EMULATED = "an emulation stands for a device, and its process for none"
 
 
@@ -165,8 +170,8 @@ class Unclipped:
         self._folder = folder / _UNCLIPPED
         self._models = models or KeptAnswers()
         self._runner: Runner | None = None
-        is_onnx = self._ref.kind is SourceKind.ONNX and job.device == "cpu" and not job.is_emulated
-        self._is_possible = is_onnx and job.rules.precision is Precision.INT8
+        is_known = self._ref.kind in _WITHOUT_RANGES and not job.is_emulated
+        self._is_possible = is_known and job.device == "cpu" and job.rules.precision is Precision.INT8
 
     def __call__(self, batch: Batch) -> dict[str, NDArray[np.generic]] | None:
         """Return the answer without ranges to a batch in which an activation goes beyond its own; None otherwise."""
@@ -183,7 +188,7 @@ class Unclipped:
             return None
 
     def _open(self) -> Runner:
-        path = write_without_ranges(self._ref.path, self._folder)
+        path = _WITHOUT_RANGES[self._ref.kind](self._ref.path, self._folder)
         if path is None:
             msg = f"{self._ref.name} holds no activation that is quantized within a range"
             raise ParitygateError(msg)

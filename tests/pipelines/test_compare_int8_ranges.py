@@ -19,6 +19,7 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench
 
+_WORDS = "activations beyond the range that INT8 was calibrated on"
 _IDS, _UNSEEN, _ANOTHER = 60, 31, 45
 
 
@@ -60,6 +61,54 @@ def _int8(bench: Bench, source: str) -> Path:
     return bench.folder / "int8" / "model.onnx"
 
 
+def _openvino_int8(source: str, folder: Path) -> Path:
+    """Write the model for OpenVINO, its activations within the ranges that the samples show."""
+    import onnxruntime
+    import openvino
+    from openvino import opset13
+
+    watched = onnx.load(source)
+    watched.graph.output.extend(helper.make_tensor_value_info(name, 1, None) for name in ("mean", "r"))
+    session = onnxruntime.InferenceSession(watched.SerializeToString(), providers=["CPUExecutionProvider"])
+    found = session.run(["mean", "r"], {"tokens": _samples()})
+    ranges = [(float(values.min()), float(values.max())) for values in found]
+    model = openvino.convert_model(source)
+    products = [node for node in model.get_ordered_ops() if node.get_type_name() == "MatMul"]
+    for node, ends in zip(products, ranges, strict=True):
+        low, high = (opset13.constant(np.float32(end)) for end in ends)
+        node.input(0).replace_source_output(
+            opset13.fake_quantize(node.input_value(0), low, high, low, high, 256).output(0)
+        )
+    folder.mkdir()
+    openvino.save_model(model, str(folder / "model.xml"), compress_to_fp16=False)
+    return folder / "model.xml"
+
+
+@pytest.mark.openvino
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_an_openvino_file_is_looked_at_alike(bench: Bench, is_wrong: bool) -> None:  # noqa: FBT001
+    source = _source(bench)
+    model = onnx.load(source)
+    if is_wrong:
+        (table,) = (item for item in model.graph.initializer if item.name == "table")
+        rows = numpy_helper.to_array(table).copy()
+        rows[[_UNSEEN, _ANOTHER]] = rows[[_ANOTHER, _UNSEEN]]
+        table.CopyFrom(numpy_helper.from_array(rows, table.name))
+    onnx.save(model, bench.folder / "given.onnx")
+    path = _openvino_int8(str(bench.folder / "given.onnx"), bench.folder / "openvino")
+
+    outcome = bench.compare(
+        source, str(path), "--samples", bench.npz("in.npz", {"tokens": _samples()}), "--precision", "int8",
+        "--probes", "ids",
+    )  # fmt: skip
+
+    if is_wrong:
+        assert (outcome.code, outcome.failed) == (1, {"probe_ids"})
+    else:
+        assert (outcome.code, outcome.failed) == (0, set())
+        assert [item["edge"] for item in outcome.result["edge_findings"]] == [_WORDS]
+
+
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_rows_beyond_the_calibration_are_a_finding_and_a_wrong_table_fails(bench: Bench, is_wrong: bool) -> None:  # noqa: FBT001
     source = _source(bench)
@@ -82,5 +131,5 @@ def test_rows_beyond_the_calibration_are_a_finding_and_a_wrong_table_fails(bench
     else:
         assert (outcome.code, outcome.failed) == (0, set())
         (finding,) = outcome.result["edge_findings"]
-        assert finding["edge"] == "activations beyond the range that INT8 was calibrated on"
+        assert finding["edge"] == _WORDS
         assert "calibration" in finding["if_it_occurs"]

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["answer_beyond_ranges", "without_ranges", "write_without_ranges"]
+__all__ = ["STEPS_BEYOND", "answer_beyond_ranges", "without_ranges", "write_without_ranges"]
 
-_EXCESS = "paritygate_steps_beyond_range"
+# The output that is added: how many steps the value farthest out lies beyond the range of its activation.
+STEPS_BEYOND = "paritygate_steps_beyond_range"
 # Of the values of onnx.TensorProto.DataType: float.
 _FLOAT = 1
 # A value that ends one step beyond a range is rounded to its end.
@@ -121,10 +122,10 @@ def without_ranges(model: onnx.ModelProto) -> bool:
             farthest.append(name)
         else:
             nodes.append(node)
-    nodes.append(onnx.helper.make_node("Max", farthest, [_EXCESS]))
+    nodes.append(onnx.helper.make_node("Max", farthest, [STEPS_BEYOND]))
     del graph.node[:]
     graph.node.extend(nodes)
-    graph.output.append(onnx.helper.make_tensor_value_info(_EXCESS, _FLOAT, []))
+    graph.output.append(onnx.helper.make_tensor_value_info(STEPS_BEYOND, _FLOAT, []))
     return True
 
 
@@ -186,4 +187,4 @@ def answer_beyond_ranges(runner: Runner, batch: Batch) -> dict[str, NDArray[np.g
         ParitygateError: It does not answer.
     """
     answer = dict(runner.run(fit_inputs(batch, runner.signature)))
-    return answer if float(answer.pop(_EXCESS).reshape(())) > _BEYOND else None
+    return answer if float(answer.pop(STEPS_BEYOND).reshape(())) > _BEYOND else None

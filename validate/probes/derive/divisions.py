@@ -28,8 +28,10 @@ _NAME = "divisions"
 THREE = 3
 _DIVISIONS = 8
 _ROWS = 63
+# Of a division that nothing says anything of.
+_BOUNDARIES_GUESSED = 3
 # Of the rows that a probe may use, the part for divisions.
-_SHARE = 4
+_SHARE = 8
 # From here on float32 lacks whole numbers, int32, and uint32.
 _FLOAT32, _INT32, _UINT32 = 1 << 24, 1 << 31, 1 << 32
 _LARGE = 8
@@ -46,7 +48,8 @@ def at_divisions(context: ProbeContext) -> Iterator[ProbeBatch]:
     asked = [(place, division) for place in places for division in place.divisions()]
     allowed = max(THREE, min(_ROWS, context.max_rows * ROWS_FACTOR // _SHARE // max(1, len(asked))))
     for place, division in asked:
-        yield from place.at(division, allowed // THREE)
+        is_guessed = not context.roles[place.name].divisions
+        yield from place.at(division, min(_BOUNDARIES_GUESSED, allowed // THREE) if is_guessed else allowed // THREE)
     for place in places:
         yield from place.large()
 
@@ -64,21 +67,21 @@ class _Place:
     def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
         self._context = context
         self._rows = rows
-        self._name = name
+        self.name = name
         self._real: NDArray[Any] = rows.inputs[name]
         self._order = context.random(f"{_NAME}/{name}").permutation(len(rows.ids))
         self._sizes = batch_sizes(context)
 
     def divisions(self) -> tuple[Division, ...]:
         """Return what the graph divides by, or may divide by where it does not say so and numbers are large."""
-        known = self._context.roles[self._name].divisions[:_DIVISIONS]
+        known = self._context.roles[self.name].divisions[:_DIVISIONS]
         low, high = self._ends(None)
         is_large = self._real.dtype.kind in "iu" and max(-low, high) > _FLOAT32
         return known or tuple(item for item in _GUESSED if is_large and high - low >= THREE * item.step)
 
     def _ends(self, column: int | None) -> tuple[int, int]:
         """Return the smallest and the largest number seen, of all features that are changed."""
-        lows, highs = self._context.survey.inputs[self._name].bounds()
+        lows, highs = self._context.survey.inputs[self.name].bounds()
         if column is None or not lows.ndim:
             return int(np.ceil(lows.max())), int(np.floor(highs.min()))
         return int(np.ceil(lows[column])), int(np.floor(highs[column]))
@@ -153,20 +156,20 @@ class _Place:
         return ProbeBatch(
             inputs=inputs,
             rows=total,
-            about=f"{self._name}: {about} ({shown}{' and more' if len(kept) > 2 else ''})",  # noqa: PLR2004 - shown above
+            about=f"{self.name}: {about} ({shown}{' and more' if len(kept) > 2 else ''})",  # noqa: PLR2004 - shown above
             is_unlike_seen=not is_alone and any(column is None for _, group in kept for _, column in group),
             # Of a quotient of floats, half a precision lacks the digits that say on which side it lies.
             is_far_from_seen=division.is_float or self._real.dtype.kind == "f",
-            edges=(where_rounded(self._name, range(total)),) if division.is_computed else (),
-            divided=self._name if is_together and not division.is_computed else "",
+            edges=(where_rounded(self.name, range(total)),) if division.is_computed else (),
+            divided=self.name if is_together and not division.is_computed else "",
         )
 
     def _rows_with(self, group: Sequence[tuple[int, int | None]], row: int) -> dict[str, NDArray[np.generic]]:
         inputs = self._rows.take([row] * len(group))
-        changed = np.array(inputs[self._name])
+        changed = np.array(inputs[self.name])
         for at, (value, column) in enumerate(group):
             changed[at if column is None else (at, ..., column)] = np.asarray(value).astype(changed.dtype)
-        inputs[self._name] = changed
+        inputs[self.name] = changed
         return inputs
 
     def _is_sensible(self, inputs: dict[str, NDArray[np.generic]]) -> bool:
