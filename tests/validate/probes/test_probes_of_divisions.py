@@ -119,6 +119,20 @@ _CASES = {
         twin="m = Mod(x, step) w = Sub(x, m) q = Div(w, step) at = Add(q, ten)",
         constants=_int(step=100, ten=10, zero=0, one=1),
     ),
+    "each feature by its own number": Case(
+        samples=np.stack([_STAMPS, _STAMPS + 7], axis=1),
+        original="q = Div(x, steps) s = ReduceSum<keepdims=0>(q, axis) at = Mod(s, seven)",
+        wrong="f = Cast<to=1>(x) p = Div(f, floats) w = Floor(p) q = Cast<to=7>(w) s = ReduceSum<keepdims=0>(q, axis) "
+        "at = Mod(s, seven)",
+        twin="m = Mod(x, steps) d = Sub(x, m) q = Div(d, steps) s = ReduceSum<keepdims=0>(q, axis) at = Mod(s, seven)",
+        constants={
+            "steps": np.array([_SECONDS_OF_DAY, 7 * _SECONDS_OF_DAY]),
+            "axis": np.array([1]),
+            **_int(seven=7),
+            "floats": np.array([_SECONDS_OF_DAY, 7 * _SECONDS_OF_DAY], dtype=np.float32),
+        },
+        input="int64[N,2] x",
+    ),
     "a time zone before the days": Case(
         samples=_away_from(_SECONDS_OF_DAY, 1_700_000_000, 1_705_000_000, least=300) - 3600,
         original="local = Add(x, zone) day = Div(local, step) at = Mod(day, seven)",

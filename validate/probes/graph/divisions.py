@@ -6,7 +6,7 @@ constants, so that the boundaries of each division are known as values of the in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,7 @@ def divisions_in(
     for node in graph.node if values else ():
         if not any(name in values for name in node.input) or (node.output and node.output[0] in values):
             continue
+        found.update(dict.fromkeys(_by_feature(node, values, constants)))
         value, division = _after(node, values, constants)
         if division is not None:
             found[division] = None
@@ -76,6 +77,22 @@ def divisions_in(
             values.update(dict.fromkeys(filter(None, node.output), value))
     kept = sorted(found, key=lambda item: item.is_computed)
     return tuple(kept[:_MOST])
+
+
+def _by_feature(node: onnx.NodeProto, values: Mapping[str, _Value], constants: Constants) -> Iterator[Division]:
+    """Yield what whole numbers are divided by where each feature has a divisor of its own."""
+    value, other = values.get(node.input[0]), constants.values.get(node.input[-1])
+    if value is None or other is None or node.op_type not in {"Div", "Mod"} or other.dtype.kind not in "iu":
+        return
+    numbers = [int(number) for number in other.reshape(-1)]
+    features = value.columns or tuple(range(len(numbers)))
+    if len(set(numbers)) < 2 or other.shape[-1:] != (len(features),) or len(numbers) != len(features):  # noqa: PLR2004
+        return
+    for feature, number in zip(features, numbers, strict=True):
+        after = _over(value, number) if number else None
+        division = None if after is None else _division(replace(after, columns=(feature,)))
+        if division is not None:
+            yield division
 
 
 def _after(
