@@ -252,7 +252,7 @@ def _ask(
     if broken:
         return not_asked(job, broken)
     outputs = tuple(result.limits)
-    first = ask(job, candidate, probes, outputs, place.report)
+    first = ask(job, candidate, probes, outputs, place)
     place = replace(place, failed_before=first.failed_before)
     return first.joined(ask_session_probes(job, candidate, probes, outputs, place))
 
