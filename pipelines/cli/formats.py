@@ -110,9 +110,12 @@ class Result:
         """Take what came of a comparison."""
         if self.form not in {"junit", "github"}:
             return
+        from paritygate.pipelines.compare.hidden_inputs import hidden
         from paritygate.pipelines.report.ci.cases import suite_of_comparison
         from paritygate.pipelines.report.markdown_report import render_comparison
 
+        # It leaves the machine, and there is no spec that could allow more.
+        result = hidden(result)
         self._suites.append(suite_of_comparison(result))
         if self.form == "github":
             self._summaries.append((result.candidate.name, render_comparison(result)))
