@@ -16,7 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from paritygate.files import MARKER, digest_of_file, make_marked_folder, write_json_atomically
+from paritygate.files import MARKER, digest_of_file, write_json_atomically
+from paritygate.pipelines.cache.folder import STAGED, entries_in, key_folders, make_cache_folder
 from paritygate.pipelines.cache.states import Memory, Read
 
 __all__ = ["Entry", "Made", "Store"]
@@ -24,7 +25,6 @@ __all__ = ["Entry", "Made", "Store"]
 _ENTRY = "entry.json"
 # What was asked, in words and whole: it is read where an entry is not.
 _ASKED = "asked.json"
-_STAGED = ".partial-"
 _SCHEMA = 4
 # Of the same question, such as a model that is changed and changed back.
 _MOST_OF_ONE = 16
@@ -121,8 +121,8 @@ class Store:
             OSError: It cannot be written.
             StorageError: It cannot be written.
         """
-        make_marked_folder(self.folder)
-        staged = self.folder / f"{_STAGED}{os.getpid()}-{secrets.token_hex(4)}"
+        make_cache_folder(self.folder)
+        staged = self.folder / f"{STAGED}{os.getpid()}-{secrets.token_hex(4)}"
         staged.mkdir()
         try:
             made = [_copy(place, folder, staged / str(at)) for at, (place, folder) in enumerate(outputs.items())]
@@ -185,8 +185,7 @@ class Store:
         """Remove what was not used for longest: of one question where there are too many, and of all."""
         for _, _, kept in sorted(_kept_in(place))[:-_MOST_OF_ONE]:
             shutil.rmtree(kept, ignore_errors=True)
-        places = (found for found in self.folder.iterdir() if found.is_dir() and not found.name.startswith("."))
-        found = sorted(item for folder in places for item in _kept_in(folder))
+        found = sorted(item for folder in key_folders(self.folder) for item in _kept_in(folder))
         held = sum(size for _, size, _ in found)
         for _, size, kept in found:
             if held <= self._most_bytes:
@@ -199,7 +198,7 @@ class Store:
 
 def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield when each entry was used last, its size in bytes, and its folder."""
-    for kept in place.iterdir():
+    for kept in entries_in(place):
         with contextlib.suppress(OSError, ValueError):
             yield (kept / _ENTRY).stat().st_mtime, int(kept.name.rpartition(".")[2]), kept
 

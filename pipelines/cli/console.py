@@ -52,6 +52,8 @@ _VERDICT = "verdict: "
 _PLAIN_WIDTH = 200
 # Of a narrower terminal there is no use for words.
 _LEAST_WIDTH = 20
+# Of a number of columns.
+_MOST_DIGITS = 6
 # Speed is judged by all of a stage: a variant may take minutes.
 _ESTIMATED_OVER_S = 3600.0
 
@@ -160,7 +162,7 @@ def print_errors(*messages: str, is_verbose: bool = False) -> None:
 def _width_of_errors() -> int:
     # As other programs do, which reckon with a terminal that cannot say it.
     said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
+    if said.isdecimal() and len(said) <= _MOST_DIGITS and int(said):
         return max(int(said), _LEAST_WIDTH)
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns

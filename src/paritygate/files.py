@@ -26,6 +26,8 @@ __all__ = [
     "digest_of_json",
     "files_below",
     "fsync_tree",
+    "is_plain_file",
+    "is_plain_folder",
     "json_bytes",
     "make_marked_folder",
     "read_json",
@@ -274,13 +276,23 @@ def remove_marked_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def is_plain_file(path: Path) -> bool:
+    """Return whether a file is there, and is no link."""
+    return path.is_file() and not path.is_symlink()
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Return whether a folder is there, and is no link."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def check_marked_folder(folder: Path) -> None:
     """Check that a folder is ours to delete.
 
     Raises:
         StorageError: It bears no marker file.
     """
-    if folder.is_symlink() or not (folder / MARKER).is_file():
+    if not is_plain_folder(folder) or not is_plain_file(folder / MARKER):
         msg = f"{folder} bears no {MARKER} file: it is not ours to delete"
         raise StorageError(msg, hint="remove it by hand if it is not needed")
 
