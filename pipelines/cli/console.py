@@ -18,7 +18,7 @@ from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.cli.screen import WIDTH, wrapped
 from paritygate.pipelines.report.figures import seconds_words
 from paritygate.pipelines.report.tables.table import Cell, Table
-from paritygate.text import echo, echo_block, one_line, printable
+from paritygate.text import echo, echo_block, one_line, printable, writing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -95,7 +95,8 @@ def print_table(table: Table) -> None:
     from rich.console import Console
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    console.print(_drawn(table))
+    with writing(err=False):
+        console.print(_drawn(table))
 
 
 def table_text(table: Table) -> str:
@@ -145,7 +146,8 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
         style = _style_of(line[start:])
         word = next((word for word in _STYLES if line[start:].startswith(word)), "")
         shown.stylize(style, start, start + len(word))
-        console.print(shown, soft_wrap=True)
+        with writing(err=err):
+            console.print(shown, soft_wrap=True)
 
 
 def print_errors(*messages: str, is_verbose: bool = False) -> None:

@@ -161,14 +161,25 @@ def append_record(
         # A new file for each try: one that was linked after all is never written to again.
         write_json_atomically(written, to_data(record.after(state.history[-1] if state.history else None)))
         with (commit or Commit[Any]()).recording() as finish:
-            is_linked = _link(written, _record_file(folder, number))
-            if is_linked:
-                finish()
+            is_linked = False
+            try:
+                is_linked = _link(written, _record_file(folder, number))
+            finally:
+                # A network filesystem may link a file and say that it failed.
+                if is_linked or _is_linked(written, _record_file(folder, number)):
+                    finish()
         if is_linked:
             break
     with storage_errors(folder):
         sync_folder(folder)
     return number
+
+
+def _is_linked(written: Path, numbered: Path) -> bool:
+    try:
+        return written.samefile(numbered)
+    except OSError:
+        return False
 
 
 def _link(written: Path, numbered: Path) -> bool:
