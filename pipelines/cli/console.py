@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paritygate.backends import BACKENDS, backend_state
 from paritygate.errors import UsageError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.cli.screen import WIDTH, wrapped
@@ -182,6 +184,7 @@ def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Callable[[str,
     if is_quiet:
         yield lambda *_: None
         return
+    _warn_of_backends()
     if not sys.stderr.isatty():
         yield _Lines(what)
         return
@@ -201,6 +204,13 @@ def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Callable[[str,
         speed_estimate_period=_ESTIMATED_OVER_S,
     ) as progress:
         yield _Line(what, progress)
+
+
+@functools.cache
+def _warn_of_backends() -> None:
+    """Warn of several builds of a runtime, once a process."""
+    for warning in filter(None, (backend_state(name).warning for name in BACKENDS if BACKENDS[name].builds)):
+        print_lines(wrapped(f"warning: {warning}"), err=True)
 
 
 class _Lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from paritygate.pipelines.compare.result import (
     error_result,
 )
 from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
+from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import SampleSource
@@ -122,7 +124,8 @@ def compare(
                 ),
             )
         )
-        result = from_data(ComparisonResult, value)
+        with reading_result(child):
+            result = from_data(ComparisonResult, value)
         if job.is_here:
             is_clean = True
             return replace(result, ran_in=THIS_PROCESS, notes=[*result.notes, _HERE])
@@ -152,8 +155,11 @@ def _asked_of_models(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
     """Return whether a later run may take the result over: what failed, or was not asked, is asked again."""
-    is_whole = not any(item.get("error") for item in value["probes"]["asked"].values())
-    return value["verdict"] in {"pass", "inconclusive"} and is_whole
+    # What is no result is an error for whoever reads it.
+    with contextlib.suppress(*NOT_OURS):
+        is_whole = not any(item.get("error") for item in value["probes"]["asked"].values())
+        return value["verdict"] in {"pass", "inconclusive"} and is_whole
+    return False
 
 
 def _itself(job: ComparisonJob) -> str:

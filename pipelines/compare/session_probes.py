@@ -15,6 +15,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.kept_answers import AnsweredAfresh, KeptAnswers
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child_result import reading_result
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
 from paritygate.validate.probes.sessions.session import AskedBatch, SessionPlan
@@ -137,4 +138,6 @@ class _FreshProcess:
             time_limit_s=max(self._place.deadline - time.monotonic(), 1.0),
             crash_error=BackendError,
         )
-        return from_data(AnsweredAfresh, run_child(child))
+        answered = run_child(child)
+        with reading_result(child):
+            return from_data(AnsweredAfresh, answered)
