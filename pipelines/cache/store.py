@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -16,9 +15,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from paritygate.files import MARKER, digest_of_file, write_json_atomically
+from paritygate.files import MARKER, digest_of_file, read_json, write_json_atomically
 from paritygate.pipelines.cache.folder import STAGED, entries_in, key_folders, make_cache_folder
 from paritygate.pipelines.cache.states import Memory, Read
+from paritygate.pipelines.process.child_result import NOT_OURS
 
 __all__ = ["Entry", "Made", "Store"]
 
@@ -88,7 +88,7 @@ class Store:
         place = self.folder / key
         with contextlib.suppress(OSError):
             for _, _, folder in sorted(_kept_in(place), reverse=True):
-                with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                with contextlib.suppress(OSError, *NOT_OURS):
                     yield _read(folder)
 
     def last_asked(self, job: str, *, but_in: str) -> Mapping[str, Any] | None:
@@ -102,8 +102,8 @@ class Store:
         for path in self.folder.glob(f"*/*/{_ASKED}"):
             if path.parent.name <= newest:
                 continue
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-                found = json.loads(path.read_bytes())
+            with contextlib.suppress(OSError, *NOT_OURS):
+                found = read_json(path)
                 if found["job"] == job and found["made_in"] != but_in:
                     newest, asked = path.parent.name, found["asked"]
         return asked
@@ -204,7 +204,7 @@ def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
 
 
 def _read(folder: Path) -> Entry:
-    data = json.loads((folder / _ENTRY).read_bytes())
+    data = read_json(folder / _ENTRY)
     if data["schema"] != _SCHEMA:
         msg = "it is of another version"
         raise ValueError(msg)

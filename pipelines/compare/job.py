@@ -21,6 +21,7 @@ from paritygate.pipelines.compare.result import (
     THIS_PROCESS,
     CheckResult,
     ComparisonResult,
+    code_notes,
     error_result,
 )
 from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
@@ -184,13 +185,15 @@ def failed_comparison(
     """Return the result of a comparison that could not be made, with what was known when it broke off."""
     code = error.exit_code if error.exit_code is not ExitCode.PASS else ExitCode.NOT_MEASURED
     found, known = _not_measured(job, "error", str(error)), known or PartialResult()
+    reference, candidate = known.reference or found.reference, known.candidate or found.candidate
     return replace(
         found,
         exit_code=int(code),
         error=error_result(error),
         rows=known.rows,
-        reference=known.reference or found.reference,
-        candidate=known.candidate or found.candidate,
+        reference=reference,
+        candidate=candidate,
+        notes=[*found.notes, *code_notes(reference, candidate)],
     )
 
 

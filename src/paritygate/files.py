@@ -30,6 +30,7 @@ __all__ = [
     "is_plain_folder",
     "json_bytes",
     "make_marked_folder",
+    "parse_json",
     "read_json",
     "remove_marked_folder",
     "storage_errors",
@@ -218,14 +219,23 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
             number beyond all that float64 holds.
     """
     text = path.read_text(encoding="utf-8")
-    try:
-        data = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-    except RecursionError as err:
-        msg = "it is nested too deeply"
-        raise ValueError(msg) from err
+    data = parse_json(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\ud" in text.lower():
         json.dumps(data, ensure_ascii=False).encode()
     return data
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:  # noqa: ANN401 - as json.loads
+    """Return what `json.loads` does of a text that somebody else wrote.
+
+    Raises:
+        ValueError: It is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text, **options)
+    except RecursionError as err:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from err
 
 
 def _whole(text: str) -> int:
