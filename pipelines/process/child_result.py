@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from paritygate.errors import ParitygateError
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.process.child import ChildJob
 
 __all__ = ["HINT_OF_GARBAGE", "NOT_OURS", "reading_result"]
 
@@ -18,8 +15,20 @@ HINT_OF_GARBAGE = "code of the model or of the samples writes to files that it d
 NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
+class _Job(Protocol):
+    """A job of a child process."""
+
+    @property
+    def what(self) -> str:
+        """What it does, in words."""
+
+    @property
+    def crash_error(self) -> type[ParitygateError]:
+        """What its failing is raised as."""
+
+
 @contextlib.contextmanager
-def reading_result(job: ChildJob) -> Iterator[None]:
+def reading_result(job: _Job) -> Iterator[None]:
     """Read the result of a job meanwhile.
 
     Raises:

@@ -98,10 +98,11 @@ def _open_missing_streams() -> None:
 
 def _end(code: int) -> None:
     """End the process with an exit code that nothing changes any more: no signal, and no stream that is full."""
-    import signal
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    # Ctrl-C may have come while it was imported.
+    signal = sys.modules.get("signal")
+    if signal is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         _flush(stream)
     sys.exit(code)
