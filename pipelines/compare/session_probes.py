@@ -15,6 +15,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.kept_answers import AnsweredAfresh, KeptAnswers
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child_result import reading_result
 from paritygate.precision import Precision
 from paritygate.validate.emulation.unclipped import answer_beyond_ranges, write_without_ranges
 from paritygate.validate.emulation.unclipped_openvino import write_openvino_without_ranges
@@ -148,7 +149,9 @@ class _FreshProcess:
             time_limit_s=max(self._place.deadline - time.monotonic(), 1.0),
             crash_error=BackendError,
         )
-        return from_data(AnsweredAfresh, run_child(child))
+        answered = run_child(child)
+        with reading_result(child):
+            return from_data(AnsweredAfresh, answered)
 
 
 class Unclipped:
