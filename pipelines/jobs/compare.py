@@ -42,6 +42,7 @@ from paritygate.pipelines.compare.result import (
     ComparisonResult,
     SideResult,
     check_result,
+    code_notes,
     decision_result,
     edge_findings_of,
     gold_result,
@@ -251,7 +252,7 @@ def _ask(
     if broken:
         return not_asked(job, broken)
     outputs = tuple(result.limits)
-    first = ask(job, candidate, probes, outputs, place.report)
+    first = ask(job, candidate, probes, outputs, place)
     place = replace(place, failed_before=first.failed_before)
     return first.joined(ask_session_probes(job, candidate, probes, outputs, place))
 
@@ -671,7 +672,4 @@ def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> 
     if job.rules.argmax_of:
         notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.rules.argmax_of.items()]
     notes += [f"metric {rule.metric} is code of yours" for rule in job.rules.gold if rule.is_function]
-    for side in (reference, candidate):
-        if side.executes_code:
-            notes.append(f"loading {side.name} executes code of its author")
-    return notes
+    return [*notes, *code_notes(reference, candidate)]

@@ -43,6 +43,7 @@ from paritygate.pipelines.release.repository.candidate import (
     VariantCandidate,
     VariantEvidence,
 )
+from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.release import Release, promote
 from paritygate.pipelines.release.repository.state import state_of
@@ -52,6 +53,7 @@ from paritygate.pipelines.report.report_data import ReportData, collect_report, 
 from paritygate.pipelines.run.comparisons import RAN, Binding
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
+from paritygate.pipelines.run.released_to import note_release_to, write_released_to
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.text import is_placeholder
@@ -121,6 +123,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     despite: str = "",
     trust: str = "",
     choice: Choice | None = None,
+    commit: Commit[Release] | None = None,
 ) -> Release:
     """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
@@ -134,6 +137,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             says so. Empty where everything required passed.
         trust: The digest of the pack that the run came in, where evidence that came with it is believed; else empty.
         choice: What `choose_stage` found of the same run, devices and limits, where it was asked already.
+        commit: Is told what is about to be recorded, and that it was.
 
     Raises:
         FailedRunError: Something that the run requires did not pass, and no reason was given.
@@ -185,7 +189,18 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             who=user_name(),
             host=platform.node(),
         )
-        return promote(repository, candidate)
+        return _promote_noted(run, repository, candidate, commit or Commit())
+
+
+def _promote_noted(run: RunFolder, repository: Path, candidate: ReleaseCandidate, commit: Commit[Release]) -> Release:
+    """Release a run, which its own folder notes before: whatever ends this process, no release is without a note."""
+    before = note_release_to(run.folder, repository)
+    try:
+        return promote(repository, candidate, commit)
+    finally:
+        # Of the same release that is there already, another run is the one that it rests on.
+        if commit.done is None or not commit.done.is_new:
+            write_released_to(run.folder, before)
 
 
 def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:

@@ -200,6 +200,8 @@ def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) ->
     recording = ProbesRecording(folder=Path(), probes=(), roles={}, profiles={}, seed=5, runtime="a runtime")
     job = SimpleNamespace(rules=SimpleNamespace(probes=("masks",)))
 
-    trial.ask_until_failed(cast("Any", job), cast("Any", None), recording, (), lambda *_: None)
+    trial.ask_until_failed(
+        cast("Any", job), cast("Any", None), recording, (), lambda *_: None, unclipped=cast("Any", None)
+    )
 
     assert stopped == {True: False, False: True}

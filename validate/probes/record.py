@@ -23,9 +23,11 @@ from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limit
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.allowance import Allowance
+from paritygate.validate.probes.derive.divisions import THREE
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, batches_in_words
-from paritygate.validate.probes.edges import EdgeKind, edges_of, why_declared_not_to_occur
+from paritygate.validate.probes.edge import Edge, EdgeKind, where_rounded
+from paritygate.validate.probes.edges import edges_of, why_declared_not_to_occur
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,
@@ -65,10 +67,6 @@ __all__ = ["ProbePlan", "record_probes"]
 
 _ON_ROWS_BESIDE = "the reference answers the same otherwise alone than in a batch, by more than ten limits"
 _NO_TIME_LEFT = "all probes together may cost four times what the samples do, and five seconds of CPU"
-_ANY_ID = (
-    "it lies outside of every table, and the reference accepts even the largest integer as an id: which ids are valid "
-    "cannot be told from it"
-)
 # Those that ask little come first: what they leave of all that probes may cost is for the others.
 _ORDER = ("sensitivity", "flat", "masks", "shapes", "ids", "batches", "values")
 # Rows of a batch that are asked alone; the others are asked in a smaller batch.
@@ -245,8 +243,8 @@ class _Making:
             return
         self.rows += derived.rows
         if derived.must_refuse is not None and not self._is_refused(derived.must_refuse):
-            self.drops.add(Dropped(about=about, kind=DropKind.ANY_ID, reason=_ANY_ID))
-            return
+            # It takes even the largest integer: what lies outside of every table has a default, which no sample shows.
+            derived = replace(derived, must_refuse=None)
         found = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
         if isinstance(found, Dropped):
             self._leave_out(derived, found)
@@ -256,7 +254,8 @@ class _Making:
         answers = {f"{OUTPUT}{key}": found.outputs[key] for key in self._plan.profiles}
         asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
-        self.batches.append(BatchRecord.of(batch, edges_of(context, batch), found.noise))
+        edges = (*edges_of(context, batch), *_not_jumping(batch, found.outputs))
+        self.batches.append(BatchRecord.of(batch, edges, found.noise))
         self.notes.update({batch.note: None} if batch.note else {})
 
     def _leave_out(self, derived: ProbeBatch, dropped: Dropped) -> None:
@@ -298,6 +297,24 @@ class _Making:
         if inputs is not self._must_refuse:
             self._must_refuse, self._refuses = inputs, not _is_answered(self._runner, inputs)
         return self._refuses
+
+
+def _not_jumping(batch: ProbeBatch, outputs: Outputs) -> tuple[Edge, ...]:
+    """Return the edge of rows at boundaries of a division at which the reference itself answers all numbers alike.
+
+    It divides what float32 rounded before, so that its own boundaries are elsewhere.
+    """
+    if not batch.divided:
+        return ()
+    is_same = np.ones(batch.rows // THREE, dtype=bool)
+    for array in outputs.values():
+        if not array.ndim or len(array) != batch.rows:
+            # It says nothing of single rows.
+            continue
+        threes = np.ma.filled(array, 0).reshape(len(is_same), THREE, -1)
+        is_same &= (threes == threes[:, :1]).all(axis=(1, 2))
+    rows = np.flatnonzero(np.repeat(is_same, THREE))
+    return (where_rounded(batch.divided, rows.tolist()),) if len(rows) else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

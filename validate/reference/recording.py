@@ -17,7 +17,7 @@ import numpy as np
 from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, digest_of_json, storage_errors, write_json_atomically
+from paritygate.files import digest_of_file, digest_of_json, parse_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, dtype_name, is_comparable_dtype
 from paritygate.validate.reference.profile import OutputProfile
 
@@ -155,7 +155,7 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
     from safetensors import safe_open
 
     with safe_open(str(path), framework="np") as file:
-        batches = json.loads(file.metadata()["batches"])
+        batches = parse_json(file.metadata()["batches"])
         keys: dict[int, list[str]] = {}
         for key in file.keys():  # noqa: SIM118 - it is no mapping
             keys.setdefault(int(key.partition("/")[0]), []).append(key)

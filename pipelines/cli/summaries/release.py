@@ -133,9 +133,10 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
     """Yield what a release answers otherwise where no sample is."""
     for name in released:
         for finding in provenance.get("edge_findings", {}).get(name, ()):
+            occurs = finding["if_it_occurs"] or "put such rows into the samples"
             yield (
                 f"edge finding of {name}: {finding['edge']}, as no sample has: the answers differ: "
-                f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
+                f"{finding['check']}: {finding['detail']}; if it can occur: {occurs}; "
                 f"if it never can: {finding['if_it_never_occurs'] or 'nothing has to be declared'}"
             )
         for detail in provenance.get("padding_findings", {}).get(name, ()):

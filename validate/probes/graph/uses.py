@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.derive.thresholds import Buckets, Keys, Threshold
+from paritygate.validate.probes.derive.thresholds import Buckets, Division, Keys, Threshold
 from paritygate.validate.probes.graph.constants import Constants, constants_of
+from paritygate.validate.probes.graph.divisions import divisions_in
 from paritygate.validate.probes.graph.flow import InputFlow, input_flow_from
 from paritygate.validate.probes.graph.keys import keys_in
 from paritygate.validate.probes.graph.masking import NO_MASKING, Masking, masking_by
@@ -59,6 +60,7 @@ class GraphUse:
         thresholds: Numbers that it is compared with or clipped to.
         buckets: What it is rounded into.
         keys: What it is looked up by in tables.
+        divisions: What its whole numbers are divided by.
         positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
         chooses: The graph goes on with places that it chose among, such as those of the largest scores.
         masking: Of an input of rows and positions: whether it leaves out what stands where it is 0.
@@ -77,6 +79,7 @@ class GraphUse:
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
     keys: tuple[Keys, ...] = ()
+    divisions: tuple[Division, ...] = ()
     positions: tuple[int, ...] = ()
     chooses: bool = False
     masking: Masking = NO_MASKING
@@ -136,6 +139,7 @@ def _use(flows: Mapping[str, InputFlow], graph: onnx.GraphProto, constants: Cons
         thresholds=thresholds_in(graph, flows, constants),
         buckets=buckets_in(graph, flows, constants),
         keys=keys_in(graph, flows),
+        divisions=divisions_in(graph, flows, constants),
     )
     for node in graph.node:
         for at, tensor in enumerate(node.input):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
+from paritygate.file_names import check_names
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, subgraphs_of
 from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.precision import Precision
@@ -91,6 +92,11 @@ def _check_external_data(model: onnx.ModelProto, path: Path) -> None:
         if not tensor.external_data:
             continue
         name, offset, length = _place_of_external_data(tensor)
+        try:
+            check_names([name])
+        except ValueError as err:
+            msg = f"{path} refers to external data outside its folder: {err}"
+            raise InputFileError(msg, hint="move the data beside the model and export it again") from err
         data = folder / name
         if not data.resolve().is_relative_to(folder):
             msg = f"{path} refers to external data outside its folder: {name!r}"
@@ -117,7 +123,8 @@ def _place_of_external_data(tensor: onnx.TensorProto) -> tuple[str, int, int]:
     if offset < 0 or length < 0 or not location or "\0" in location:
         msg = f"tensor {tensor.name!r} says of its external data: {entries}"
         raise InputFileError(msg, hint="export the model again: location, offset and length are wanted")
-    return location, offset, length
+    # `./weights.bin` is the same file as `weights.bin`.
+    return "/".join(part for part in location.split("/") if part != "."), offset, length
 
 
 def _first_line(err: BaseException) -> str:
