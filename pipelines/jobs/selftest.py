@@ -167,4 +167,9 @@ def _facts(request: SelftestRequest) -> dict[str, Any]:
         "scales": {
             name: float(profile.scale.min()) for name, profile in recording.profiles.items() if profile.is_float
         },
+        "columns": {
+            name: tuple(profile.own_spread.tolist())
+            for name, profile in recording.profiles.items()
+            if profile.is_float and profile.output_spread is not None
+        },
     }

@@ -23,6 +23,7 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure
 from paritygate.pipelines.report.why import first_line, told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted
+from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.edges import how_to_declare
 
@@ -245,10 +246,8 @@ def _loosened(result: ComparisonResult) -> Iterator[Remark]:
 
 
 def _declared(result: ComparisonResult, name: str) -> str:
-    """Return the declared limit of a name, which is that of one output where it holds a colon."""
-    output, colon, limit = name.rpartition(":")
-    values = result.tolerance["outputs"][output][limit] if colon else [result.tolerance[name]]
-    return ", ".join("default" if value is None else number(value) for value in values)
+    values = limits_of_result(result.tolerance, name)
+    return ", ".join(DEFAULT_LIMIT if value is None else number(value) for value in values)
 
 
 def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:

@@ -19,6 +19,7 @@ from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.text import from_here
+from paritygate.validate.gate.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.probes.catalogue import in_order
 
@@ -239,7 +240,7 @@ def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterat
             yield f"{name} has no limit, and was {then[name]:g}"
         elif now[name] > then[name]:
             yield f"{name} is {now[name]:g}, and was {then[name]:g}"
-    yield from _loosened_outputs(then.get("outputs", {}), now["outputs"])
+    yield from _loosened_outputs(then, now)
     for output, least in asked.min_cosine_similarity.items():
         cosine = rules.min_cosine_similarity.get(output)
         if cosine is None:
@@ -250,13 +251,25 @@ def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterat
 
 def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the limits of single outputs that are looser than then, or no longer declared."""
-    for output, limits in then.items():
-        for name, before in limits.items():
-            after = now.get(output, {}).get(name)
-            if after is None:
-                yield f"{output}:{name} is no longer declared"
-            elif len(after) not in {1, len(before)} or any(
-                old is not None and (new is None or new > old)
-                for old, new in zip(before, after * (len(before) // len(after)), strict=True)
-            ):
-                yield f"{output}:{name} is {after}, and was {before}"
+    named = [
+        (output, name) for each in (then, now) for output, limits in each.get("outputs", {}).items() for name in limits
+    ]
+    for output, name in dict.fromkeys(named):
+        before, after = _of_output(then, output, name), _of_output(now, output, name)
+        count = max(len(before), len(after))
+        if {len(before), len(after)} <= {1, count}:
+            columns = zip(before * (count // len(before)), after * (count // len(after)), strict=True)
+            is_looser = any(old is not None and (new is None or new > old) for old, new in columns)
+        else:
+            is_looser = True
+        if is_looser and after == [None]:
+            yield f"{output}:{name} is no longer declared, and was {limit_in_text(before)}"
+        elif is_looser:
+            yield f"{output}:{name} is {limit_in_text(after)}, and was {limit_in_text(before)}"
+
+
+def _of_output(tolerance: Mapping[str, Any], output: str, name: str) -> list[float | None]:
+    """Return what is declared for one output, or for all of them, a number a column; None where the default holds."""
+    of_all = tolerance[name] if name in tolerance.get("declared", ()) else None
+    own = tolerance.get("outputs", {}).get(output, {}).get(name, [None])
+    return [of_all if limit is None else limit for limit in own]

@@ -158,7 +158,7 @@ class Asked:
 
     probes: tuple[str, ...]
     edge: str
-    tolerance: Mapping[str, float | str | list[str] | None]
+    tolerance: Mapping[str, float | str | list[str] | Mapping[str, Mapping[str, list[float | None]]] | None]
     decisions: tuple[str, ...]
     min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
     valid_where: tuple[str, ...] = ()

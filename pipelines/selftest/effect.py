@@ -13,7 +13,9 @@ from paritygate.errors import BackendError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.selftest.result import EffectResult
-from paritygate.validate.reference.profile import ulp_of
+from paritygate.validate.reference.blocks import by_channel
+from paritygate.validate.reference.profile import OutputProfile, ulp_of
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import open_samples
 
@@ -44,6 +46,7 @@ def effects_of(
         limits: The limits of each output on the samples.
     """
     worst = {name: _nothing(name) for name in limits}
+    profiles = Recording.load(job.reference.path).profiles
     for where, inputs in _asked(unchanged, job):
         try:
             actual, expected = planted.run(inputs), unchanged.run(inputs)
@@ -51,7 +54,7 @@ def effects_of(
             # A probe of a kind that one of them refuses shows no difference to measure.
             continue
         for name, known in worst.items():
-            found = _effect(name, where, actual[name], expected[name], limits[name])
+            found = _effect(where, actual[name], expected[name], profiles[name], limits[name])
             if _weight(found) > _weight(known):
                 worst[name] = found
     return list(worst.values())
@@ -82,7 +85,10 @@ def _asked(runner: Runner, job: ComparisonJob) -> Iterator[tuple[str, Arrays]]:
                 yield f"probe {probe.name}", stored.inputs
 
 
-def _effect(name: str, where: str, actual: NDArray[Any], expected: NDArray[Any], limits: Limits) -> EffectResult:
+def _effect(
+    where: str, actual: NDArray[Any], expected: NDArray[Any], profile: OutputProfile, limits: Limits
+) -> EffectResult:
+    name = profile.name
     if np.array_equal(actual, expected, equal_nan=expected.dtype.kind == "f"):
         return _nothing(name, where)
     largest = math.nan
@@ -93,14 +99,30 @@ def _effect(name: str, where: str, actual: NDArray[Any], expected: NDArray[Any],
         return EffectResult(output=name, max_abs_diff=None, where=where, in_limits=None, is_rounding=False)
     if expected.dtype.kind != "f" or not limits.max_abs_diff.all():
         return EffectResult(output=name, max_abs_diff=largest, where=where, in_limits=None, is_rounding=False)
-    magnitude = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
     return EffectResult(
         output=name,
         max_abs_diff=largest,
         where=where,
         in_limits=_in_limits(difference, wanted, limits),
-        is_rounding=largest <= _ROUNDING_ULPS * ulp_of(magnitude, expected.dtype.name),
+        is_rounding=_is_rounding(difference, wanted, profile),
     )
+
+
+def _is_rounding(difference: NDArray[np.float64], expected: NDArray[np.float64], profile: OutputProfile) -> bool:
+    """Return whether no channel changes by more than its own values are rounded to.
+
+    A channel without a spread of its own is measured by the largest value of all.
+    """
+    sizes = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+    largest = float(sizes.max(initial=0.0))
+    pairs = [(difference, largest)]
+    if expected.size and profile.axis is not None and expected.shape[profile.axis :][:1] == (profile.channels,):
+        by_own = zip(by_channel(difference, profile.axis), by_channel(sizes, profile.axis), strict=True)
+        pairs = [
+            (own, float(values.max()) if spread > 0 else largest)
+            for (own, values), spread in zip(by_own, profile.own_spread, strict=True)
+        ]
+    return all(float(own.max(initial=0.0)) <= _ROUNDING_ULPS * ulp_of(size, profile.dtype) for own, size in pairs)
 
 
 def _in_limits(difference: NDArray[np.float64], expected: NDArray[np.float64], limits: Limits) -> float:

@@ -14,7 +14,7 @@ from tests.pipelines.conftest import changed_entry
 
 from paritygate.codec import from_data
 from paritygate.pipelines.compare.result import GoldResult
-from paritygate.pipelines.release.against import _of_results, _Pair
+from paritygate.pipelines.release.against import _notes, _of_results, _Pair
 from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.against import FIGURES
 
@@ -394,3 +394,33 @@ def test_speed_counts_where_both_were_measured_on_one_machine(desk: Desk, monkey
     assert called.code == 0
     assert any("latency_p50_ms: it was measured on cpu of another" in words for words in called.data["not_compared"])
     assert run.is_dir()
+
+
+@pytest.mark.parametrize(("difference", "is_worse"), [(1e-5, False), (9e-5, True)])
+def test_across_rules_of_limits_the_differences_themselves_are_compared(
+    desk: Desk, difference: float, *, is_worse: bool
+) -> None:
+    # By the limits of today it takes nearly all of them: that is no measure.
+    edit_result(desk, set_share(0.99))
+    edit_result(desk, lambda result: result["outputs"]["logits"].update(max_abs_diff=difference))
+    (now,) = from_data(Evidence, desk.evidence()).variants
+    edit_result(desk, lambda result: result["outputs"]["logits"].update(max_abs_diff=1e-5))
+
+    def of_rule_1(result: dict[str, Any]) -> None:
+        del result["limit_rule"], result["tolerance"]["outputs"]
+        for check in result["checks"]:
+            if check["name"] == "max_abs_diff":
+                check.update(measured=1e-5, limit=1e-4)
+
+    edit_result(desk, of_rule_1)
+    (was,) = from_data(Evidence, desk.evidence()).variants
+    assert now.result is not None
+    assert was.result is not None
+    pair = _Pair(variant="onnx-fp32", now=now, was=was)
+
+    found = next(item for item in _of_results(pair, FACTORS) if item.figure == "max_abs_diff")
+
+    assert (now.result.limit_rule, was.result.limit_rule) == (2, 1)
+    assert (found.was, found.now) == pytest.approx((0.1, difference / 1e-4))
+    assert found.is_worse is is_worse
+    assert len(list(_notes(pair))) == 1

@@ -199,6 +199,47 @@ def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(
     assert "1 fault planted: 0 caught on the samples, 0 more by probes, 1 missed; 0 equivalent rewrites" in called.out
 
 
+def _write_unlike_columns(desk: Desk, **parts: object) -> None:
+    """Put a model of a column of size 1e-5 beside one of size 100 in place of the desk's own."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        unlike (float[batch, 4] x) => (float[batch, 2] y)
+        <float[4, 2] w = {1, 0, 0, 20, 0, 0, 0, 0}, float[2] b = {0, 100}, float[1] small = {0.00001}>
+        {
+          product = MatMul (x, w)
+          shifted = Add (product, b)
+          first, second = Split <axis = 1> (shifted)
+          share = Sigmoid (first)
+          scaled = Mul (share, small)
+          y = Concat <axis = 1> (scaled, second)
+        }
+    """)
+    onnx.save(model, str(desk.folder / "model.onnx"))
+    desk.spec(model={"name": "tiny", "source": "model.onnx"}, decisions={}, **parts)
+
+
+def test_a_small_column_that_is_lost_is_caught_beside_a_large_one(desk: Desk) -> None:
+    _write_unlike_columns(desk)
+
+    called = desk.json("selftest", "spec.yaml", "--verbose", *_faults("column-zeroed", "sums-reassociated"))
+
+    plant = _plants(called)["column-zeroed"]
+    assert plant["outcome"] == "caught by samples"
+    assert plant["what"].startswith("column 0 of y")
+    assert {finding["output"] for finding in plant["by_samples"]} == {"y"}
+    assert called.data["unchanged"] == "pass"
+
+
+def test_a_small_column_that_is_lost_is_no_rounding_of_the_large_one(desk: Desk) -> None:
+    _write_unlike_columns(desk, tolerance={"onnx-fp32": {"max_abs_diff": 1, "mean_abs_diff": 1, "max_row_rel_diff": 1}})
+
+    called = desk.json("selftest", "spec.yaml", "--verbose", *_faults("column-zeroed"))
+
+    plant = _plants(called)["column-zeroed"]
+    assert plant["outcome"] == "missed"
+    assert [effect["is_rounding"] for effect in plant["effects"]] == [False]
+
+
 def test_a_probe_that_was_failed_is_not_asked_on(desk: Desk) -> None:
     request = _request(desk, probes="batches")
     job = request.job

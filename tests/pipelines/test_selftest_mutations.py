@@ -225,6 +225,9 @@ CASES: dict[str, Case] = {
     "input-nan-cleared": Case(model="image", inputs=_with_nan()),
     "float16-range": Case(model="image", inputs=_pictures(scale=1e5)),
     "ties-last": Case(model="tied", inputs=_pictures()),
+    "column-zeroed": Case(
+        model="image", inputs=_pictures(), context={"columns": {"left": (0.0, 0.5), "right": (1, 2)}}
+    ),
 }
 
 

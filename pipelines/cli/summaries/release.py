@@ -21,6 +21,7 @@ from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
 from paritygate.text import echo, from_here
 from paritygate.validate.gate.bounds import upper_bound_text
+from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 
 __all__ = [
     "concessions",
@@ -152,9 +153,14 @@ def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, A
     for name in (name for name in names if name in provenance.get("edge_not_asked", ())):
         yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
     for name in (name for name in names if name in provenance.get("looser_tolerances", {})):
-        limits = provenance["looser_tolerances"][name]
-        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
+        tolerance, limits = provenance["tolerances"][name], provenance["looser_tolerances"][name]
+        values = (f"{limit} {_limits(tolerance, limit)}" for limit in limits)
         yield f"looser than the defaults for {name}: {', '.join(values)}"
+
+
+def _limits(tolerance: Mapping[str, Any], name: str) -> str:
+    values = limits_of_result(tolerance, name)
+    return ", ".join(DEFAULT_LIMIT if value is None else f"{value:g}" for value in values)
 
 
 def _same(release: Release) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from paritygate.codec import to_data
 from paritygate.pipelines.compare.result import (
@@ -23,6 +23,7 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
 from paritygate.validate.gate.bounds import upper_bound_text
+from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.gate.verdict import flips_allowed
 
@@ -331,7 +332,7 @@ def tolerance_table(result: ComparisonResult) -> Table:
     """Return the limits, where they come from, and which are looser than the defaults."""
     default = to_data(DEFAULT_TOLERANCES[Precision(result.precision)])
     declared = set(result.tolerance.get("declared", ()))
-    names = [name for name in default if name not in {"declared", "precision"}]
+    names = [name for name in default if name not in {"declared", "outputs", "precision"}]
     rows = tuple(
         (
             text(name),
@@ -341,7 +342,7 @@ def tolerance_table(result: ComparisonResult) -> Table:
             status("looser") if name in result.looser_than_default else text("-"),
         )
         for name in names
-    )
+    ) + tuple(_rows_of_outputs(result, default))
     columns = (
         Column(title="limit"),
         Column(title="value", is_figure=True),
@@ -349,7 +350,25 @@ def tolerance_table(result: ComparisonResult) -> Table:
         Column(title="set by"),
         Column(title="against the default"),
     )
-    return Table(caption="Limits: defaults are multiplied by the scale of the output", columns=columns, rows=rows)
+    return Table(
+        caption="Limits: defaults are scaled by the output, and capped by the spread of each channel",
+        columns=columns,
+        rows=rows,
+    )
+
+
+def _rows_of_outputs(result: ComparisonResult, default: Mapping[str, float | None]) -> Iterator[tuple[Cell, ...]]:
+    """Yield a row for each limit that was declared for one output alone."""
+    for output, limits in result.tolerance.get("outputs", {}).items():
+        for name, values in limits.items():
+            named = f"{output}:{name}"
+            yield (
+                text(named),
+                figure(", ".join(DEFAULT_LIMIT if value is None else number(value) for value in values)),
+                figure(_limit(name, default[name], result.precision)),
+                text("declared: holds as written"),
+                status("looser") if named in result.looser_than_default else text("-"),
+            )
 
 
 def _limit(name: str, limit: float | None, precision: str) -> str:

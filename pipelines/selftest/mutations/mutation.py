@@ -49,6 +49,7 @@ class MutationContext:
         largest_batch: Rows of the largest batch of the samples.
         most_rows: The most rows that a batch may have; None where that is not declared.
         scales: Float outputs: what the limits are scaled by.
+        columns: Float outputs of rank 2: the spread of each column by which it is judged, 0 where it has none.
     """
 
     random: np.random.Generator
@@ -59,6 +60,7 @@ class MutationContext:
     largest_batch: int = 1
     most_rows: int | None = None
     scales: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,6 +147,7 @@ _FAMILIES = (
         {
             "offset-added": "a constant offset on an output",
             "output-scaled": "an output 1 % too large",
+            "column-zeroed": "the column that varies least lost",
             "outputs-swapped": "two outputs swapped under their names",
             "output-off-by-one": "an integer output off by one",
             "output-squeezed": "an output without its dim of size 1",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 __all__ = [
+    "column_zeroed",
     "offset_added",
     "output_dtype",
     "output_nan_cleared",
@@ -64,6 +65,24 @@ def output_scaled(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
     inner = edit.before_output(value.name)
     edit.node("Mul", [inner, edit.constant(_SCALE, edit.dtype(value.name))], output=value.name)
     return Mutated(what=f"{value.name} multiplied by {_SCALE}")
+
+
+def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Zero the column that varies least among those that have a spread of their own."""
+    found = [
+        (spread, value.name, column)
+        for value in _made(edit, "f")
+        for column, spread in enumerate(context.columns.get(value.name, ()))
+        if spread > 0
+    ]
+    if not found:
+        return NotApplicable("no output has several columns of which one varies")
+    spread, name, column = min(found)
+    factors = np.ones(len(context.columns[name]))
+    factors[column] = 0
+    inner = edit.before_output(name)
+    edit.node("Mul", [inner, edit.constant(factors, edit.dtype(name))], output=name)
+    return Mutated(what=f"column {column} of {name} zeroed, which varies by {spread:.3g}")
 
 
 def outputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:

@@ -12,7 +12,7 @@ from paritygate.precision import Precision
 from paritygate.text import meant
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, LIMIT_NAMES, OUTPUT_LIMITS, Tolerance
 
-__all__ = ["DEFAULT_LIMIT", "DeclaredLimit", "limit_in_text", "parse_tolerance"]
+__all__ = ["DEFAULT_LIMIT", "DeclaredLimit", "limit_in_text", "limits_of_result", "parse_tolerance"]
 
 # One number, one for each column, or numbers by the names of columns.
 DeclaredLimit = float | Sequence[float | None] | Mapping[str, float]
@@ -70,6 +70,18 @@ def limit_in_text(limits: Sequence[float | None]) -> str:
     return ",".join(DEFAULT_LIMIT if limit is None else repr(limit) for limit in limits)
 
 
+def limits_of_result(tolerance: Mapping[str, Any], name: str) -> list[float | None]:
+    """Return the numbers of a declared limit, None where the default holds.
+
+    Args:
+        tolerance: The limits as a result or a release holds them.
+        name: The name of a limit, or `OUTPUT:NAME` for that of one output.
+    """
+    output, colon, limit = name.rpartition(":")
+    found: list[float | None] = tolerance["outputs"][output][limit] if colon else [tolerance[name]]
+    return found
+
+
 def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return limits in which those written as `OUTPUT:NAME` are below `outputs`, as a spec has them."""
     found: dict[str, Any] = {}
@@ -77,13 +89,20 @@ def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in declared.items():
         output, colon, name = key.rpartition(":")
         if key == _OUTPUTS:
-            for each, limits in value.items():
-                outputs.setdefault(each, {}).update(limits)
+            for each, limits in _mapping(key, value).items():
+                outputs.setdefault(each, {}).update(_mapping(f"{key}.{each}", limits))
         elif colon:
             outputs.setdefault(output, {})[name] = value
         else:
             found[key] = value
     return {**found, _OUTPUTS: outputs} if outputs else found
+
+
+def _mapping(key: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        msg = f"tolerance {key} is {value!r}, and no mapping by name"
+        raise UsageError(msg, hint=_HINT_OF_OUTPUT)
+    return value
 
 
 def _of_output(
