@@ -23,7 +23,7 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure
 from paritygate.pipelines.report.why import first_line, told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted
-from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.edges import how_to_declare
 

@@ -21,7 +21,7 @@ from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
 from paritygate.text import echo, from_here
 from paritygate.validate.gate.bounds import upper_bound_text
-from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
 
 __all__ = [
     "concessions",
