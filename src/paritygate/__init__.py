@@ -44,7 +44,7 @@ __all__ = [
     "run",
 ]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> object:
