@@ -17,9 +17,9 @@ from typing import Any
 from paritygate.errors import NotRunHereError, ParitygateError, StorageError, UsageError
 from paritygate.files import digest_of_json, make_marked_folder, read_json
 from paritygate.pipelines.cache.folder import DIGESTS, make_cache_folder
+from paritygate.pipelines.cache.memory import Memory
 from paritygate.pipelines.cache.request import difference_of_requests, placed, request_of, unplaced
 from paritygate.pipelines.cache.states import (
-    Memory,
     NotKept,
     Read,
     first_difference,
@@ -38,8 +38,9 @@ from paritygate.pipelines.process.child import (
     run_child,
     run_here,
 )
-from paritygate.pipelines.process.witness.listener import Listener, identity_of
+from paritygate.pipelines.process.witness.listener import Listener
 from paritygate.pipelines.process.witness.readings import Readings
+from paritygate.pipelines.process.witness.states import identity_of
 from paritygate.pipelines.process.witness.system_calls import system_calls
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
 

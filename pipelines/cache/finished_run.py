@@ -23,7 +23,7 @@ from paritygate.pipelines.cache.request import request_of
 from paritygate.pipelines.cache.states import first_difference
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child_result import NOT_OURS
-from paritygate.pipelines.process.witness.listener import identity_of, names_in
+from paritygate.pipelines.process.witness.states import identity_of, names_in
 
 __all__ = ["AskedOfRun", "FinishedRun", "find_finished_run", "keep_finished_run"]
 

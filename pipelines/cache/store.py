@@ -17,7 +17,8 @@ from typing import Any
 
 from paritygate.files import MARKER, digest_of_file, read_json, write_json_atomically
 from paritygate.pipelines.cache.folder import STAGED, entries_in, key_folders, make_cache_folder
-from paritygate.pipelines.cache.states import Memory, Read
+from paritygate.pipelines.cache.memory import Memory
+from paritygate.pipelines.cache.states import Read
 from paritygate.pipelines.process.child_result import NOT_OURS
 
 __all__ = ["Entry", "Made", "Store"]

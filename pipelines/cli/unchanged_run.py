@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from paritygate.pipelines.cache.finished_run import AskedOfRun, FinishedRun, find_finished_run, keep_finished_run
 from paritygate.pipelines.cli.console import Shown, print_lines
 from paritygate.pipelines.cli.screen import wrapped
-from paritygate.pipelines.process.witness.listener import names_in
+from paritygate.pipelines.process.witness.states import names_in
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.formats import Result

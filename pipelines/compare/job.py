@@ -26,7 +26,7 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import SampleSource
 
@@ -149,9 +149,14 @@ def compare(
 
 
 def _asked_of_models(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without what their answers come to; whatever is asked of them is seen as it is asked."""
-    job = {**args["job"], "rules": args["job"]["rules"]["tolerance"]["precision"]}
-    return {**args, "job": job}
+    """Return the arguments without what their answers come to; whatever is asked of them is seen as it is asked.
+
+    How often they are asked the same, in which order, and by which probes, is seen by nobody.
+    """
+    rules = args["job"]["rules"]
+    asked = {name: rules[name] for name in ("passes", "probes", "seed")}
+    asked |= {"precision": rules["tolerance"]["precision"], "edge": rules["edge"] != EdgeRule.OFF}
+    return {**args, "job": {**args["job"], "rules": asked}}
 
 
 def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data

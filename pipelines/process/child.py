@@ -28,6 +28,7 @@ from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
 from paritygate.pipelines.process.crash_dump import innermost_frames
+from paritygate.pipelines.process.witness.asking import watched
 from paritygate.pipelines.process.witness.listener import Listener
 from paritygate.telemetry import send_nothing
 
@@ -283,11 +284,13 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
         request = job.folder / f"{job.name}.job.json"
         asked: dict[str, Any] = {"job": job.name, "args": job.all_args, "result": str(result)}
         if listener is not None:
-            asked["watch"] = listener.childs_end.fileno()
-            inherited = (*inherited, asked["watch"])
+            asked["is_watched"] = True
+            inherited = (*inherited, listener.childs_end.fileno())
         request.write_text(json.dumps(asked))
     read_end, write_end = os.pipe()
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]
+    if listener is not None:
+        command = watched(command, listener.childs_end.fileno())
     events = FileIO(read_end, "rb")
     try:
         with job.log.open("wb") as log:
@@ -307,7 +310,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
     finally:
         os.close(write_end)
     if listener is not None:
-        listener.start()
+        listener.start(process.pid)
     return StartedChild(job=job, process=process, events=events, result=result, memory=MemoryWatch(process.pid))
 
 
@@ -326,7 +329,9 @@ def environment_of_child() -> dict[str, str]:
 
 def _python() -> list[str]:
     # Python 3.11 and above can leave the current directory off the path from the very first.
-    return [sys.executable, *(["-P"] if sys.version_info >= (3, 11) else [])]
+    is_safe = ["-P"] if sys.version_info >= (3, 11) else []
+    # What is kept of a module is what its source says.
+    return [sys.executable, *is_safe, "--check-hash-based-pycs", "always"]
 
 
 def stop_child(child: StartedChild, *, at_once: bool = False) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
+from paritygate.pipelines.process.installed import compile_own_modules
 from paritygate.telemetry import send_nothing
 
 __all__ = ["JOBS", "main"]
@@ -102,13 +103,12 @@ def main(request: str, descriptor: str) -> int:
     data = json.loads(Path(request).read_text(encoding="utf-8"))
     outcome: dict[str, Any]
     send_nothing()
-    is_watched = "watch" in data
+    compile_own_modules()
+    is_watched = data.get("is_watched", False)
     if is_watched:
         # Before anything is imported that the result may follow from.
-        from paritygate.pipelines.process.witness.asking import ask_to_be_watched
         from paritygate.pipelines.process.witness.python import read_in_python, watch_python
 
-        ask_to_be_watched(data["watch"])
         watch_python()
     try:
         module = importlib.import_module(JOBS[data["job"]])

@@ -1,30 +1,39 @@
-"""The parent's side: the kernel tells of each file that a child opens or looks for, and the child goes on."""
+"""The parent's side: the kernel tells of each call that may bring something into a child, and the child goes on."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import fcntl
-import hashlib
-import importlib.machinery
-import importlib.util
 import os
-import re
 import select
 import socket
-import stat
 import struct
 import sys
 import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paritygate.pipelines.process.witness.asking import NAMESPACES, NOTES_ITSELF
 from paritygate.pipelines.process.witness.readings import Readings
-from paritygate.pipelines.process.witness.system_calls import ALWAYS_ANEW, BEHIND_POINTER, SystemCalls, system_calls
+from paritygate.pipelines.process.witness.sightings import Sightings, is_of_many
+from paritygate.pipelines.process.witness.system_calls import (
+    ALWAYS_ANEW,
+    ATTRIBUTES,
+    BEHIND_POINTER,
+    CHANGES,
+    LINKS,
+    LOOKS,
+    MAKES,
+    OPENS,
+    PAIRS,
+    PROGRAMS,
+    REMOVES,
+    SystemCalls,
+    system_calls,
+)
 
-__all__ = ["Listener", "identity_of", "name_added", "names_in", "target_of"]
+__all__ = ["Listener"]
 
 # linux/seccomp.h: struct seccomp_notif {id, pid, flags, {nr, arch, instruction_pointer, args[6]}} and its answer
 # {id, val, error, flags}; the requests of ioctl are made of their sizes.
@@ -39,97 +48,32 @@ _PATH_BYTES = 4096
 _REASON_BYTES = 400
 _FAMILY_BYTES = 2
 _ADDRESS_BYTES = 128
+_POINTER_BYTES = 8
+# struct mmsghdr
+_MESSAGE_BYTES = 64
+_MOST_MESSAGES = 1024
+# fcntl.h
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_SYMLINK_FOLLOW = 0x400
+_AT_EMPTY_PATH = 0x1000
+# linux/fs.h
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+# linux/sockios.h, SIOCGIFCONF and SIOCGIFHWADDR: a number that nobody else has is made of them and of the clock.
+_OF_UNIQUE_NUMBERS = frozenset({0x8912, 0x8927})
+# bits/socket_type.h
+_KIND_OF_SOCKET = 0xF
 # Asked there is who a user is, which is looked for in files where nobody answers; and a number that nobody else has,
 # which is made of the clock where nobody answers.
 _ASKS_NOTHING = (b"/var/run/nscd/", b"/run/uuidd/", b"/var/run/uuidd/")
-# Of a file that is written twice within a step of the kernel's clock (1/HZ, 10 ms at the most), the time is the same.
-_CLOCK_STEP_NS = 10_000_000
 # A descriptor each.
 _MOST_MEMORIES = 64
 # A process that is left behind, though all that the child started is ended, is not waited for.
 _GRACE_S = 5.0
-_OF_MODULES = (*importlib.machinery.all_suffixes(), ".dist-info", ".egg-info", ".egg")
-# What the kernel makes up as it is read: what is told of the machine there is in the request itself.
-_MADE_UP = ("/proc/", "/sys/", "/dev/")
-_CACHED_BYTECODE = "/__pycache__/"
-# What stands in for a path there: of which process, what of it, and the rest.
-_OF_PROCESS = re.compile(
-    r"/(?:proc/(self|thread-self|\d+)(?:/task/\d+)?|dev(?=/fd))/(cwd|root|fd/\d+)(?=/|$)(.*)", re.DOTALL
-)
-_IN_MEMORY = "/dev/shm/"  # noqa: S108 - files like any others
-# How many new names in a folder are told from those that were there.
-_MOST_ADDED = 20
-
-
-def names_in(folder: str, *, is_of_modules: bool = False) -> str:
-    """Return the digest of the names in a folder, but for what Python keeps of the modules there.
-
-    Args:
-        folder: The folder.
-        is_of_modules: Whether only names count that can be those of modules and installed packages.
-
-    Raises:
-        OSError: It cannot be listed.
-    """
-    return _digest_of_names(_counting(folder, is_of_modules=is_of_modules))
-
-
-def name_added(folder: str, before: str, *, is_of_modules: bool = False) -> str | None:
-    """Return the name that was added to a folder since its names had a digest, one of them where several were.
-
-    Args:
-        folder: The folder.
-        before: What `names_in` returned.
-        is_of_modules: As of `names_in`.
-
-    Returns:
-        The name; None where it cannot be told, such as where one was removed.
-    """
-    try:
-        names = _counting(folder, is_of_modules=is_of_modules)
-        newest = sorted(names, key=lambda name: os.lstat(os.path.join(folder, name)).st_ctime_ns, reverse=True)  # noqa: PTH118 - of many
-    except OSError:
-        return None
-    for count, name in enumerate(newest[:_MOST_ADDED], start=1):
-        for added in ({name}, set(newest[:count])):
-            if _digest_of_names([each for each in names if each not in added]) == before:
-                return name
-    return None
-
-
-def _counting(folder: str, *, is_of_modules: bool) -> list[str]:
-    return [
-        name
-        for name in os.listdir(folder)  # noqa: PTH208 - as given
-        if name != "__pycache__" and (not is_of_modules or name.endswith(_OF_MODULES) or "." not in name)
-    ]
-
-
-def _digest_of_names(names: Iterable[str]) -> str:
-    found = b"/".join(sorted(os.fsencode(name) for name in names))
-    return f"sha256:{hashlib.sha256(found).hexdigest()}"
-
-
-def target_of(path: str) -> str | None:
-    """Return where a link leads to, as it is written in it; None for what is no link, or not there."""
-    try:
-        return os.readlink(path)  # noqa: PTH115 - as it was written
-    except OSError:
-        return None
-
-
-def identity_of(found: os.stat_result) -> tuple[int, ...]:
-    """Return what stays the same as long as a file is not written: device, inode, size and its times."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _is_made_up(path: str) -> bool:
-    place = f"{path}/"
-    return place.startswith(_MADE_UP) and not place.startswith(_IN_MEMORY)
 
 
 class Listener:
-    """Listens, in a thread of its own, from the moment that a child asks for it until all of its processes ended."""
+    """Listens, in a thread of its own, from before a child begins until all of its processes ended."""
 
     def __init__(self, own: Sequence[Path]) -> None:
         """Wait for nothing yet.
@@ -137,54 +81,83 @@ class Listener:
         Args:
             own: Folders and files that the child writes for this process: what it reads there is its own.
         """
-        self.readings = Readings()
         # This end is told the child's number, which inherits it.
         self._here, self.childs_end = socket.socketpair()
-        self._own = tuple(f"{path}/" for path in own)
-        # What the CUDA driver compiled for this GPU, and keeps: there or not, the same code runs.
-        self._of_cuda = os.path.expanduser("~/.nv")  # noqa: PTH111 - as the driver does
-        self._seen: set[tuple[str | None, bool]] = set()
-        # What the child itself made, which is no input of it.
-        self._made: set[str] = set()
-        # How often each folder was opened to be listed, and the names there at the first time that can be modules.
-        self._listed: collections.Counter[str] = collections.Counter()
-        self._modules_in: dict[str, str] = {}
+        self._calls = system_calls()
+        self._seen = Sightings(own, 0 if self._calls is None else self._calls.machine)
+        # What Python listed before it could note why: the places of its modules.
+        self._listed_at_first: dict[str, int] | None = None
         self._memories: dict[int, int] = {}
+        self._child = 0
+        self._has_programs = self._has_datagrams = self._is_running = False
         self._thread = threading.Thread(target=self._listen, name="paritygate-witness", daemon=True)
+        self._others: Mapping[str, Callable[[int, Sequence[int]], None]] = {
+            "accept": self._listens,
+            "accept4": self._listens,
+            "bind": self._bind,
+            "clone": lambda *_: self._seen.unknown("it made a view of the machine of its own"),
+            "clone3": self._clone,
+            "connect": self._connect,
+            "fgetxattr": self._attributes_of_open,
+            "flistxattr": self._attributes_of_open,
+            "ioctl": self._interface,
+            "kill": self._signal,
+            "listen": self._listens,
+            "pidfd_open": self._signal,
+            "sendmmsg": self._send_messages,
+            "sendmsg": lambda pid, arguments: self._send(pid, arguments[1]),
+            "sendto": lambda *_: self._seen.unknown("it sent something to another address"),
+            "socket": self._socket,
+        }
 
-    def start(self) -> None:
-        """Begin, once the child is started."""
+    @property
+    def readings(self) -> Readings:
+        """What was read so far."""
+        return self._seen.readings
+
+    def start(self, child: int) -> None:
+        """Begin, once the child is started.
+
+        Args:
+            child: Its number.
+        """
+        self._child = child
+        self._seen.begin(child)
         self.childs_end.close()
         self._thread.start()
 
     def add_of_python(self, read: Any) -> None:  # noqa: ANN401 - what `read_in_python` of the child returned
         """Add what the child says itself: the kernel knows nothing of variables, and what was imported was imported."""
         if not isinstance(read, dict):
-            self._unknown("it does not say which environment variables it read")
+            self._seen.unknown("it does not say which environment variables it read")
             return
         self.readings.variables.update(read["variables"])
         self.readings.variables_of_user.update(read["variables_of_user"])
-        self.readings.reads_all_variables = bool(read["all_variables"])
+        self.readings.reads_all_variables |= bool(read["all_variables"])
+        self.readings.reads_host_name |= bool(read["host_name"])
         if read["starts_processes"]:
-            self._unknown("its code starts another process, and what that looks at without opening it is not seen")
+            self._seen.unknown("its code starts another process, and what that looks at without opening it is not seen")
+        for path in filter(is_of_many, read["opened_by_user"]):
+            self._seen.unknown(f"its code reads {path}, which changes with all that the machine does")
         self._add_listed_for_modules(read["listed_for_modules"])
-        for path in read["links"]:
-            if path not in self.readings.files:
-                self._see_link(path)
-        for path, (written, mode) in read["looked_at"].items():
-            if not self._is_own(path) and not _is_made_up(path):
-                self.readings.looked_at.setdefault(path, (written, mode))
-        for path in read["modules"]:
-            if path not in self.readings.files:
-                with contextlib.suppress(OSError):
-                    self.readings.files[path] = identity_of(os.stat(path))  # noqa: PTH116 - as it is written
+        self._seen.never_again(read["drawn_names"])
+        self._seen.of_python(
+            read["links"], read["looked_at"] | self._asked_for(read["folders_in_list"]), read["modules"]
+        )
 
-    def _add_listed_for_modules(self, listed: Mapping[str, int]) -> None:
+    def _asked_for(self, folders: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the folders in a list that were looked at."""
+        looked_at = {os.path.normpath(path) for path in self.readings.sizes}
+        return {path: state for path, state in folders.items() if path in looked_at}
+
+    def _add_listed_for_modules(self, noted: Mapping[str, int]) -> None:
         """Add which folders Python listed to find modules, each with how often; nobody else did if that is all."""
-        for path, count in listed.items():
-            if self._listed[path] == count and path in self._modules_in:
-                del self.readings.folders[path]
-                self.readings.modules_in[path] = self._modules_in[path]
+        at_first = self._listed_at_first or {}
+        for path in {*noted, *at_first}:
+            count = noted.get(path, 0) + at_first.get(path, 0)
+            if self._seen.listed[path] == count and path in self._seen.modules_in:
+                self.readings.folders.pop(path, None)
+                self.readings.modules_in[path] = self._seen.modules_in[path]
 
     def close(self) -> Readings:
         """Return what was read, once the child and all that it started have ended."""
@@ -193,25 +166,21 @@ class Listener:
         else:
             self._thread.join(_GRACE_S)
             if self._thread.is_alive():
-                self._unknown("it left a process behind")
+                self._seen.unknown("it left a process behind")
         self._here.close()
         return self.readings
 
-    def _unknown(self, why: str) -> None:
-        self.readings.why_unknown = self.readings.why_unknown or why
-
     def _listen(self) -> None:
-        calls = system_calls()
         try:
             said, descriptors, _, _ = socket.recv_fds(self._here, _REASON_BYTES, 1)
         except OSError:
             said, descriptors = b"", []
-        if not descriptors or calls is None:
-            self._unknown(said.decode(errors="replace") or "the process ended before it could be watched")
+        if not descriptors or self._calls is None:
+            self._seen.unknown(said.decode(errors="replace") or "the process ended before it could be watched")
             return
         descriptor = descriptors[0]
         try:
-            self._serve(descriptor, calls)
+            self._serve(descriptor, self._calls)
         finally:
             os.close(descriptor)
             self._forget_memories()
@@ -235,42 +204,151 @@ class Listener:
             number, pid, _, call, processor, _, *arguments = _NOTICE.unpack(notice)
             try:
                 if processor == calls.audit:
-                    self._see(calls, pid, call, arguments)
+                    self._see(calls.names.get(call, f"number {call}"), pid, arguments)
                 else:
-                    self._unknown("it ran a program of another processor")
+                    self._seen.unknown("it ran a program of another processor")
             except Exception as err:  # noqa: BLE001 - whatever it is, the child is waiting and has to go on
                 # A process that has ended meanwhile has read nothing.
                 if Path(f"/proc/{pid}").exists():
-                    self._unknown(f"what it read could not be seen: {type(err).__name__}: {err}")
+                    self._seen.unknown(f"what it read could not be seen: {type(err).__name__}: {err}")
             with contextlib.suppress(OSError):
                 fcntl.ioctl(descriptor, _SEND, _ANSWER.pack(number, 0, 0, _GO_ON))
 
-    def _see(self, calls: SystemCalls, pid: int, call: int, arguments: Sequence[int]) -> None:
-        if call in calls.opens:
-            folder, at, flags_at = calls.opens[call]
-            flags = self._flags(pid, arguments, flags_at)
-            self._see_path(pid, arguments, folder, at, flags)
-        elif call in calls.looks:
-            self._see_path(pid, arguments, *calls.looks[call][:2], None)
-        elif call in calls.links:
-            path = self._path(pid, arguments, *calls.links[call])
+    def _see(self, call: str, pid: int, arguments: Sequence[int]) -> None:
+        if call in LOOKS:
+            self._look(call, pid, arguments)
+        elif call in OPENS:
+            folder, at, flags_at = OPENS[call]
+            path = self._path(pid, arguments, folder, at)
             if path is not None:
-                self._see_link(path)
-        elif call in calls.makes:
-            path = self._path(pid, arguments, *calls.makes[call])
-            if path is not None and not os.path.lexists(path):
-                self._made.add(path)
-        elif call in calls.connects:
-            self._connect(pid, self._bytes(pid, arguments[1], min(arguments[2], _ADDRESS_BYTES)))
+                self._seen.opens(path, pid, self._flags(pid, arguments, flags_at))
+        elif call in PAIRS:
+            self._pair(call, pid, arguments)
+        elif call in self._others:
+            self._others[call](pid, arguments)
         else:
-            self._unknown("it read files in a way that the kernel does not tell of")
+            self._see_path_of(call, pid, arguments)
 
-    def _connect(self, pid: int, address: bytes) -> None:
-        family, rest = int.from_bytes(address[:_FAMILY_BYTES], sys.byteorder), address[_FAMILY_BYTES:]
-        if family in {socket.AF_INET, socket.AF_INET6}:
-            self._unknown("it opened a network connection")
-        elif family == socket.AF_UNIX and not rest.startswith(_ASKS_NOTHING):
-            self._ask(pid, rest)
+    def _see_path_of(self, call: str, pid: int, arguments: Sequence[int]) -> None:
+        """See a call whose arguments name a path and nothing else that counts."""
+        for table in (LINKS, MAKES, REMOVES, CHANGES, PROGRAMS, ATTRIBUTES):
+            if call in table:
+                path = self._path(pid, arguments, *table[call])
+                break
+        else:
+            self._seen.unknown(f"it made a system call of which nothing is known, {call}")
+            return
+        if call in PROGRAMS:
+            self._run(path, pid, arguments)
+        elif path is None:
+            return
+        elif call in LINKS:
+            self._seen.links(path, pid)
+        elif call in MAKES:
+            self._seen.makes(path, pid, is_link=call.startswith("symlink"))
+        elif call in REMOVES:
+            self._seen.looks(path, pid, is_followed=False)
+        elif call in CHANGES:
+            self._seen.changes(path, pid)
+        else:
+            self._seen.attributes(path, pid)
+
+    def _look(self, call: str, pid: int, arguments: Sequence[int]) -> None:
+        folder, at, flags_at = LOOKS[call]
+        path = self._path(pid, arguments, folder, at)
+        if path is None:
+            return
+        if path == NOTES_ITSELF and self._listed_at_first is None:
+            self._listed_at_first = dict(self._seen.listed)
+            return
+        if call == "chdir":
+            self._seen.enters(path, pid)
+            return
+        flags = 0 if flags_at is None else arguments[flags_at]
+        is_of_link = call == "lstat" or bool(flags & _AT_SYMLINK_NOFOLLOW)
+        is_of_program = self._has_programs and not Path(f"/proc/{self._child}/task/{pid}").exists()
+        self._seen.looks(path, pid, is_followed=not is_of_link, is_of_program=is_of_program)
+
+    def _pair(self, call: str, pid: int, arguments: Sequence[int]) -> None:
+        old, new, flags_at = PAIRS[call]
+        flags = 0 if flags_at is None else arguments[flags_at]
+        is_link = call.startswith("link")
+        source, target = self._path(pid, arguments, *old), self._path(pid, arguments, *new)
+        if source is None or target is None or (not is_link and flags & _RENAME_EXCHANGE):
+            self._seen.unknown("it gave a file another name in a way that is not known")
+            return
+        self._seen.takes(source, pid, is_followed=is_link and bool(flags & _AT_SYMLINK_FOLLOW))
+        self._seen.gets(target, pid, is_new=is_link or bool(flags & _RENAME_NOREPLACE))
+
+    def _run(self, path: str | None, pid: int, arguments: Sequence[int]) -> None:
+        if path is None:
+            # execveat of what is open
+            path = f"/proc/{pid}/fd/{_signed(arguments[0])}"
+        if self._is_running:
+            self._has_programs = True
+        # The first one is the child's own Python.
+        self._is_running = True
+        self._seen.runs(path, pid)
+        # What it has in memory from now on is another program's.
+        self._forget_memories()
+
+    def _attributes_of_open(self, pid: int, arguments: Sequence[int]) -> None:
+        self._seen.attributes(f"/proc/{pid}/fd/{_signed(arguments[0])}", pid)
+
+    def _clone(self, pid: int, arguments: Sequence[int]) -> None:
+        # struct clone_args: the flags come first.
+        if int.from_bytes(self._bytes(pid, arguments[0], _POINTER_BYTES), sys.byteorder) & NAMESPACES:
+            self._seen.unknown("it made a view of the machine of its own")
+
+    def _interface(self, _: int, arguments: Sequence[int]) -> None:
+        if arguments[1] not in _OF_UNIQUE_NUMBERS:
+            self._seen.unknown("it asked for the network interfaces of this machine")
+
+    def _signal(self, pid: int, arguments: Sequence[int]) -> None:
+        """See that a signal is sent: whether that succeeds tells whether the other process runs."""
+        other = _signed(arguments[0])
+        if other > 0 and other != pid and not self._seen.is_family(other):
+            self._seen.unknown("it asked whether another process of this machine runs")
+
+    def _socket(self, _: int, arguments: Sequence[int]) -> None:
+        kind = arguments[1] & _KIND_OF_SOCKET
+        if arguments[0] not in {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6} or kind not in {
+            socket.SOCK_STREAM,
+            socket.SOCK_DGRAM,
+            socket.SOCK_SEQPACKET,
+        }:
+            self._seen.unknown("it made a socket by which more than connections may come")
+        self._has_datagrams |= kind == socket.SOCK_DGRAM
+
+    def _bind(self, pid: int, arguments: Sequence[int]) -> None:
+        """See that a socket gets an address: what is sent there comes in, unless it is for connections alone."""
+        if self._has_datagrams:
+            self._seen.unknown("it can be sent something from outside")
+        address = self._bytes(pid, arguments[1], min(arguments[2], _ADDRESS_BYTES))
+        name = address[_FAMILY_BYTES:].split(b"\0")[0]
+        if _family(address) == socket.AF_UNIX and name:
+            self._seen.makes(self._joined(pid, os.fsdecode(name), _CURRENT_FOLDER), pid)
+
+    def _listens(self, *_: object) -> None:
+        self._seen.unknown("it lets other processes connect to it")
+
+    def _send(self, pid: int, message: int) -> None:
+        # struct msghdr: the address comes first.
+        if any(self._bytes(pid, message, _POINTER_BYTES)):
+            self._seen.unknown("it sent something to another address")
+
+    def _send_messages(self, pid: int, arguments: Sequence[int]) -> None:
+        for at in range(min(arguments[2], _MOST_MESSAGES)):
+            self._send(pid, arguments[1] + at * _MESSAGE_BYTES)
+
+    def _connect(self, pid: int, arguments: Sequence[int]) -> None:
+        address = self._bytes(pid, arguments[1], min(arguments[2], _ADDRESS_BYTES))
+        family, rest = _family(address), address[_FAMILY_BYTES:]
+        if family == socket.AF_UNIX:
+            if not rest.startswith(_ASKS_NOTHING):
+                self._ask(pid, rest)
+        elif family != socket.AF_UNSPEC:
+            self._seen.unknown("it opened a network connection")
 
     def _ask(self, pid: int, name: bytes) -> None:
         """See that the process asks whoever listens at a Unix socket.
@@ -279,18 +357,21 @@ class Listener:
         """
         path = os.fsdecode(name.split(b"\0")[0])
         if path.startswith("/"):
-            path = _through_proc(path, pid)
-            if not _is_made_up(path) and not _is_there(path):
-                self.readings.absent.add(path)
+            place = self._seen.places.place(path, pid)
+            if place.real.startswith("/") and not _is_there(place.real):
+                self._seen.looks(path, pid)
                 return
-        self._unknown(f"it asked another process of this machine, at {_shown(name)}")
+        self._seen.unknown(f"it asked another process of this machine, at {_shown(name)}")
 
     def _flags(self, pid: int, arguments: Sequence[int], flags_at: int) -> int:
         if flags_at == ALWAYS_ANEW:
             return os.O_CREAT | os.O_WRONLY | os.O_TRUNC
         if flags_at == BEHIND_POINTER:
-            # openat2: they come first there.
-            return int.from_bytes(self._bytes(pid, arguments[2], 8), sys.byteorder)
+            # openat2: they come first there, and how paths are followed comes last.
+            how = self._bytes(pid, arguments[2], 3 * _POINTER_BYTES)
+            if any(how[2 * _POINTER_BYTES :]):
+                self._seen.unknown("it opened a file by rules of its own on what a path leads to")
+            return int.from_bytes(how[:_POINTER_BYTES], sys.byteorder)
         return arguments[flags_at]
 
     def _bytes(self, pid: int, address: int, count: int) -> bytes:
@@ -316,87 +397,27 @@ class Listener:
         return text
 
     def _path(self, pid: int, arguments: Sequence[int], folder: int | None, at: int) -> str | None:
-        text = self._text(pid, arguments[at])
+        """Return the path that a call names, absolute; None where it is about what is open."""
+        text = self._text(pid, arguments[at]) if arguments[at] else b""
         if not text:
-            # It is about the folder itself, which was opened before.
             return None
-        if text[:1] == b"/":
-            return _through_proc(os.fsdecode(text), pid)
-        number = (
-            _CURRENT_FOLDER
-            if folder is None
-            else struct.unpack("=i", struct.pack("=I", arguments[folder] & 0xFFFFFFFF))[0]
-        )
-        below = f"/proc/{pid}/cwd" if number == _CURRENT_FOLDER else f"/proc/{pid}/fd/{number}"
-        path = os.path.join(os.readlink(below), os.fsdecode(text))  # noqa: PTH118, PTH115 - nothing is to be resolved
-        return _through_proc(path, pid)
+        return self._joined(pid, os.fsdecode(text), _CURRENT_FOLDER if folder is None else _signed(arguments[folder]))
 
-    def _see_path(self, pid: int, arguments: Sequence[int], folder: int | None, at: int, flags: int | None) -> None:
-        path = self._path(pid, arguments, folder, at)
-        if path is not None and _CACHED_BYTECODE in f"{path}/":
-            path = _source_of_bytecode(path)
-        # What is opened as a place alone is looked at, and may be read later.
-        is_looking = flags is None or bool(flags & os.O_PATH)
-        key = (path, is_looking)
-        if flags is not None and flags & os.O_DIRECTORY and path is not None:
-            self._listed[path] += 1
-        is_writing = bool((flags or 0) & (os.O_WRONLY | os.O_RDWR))
-        if path is None or (key in self._seen and not is_writing):
-            return
-        self._seen.add(key)
-        if _is_made_up(path) or self._is_own(path):
-            return
-        if is_looking:
-            self._look(path)
-        else:
-            self._open(path, flags or 0)
+    def _joined(self, pid: int, path: str, folder: int) -> str:
+        if path.startswith("/"):
+            return path
+        below = f"/proc/{pid}/cwd" if folder == _CURRENT_FOLDER else f"/proc/{pid}/fd/{folder}"
+        return os.path.join(os.readlink(below), path)  # noqa: PTH118, PTH115 - nothing is to be resolved
 
-    def _see_link(self, path: str) -> None:
-        if path in self.readings.links or _is_made_up(path) or self._is_own(path):
-            return
-        self.readings.links[path] = target_of(path)
-        self._look(path)
 
-    def _look(self, path: str) -> None:
-        try:
-            found = os.stat(path)  # noqa: PTH116 - a path may hold what no Path keeps, such as a double slash
-        except OSError:
-            self.readings.absent.add(path)
-            return
-        self.readings.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
+def _signed(argument: int) -> int:
+    """Return an argument that is an int of C."""
+    number = argument & 0xFFFFFFFF
+    return number - (1 << 32) if number >> 31 else number
 
-    def _open(self, path: str, flags: int) -> None:
-        try:
-            found = os.stat(path)  # noqa: PTH116 - as above
-        except OSError:
-            (self._made if flags & os.O_CREAT else self.readings.absent).add(path)
-            return
-        if stat.S_ISDIR(found.st_mode):
-            self.readings.folders.setdefault(path, names_in(path))
-            self._modules_in.setdefault(path, names_in(path, is_of_modules=True))
-        elif not stat.S_ISREG(found.st_mode):
-            self._unknown(f"it opened {path}, which is no plain file")
-        elif not (flags & os.O_TRUNC or flags & os.O_ACCMODE == os.O_WRONLY):
-            if time.time_ns() - found.st_ctime_ns < _CLOCK_STEP_NS:
-                self._unknown(f"{path} was written while it was read")
-            self.readings.files.setdefault(path, identity_of(found))
-        elif path not in self.readings.files:
-            # What is written from its beginning, or at its end, is not read.
-            self._made.add(path)
 
-    def _is_own(self, path: str) -> bool:
-        if path in self._made or f"{path}/".startswith(self._own):
-            return True
-        if path == self._of_cuda or f"{path}/".startswith(f"{self._of_cuda}/ComputeCache/"):
-            return True
-        # A folder that it made holds nothing else.
-        at = path.rfind("/")
-        while at > 0:
-            path = path[:at]
-            if path in self._made:
-                return True
-            at = path.rfind("/")
-        return False
+def _family(address: bytes) -> int:
+    return int.from_bytes(address[:_FAMILY_BYTES], sys.byteorder)
 
 
 def _is_there(path: str) -> bool:
@@ -408,38 +429,6 @@ def _is_there(path: str) -> bool:
     except (OSError, ValueError):
         return True
     return True
-
-
-def _through_proc(path: str, pid: int) -> str:
-    """Return where a path leads to that begins at what a process has open, or where it is: `/proc/self/cwd/a`."""
-    found = _OF_PROCESS.match(os.path.normpath(path)) if "/proc/" in path or "/fd" in path else None
-    if found is None:
-        return path
-    whose, what, rest = found.groups()
-    whose = str(pid) if whose in {None, "self", "thread-self"} else whose
-    try:
-        place = os.readlink(f"/proc/{whose}/{what}")  # noqa: PTH115 - as it is written
-    except OSError:
-        # It is closed, or nobody's business: then it is so for whoever asks.
-        return path
-    # A pipe or a socket has no path.
-    return f"{place}{rest}".replace("//", "/", 1) if place.startswith("/") else path
-
-
-def _source_of_bytecode(path: str) -> str | None:
-    """Return the module that Python made a file of bytecode of; None for the folder of such files.
-
-    Whoever makes them, and when, is chance: another process may at the same moment. What they say, the module says.
-    """
-    if path.endswith(_CACHED_BYTECODE.rstrip("/")):
-        return None
-    if not path.endswith(".pyc"):
-        return path
-    try:
-        source = importlib.util.source_from_cache(path)
-    except ValueError:
-        return path
-    return source if os.path.exists(source) else path  # noqa: PTH110 - as above
 
 
 def _shown(address: bytes) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from paritygate.files import MARKER, make_marked_folder
-from paritygate.pipelines.cache.states import RUN, Memory, Read, first_difference
+from paritygate.pipelines.cache.memory import Memory
+from paritygate.pipelines.cache.states import RUN, Read, first_difference
 from paritygate.pipelines.cache.store import Entry, Store
-from paritygate.pipelines.process.witness.listener import names_in
+from paritygate.pipelines.process.witness.states import names_in
 
 _PLACE = "@run@/savedmodel-fp32"
 

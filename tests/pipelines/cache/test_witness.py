@@ -6,51 +6,15 @@ import contextlib
 import os
 import socket
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
 import pytest
+from tests.pipelines.cache.watched import seen_of
 
 from paritygate.pipelines.process.witness.listener import Listener
-from paritygate.pipelines.process.witness.readings import Readings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process reads")
-
-_BEGIN = """
-    import json, os, sys
-    from pathlib import Path
-    from paritygate.pipelines.process.witness.asking import ask_to_be_watched
-    from paritygate.pipelines.process.witness.python import read_in_python, watch_python
-    ask_to_be_watched(int(sys.argv[1]))
-    watch_python()
-    here = Path(sys.argv[2])
-"""
-_END = """
-    print(json.dumps(read_in_python()))
-"""
-
-
-def _watched(tmp_path: Path, code: str) -> Readings:
-    """Return what is seen of Python code that runs in a process of its own, `here` being the folder."""
-    import json
-    import subprocess
-
-    program = tmp_path.parent / f"{tmp_path.name}.py"
-    program.write_text("".join(map(textwrap.dedent, (_BEGIN, code, _END))), encoding="utf-8")
-    listener = Listener([tmp_path / "own"])
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(listener.childs_end.fileno()), str(tmp_path)],
-        pass_fds=[listener.childs_end.fileno()],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        text=True,
-    )
-    listener.start()
-    out, _ = process.communicate(timeout=600)
-    assert process.returncode == 0
-    listener.add_of_python(json.loads(out.splitlines()[-1]))
-    return listener.close()
 
 
 def test_files_that_were_read_looked_for_and_listed_are_told_apart(tmp_path: Path) -> None:
@@ -58,7 +22,7 @@ def test_files_that_were_read_looked_for_and_listed_are_told_apart(tmp_path: Pat
     (tmp_path / "sized.txt").write_text("123")
     (tmp_path / "folder").mkdir()
 
-    found = _watched(
+    found = seen_of(
         tmp_path,
         """
         (here / "read.txt").read_text()
@@ -84,7 +48,7 @@ def test_what_native_code_threads_and_other_programs_read_is_seen(tmp_path: Path
     for name in ("mapped.bin", "thread.txt", "program.txt", "relative.txt", "descriptor.txt"):
         (tmp_path / name).write_text("12345678")
 
-    found = _watched(
+    found = seen_of(
         tmp_path,
         """
         import ctypes, subprocess, threading
@@ -111,14 +75,14 @@ def test_what_native_code_threads_and_other_programs_read_is_seen(tmp_path: Path
     "start", ["os.spawnv(os.P_WAIT, '/bin/true', ['true'])", "os.waitpid(os.fork() or os._exit(0), 0)"]
 )
 def test_a_process_that_is_forked_is_said(tmp_path: Path, start: str) -> None:
-    assert _watched(tmp_path, start).why_unknown.startswith("its code starts another process")
+    assert seen_of(tmp_path, start).why_unknown.startswith("its code starts another process")
 
 
 def test_a_file_is_the_same_by_the_paths_that_a_process_has_to_it(tmp_path: Path) -> None:
     for name in ("cwd.txt", "folder.txt", "open.txt"):
         (tmp_path / name).write_text("12345678")
 
-    found = _watched(
+    found = seen_of(
         tmp_path,
         """
         os.chdir(here)
@@ -149,7 +113,7 @@ def test_what_code_of_the_user_is_told_of_a_file_is_seen_with_its_mode(tmp_path:
         (tmp_path / name).write_text("1")
         (tmp_path / name).chmod(0o640)
 
-    found = _watched(tmp_path, "os.stat(here / 'asked.txt'); os.access(here / 'allowed.txt', os.X_OK)")
+    found = seen_of(tmp_path, "os.stat(here / 'asked.txt'); os.access(here / 'allowed.txt', os.X_OK)")
 
     for name in ("asked.txt", "allowed.txt"):
         state = (tmp_path / name).stat()
@@ -157,12 +121,12 @@ def test_what_code_of_the_user_is_told_of_a_file_is_seen_with_its_mode(tmp_path:
 
 
 def test_variables_are_seen_and_what_only_libraries_go_through_is_not_taken_for_all(tmp_path: Path) -> None:
-    one = _watched(tmp_path, "os.environ.get('ONE_OF_MINE'); 'TWO_OF_MINE' in os.environ; os.getenv('THREE_OF_MINE')")
-    all_of_them = _watched(tmp_path, "dict(os.environ)")
+    one = seen_of(tmp_path, "os.environ.get('ONE_OF_MINE'); 'TWO_OF_MINE' in os.environ; os.getenv('THREE_OF_MINE')")
+    all_of_them = seen_of(tmp_path, "dict(os.environ)")
 
     assert {"ONE_OF_MINE", "TWO_OF_MINE", "THREE_OF_MINE"} <= one.variables
     assert {"ONE_OF_MINE", "TWO_OF_MINE", "THREE_OF_MINE"} <= one.variables_of_user
-    of_library = _watched(tmp_path, "import onnxruntime, click; click.Context(click.Command('a')).get_help()")
+    of_library = seen_of(tmp_path, "import onnxruntime, click; click.Context(click.Command('a')).get_help()")
     assert not of_library.variables_of_user & {"COLUMNS", "TERM", "PATH"}
     assert not one.reads_all_variables
     assert all_of_them.reads_all_variables
@@ -172,7 +136,7 @@ def test_a_network_connection_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=server.accept, daemon=True)
         thread.start()
-        found = _watched(
+        found = seen_of(
             tmp_path, f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]})).close()"
         )
 
@@ -187,7 +151,7 @@ def test_another_process_that_is_asked_is_said_and_one_that_makes_up_unique_numb
         server.bind("asked")
         server.listen()
         code = "import socket; os.chdir(here); socket.socket(socket.AF_UNIX).connect('asked')"
-        assert _watched(tmp_path, code).why_unknown == "it asked another process of this machine, at asked"
+        assert seen_of(tmp_path, code).why_unknown == "it asked another process of this machine, at asked"
 
     unique = """
         import socket, uuid
@@ -195,7 +159,7 @@ def test_another_process_that_is_asked_is_said_and_one_that_makes_up_unique_numb
         for place in ("/run/uuidd/request", "/var/run/uuidd/request"):
             socket.socket(socket.AF_UNIX).connect_ex(place)
         """
-    assert _watched(tmp_path, unique).why_unknown == ""
+    assert seen_of(tmp_path, unique).why_unknown == ""
 
 
 def test_code_that_cuda_compiled_for_the_gpu_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +170,7 @@ def test_code_that_cuda_compiled_for_the_gpu_does_not_count(tmp_path: Path, monk
         open(here / ".nv/ComputeCache/index", "a+").close()
         """
 
-    first, again = _watched(tmp_path, code), _watched(tmp_path, code.replace("makedirs", "listdir"))
+    first, again = seen_of(tmp_path, code), seen_of(tmp_path, code.replace("makedirs", "listdir"))
 
     for found in (first, again):
         seen = (*found.files, *found.folders, *found.absent, *found.sizes)
@@ -222,7 +186,7 @@ def test_other_files_that_lie_where_cuda_keeps_what_it_compiled_count(
     for name in ("weights.bin", ".nv/weights.bin"):
         (tmp_path / name).write_text("1")
 
-    found = _watched(tmp_path, "open(here / 'weights.bin').read(); open(here / '.nv/weights.bin').read()")
+    found = seen_of(tmp_path, "open(here / 'weights.bin').read(); open(here / '.nv/weights.bin').read()")
 
     assert {f"{tmp_path}/weights.bin", f"{tmp_path}/.nv/weights.bin"} <= set(found.files)
 
@@ -230,7 +194,7 @@ def test_other_files_that_lie_where_cuda_keeps_what_it_compiled_count(
 def test_a_socket_that_is_not_there_is_something_that_was_looked_for(tmp_path: Path) -> None:
     code = "import socket; socket.socket(socket.AF_UNIX).connect_ex(str(here / 'control'))"
 
-    found = _watched(tmp_path, code)
+    found = seen_of(tmp_path, code)
 
     assert found.why_unknown == ""
     assert str(tmp_path / "control") in found.absent
@@ -264,7 +228,7 @@ def test_a_socket_that_is_there_is_asked_whatever_it_is_called(
             server.bind(name)
             server.listen()
 
-        why = _watched(tmp_path, code).why_unknown
+        why = seen_of(tmp_path, code).why_unknown
 
     assert why.startswith("it asked another process of this machine, at ")
 
@@ -272,7 +236,7 @@ def test_a_socket_that_is_there_is_asked_whatever_it_is_called(
 def test_a_process_that_cannot_be_watched_says_why(tmp_path: Path) -> None:
     listener = Listener([tmp_path])
     listener.childs_end.send(b"the kernel does not")
-    listener.start()
+    listener.start(os.getpid())
 
     assert listener.close().why_unknown == "the kernel does not"
 
@@ -281,8 +245,8 @@ def test_a_process_that_cannot_be_watched_says_why(tmp_path: Path) -> None:
 def test_a_folder_that_only_imports_list_counts_by_its_modules(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
 
-    found = _watched(tmp_path, "sys.path.insert(0, str(here)); import mine")
-    listed = _watched(tmp_path, "sys.path.insert(0, str(here)); import mine; os.listdir(here)")
+    found = seen_of(tmp_path, "sys.path.insert(0, str(here)); import mine")
+    listed = seen_of(tmp_path, "sys.path.insert(0, str(here)); import mine; os.listdir(here)")
 
     assert str(tmp_path) in found.modules_in
     assert str(tmp_path) not in found.folders
@@ -290,7 +254,7 @@ def test_a_folder_that_only_imports_list_counts_by_its_modules(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("unwanted", ["", "1"], ids=["bytecode is kept", "bytecode is not kept"])
-def test_a_module_counts_by_its_source_and_its_bytecode_not_at_all(
+def test_a_module_of_the_user_counts_by_its_source_of_which_no_bytecode_is_kept(
     tmp_path: Path, unwanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text("VALUE = 1")
@@ -298,9 +262,28 @@ def test_a_module_counts_by_its_source_and_its_bytecode_not_at_all(
     code = "sys.path.insert(0, str(here)); import mine"
 
     for _ in range(2):
-        # The bytecode is looked for and not there the first time, and read the second.
-        found = _watched(tmp_path, code)
+        found = seen_of(tmp_path, code)
 
-        assert (tmp_path / "__pycache__").exists() == (not unwanted)
+        assert not (tmp_path / "__pycache__").exists()
         assert f"{tmp_path}/mine.py" in found.files
         assert not any("__pycache__" in path for path in (*found.files, *found.absent, *found.sizes, *found.folders))
+        assert not any(path.startswith(str(tmp_path)) for path in found.bytecode)
+
+
+def test_a_module_that_is_installed_counts_by_its_bytecode_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages/theirs.py").write_text("VALUE = 1")
+    code = "sys.path.insert(0, str(here / 'site-packages')); import theirs"
+
+    for _ in range(2):
+        # It is written by the first, and read by the second.
+        found = seen_of(tmp_path, code)
+
+        assert f"{tmp_path}/site-packages/theirs.py" in found.files
+        (kept,) = (path for path in found.bytecode if path.startswith(str(tmp_path)))
+        assert Path(kept).exists()
+        assert not any("__pycache__" in path for path in (*found.files, *found.absent, *found.sizes, *found.folders))
+        assert found.why_unknown == ""

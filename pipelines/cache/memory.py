@@ -1,0 +1,169 @@
+"""Digests of files that are known, by what stays the same as long as the files are not written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+from paritygate.files import digest_of_file, write_bytes_atomically
+from paritygate.pipelines.process.witness.sightings import source_of_bytecode
+from paritygate.pipelines.process.witness.states import content_of, identity_of
+
+__all__ = ["Memory"]
+
+# Longer than any step of the clocks that file systems take their times from, two seconds on FAT among them.
+_TIME_STEP_NS = 2_100_000_000
+_MOST_DIGESTS = 200_000
+_IN_MEMORY = "/dev/shm/"  # noqa: S108 - files like any others
+_MADE_UP = ("/proc/", "/sys/")
+# On these, nobody but the kernel or the server says when a file was changed last. An image that is mounted for reading
+# says what its maker wrote; another one in its place may say the same of another file.
+_KEEPING_TIMES = frozenset({
+    "bcachefs", "btrfs", "ceph", "ext2", "ext3", "ext4", "f2fs", "gpfs", "jfs", "lustre", "nfs", "nfs4", "overlay",
+    "tmpfs", "virtiofs", "xfs", "zfs",
+})  # fmt: skip
+_OF_IMAGE = "/dev/loop"
+_OCTAL = re.compile(r"\\([0-7]{3})")
+# What runs of a module is what its source says, or what stands in its bytecode.
+_OF_SOURCE = "source"
+_HEADER_BYTES = 16
+
+
+class Memory:
+    """Digests of files by what stays the same as long as they are not written, over many runs."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is known; a damaged file is nothing known."""
+        self._path = path
+        self._known: dict[str, str] = {}
+        self._is_new = False
+        # Known of this process alone: what it wrote itself, however short ago.
+        self._own: dict[str, str] = {}
+        self._is_keeping_times: dict[int, bool] = {}
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            found = json.loads(path.read_bytes())
+            if isinstance(found, dict):
+                self._known = {key: value for key, value in found.items() if isinstance(value, str)}
+
+    def digest(self, path: str, found: os.stat_result) -> str:
+        """Return the digest of a file's content.
+
+        Args:
+            path: The file.
+            found: What the file system says of it.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        # What another process writes to by a mapping has the time of the first time.
+        if path.startswith((_IN_MEMORY, *_MADE_UP)) or not self._is_told_of_changes(path, found.st_dev):
+            return content_of(path)
+        key = _key(found)
+        digest = self._known.get(key) or self._own.get(key)
+        if digest is None:
+            begin = time.time_ns()
+            digest = digest_of_file(Path(path))
+            self._add(key, digest, begin, found)
+        return digest
+
+    def bytecode(self, path: str) -> str:
+        """Return what runs of a module: its source, or the digest of the code that Python keeps of it.
+
+        Python takes what it keeps where the source has the time and the size, or the digest, that is written there.
+        When the source was written does not count beyond that.
+
+        Args:
+            path: Where Python keeps the bytecode, which need not be there.
+        """
+        source = source_of_bytecode(path)
+        try:
+            kept = os.stat(path)  # noqa: PTH116 - as it was written
+            of = os.stat(source or path)  # noqa: PTH116 - as above
+            key = f"bytecode:{_key(kept)}:{_key(of)}"
+            is_told = self._is_told_of_changes(path, kept.st_dev) and self._is_told_of_changes(path, of.st_dev)
+            state = self._known.get(key) if is_told else None
+            if state is None:
+                begin = time.time_ns()
+                state = _what_runs(Path(path).read_bytes(), Path(source or path), of)
+                if is_told:
+                    self._add(key, state, begin, kept, of)
+        except OSError:
+            return _OF_SOURCE
+        return state
+
+    def _add(self, key: str, value: str, begin: int, *found: os.stat_result) -> None:
+        # Of a file that was changed just now, a further change may leave the same time.
+        if all(begin - item.st_ctime_ns > _TIME_STEP_NS for item in found):
+            self._known[key] = value
+            self._is_new = True
+
+    def _is_told_of_changes(self, path: str, device: int) -> bool:
+        """Return whether a change of a file shows in its times, whoever makes it."""
+        known = self._is_keeping_times.get(device)
+        if known is None:
+            known = self._is_keeping_times[device] = _is_keeping_times(path, device)
+        return known
+
+    def add_own(self, path: Path, digest: str) -> None:
+        """Take the digest of a file that this process wrote itself, and nobody else writes."""
+        self._own[_key(path.stat())] = digest
+
+    def save(self) -> None:
+        """Keep what is known for later runs.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        if not self._is_new:
+            return
+        if len(self._known) > _MOST_DIGESTS:
+            self._known = {}
+        write_bytes_atomically(self._path, json.dumps(self._known).encode())
+        self._is_new = False
+
+
+def _key(found: os.stat_result) -> str:
+    return ":".join(map(str, identity_of(found)))
+
+
+def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
+    # importlib._bootstrap_external: magic number, flags, and of the source the time and size, or the digest.
+    flags, said = int.from_bytes(kept[4:8], "little"), kept[8:_HEADER_BYTES]
+    if len(kept) < _HEADER_BYTES:
+        return _OF_SOURCE
+    if flags:
+        # Children are told to look into the source, whatever stands there.
+        is_of_source = importlib.util.source_hash(source.read_bytes()) == said
+    else:
+        written, size = int(of.st_mtime) & 0xFFFFFFFF, of.st_size & 0xFFFFFFFF
+        is_of_source = said == written.to_bytes(4, "little") + size.to_bytes(4, "little")
+    code = hashlib.sha256(kept[:4] + kept[_HEADER_BYTES:]).hexdigest()
+    return f"sha256:{code}" if is_of_source else _OF_SOURCE
+
+
+def _is_keeping_times(path: str, device: int) -> bool:
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    numbers = f"{os.major(device)}:{os.minor(device)}"
+    real = f"{os.path.realpath(path)}/"
+    best, found = 0, None
+    for line in lines:
+        first, _, last = line.partition(" - ")
+        before, after = first.split(), last.split()
+        place = _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), before[4]).rstrip("/")
+        # Some file systems have other numbers for their files than for themselves.
+        rank = len(place) + 1 + (len(real) if before[2] == numbers else 0)
+        if (before[2] == numbers or real.startswith(f"{place}/")) and rank >= best:
+            best, found = rank, after
+    if found is None:
+        return False
+    kind, source, options = found[0], found[1], found[2].split(",")
+    return kind in _KEEPING_TIMES and not source.startswith(_OF_IMAGE) and "rw" in options

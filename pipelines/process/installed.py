@@ -1,0 +1,35 @@
+"""Which code belongs to Python and to installed packages, and which to the user."""
+
+from __future__ import annotations
+
+import importlib
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import paritygate
+
+__all__ = ["INSTALLED", "PYTHONS_OWN", "compile_own_modules"]
+
+# Parts of the paths of installed packages, ourselves among them.
+INSTALLED = ("/site-packages/", "/dist-packages/", f"{Path(paritygate.__file__).parent}/")
+# How the paths of Python's own modules begin.
+PYTHONS_OWN = ("<", f"{sysconfig.get_paths()['stdlib']}/")
+
+
+def compile_own_modules() -> None:
+    """Have Python compile modules of the user from their source, every time, and keep nothing of them.
+
+    What it keeps of a module it believes where the source has the time and size that are written there: then a source
+    that was edited without another time or size would not run.
+    """
+    importing: Any = importlib.import_module("importlib._bootstrap_external")
+    place_of = importing.cache_from_source
+
+    def place(path: str, *args: Any, **options: Any) -> str:  # noqa: ANN401 - as importlib.util.cache_from_source
+        if path.startswith(PYTHONS_OWN) or any(part in path for part in INSTALLED):
+            return str(place_of(path, *args, **options))
+        # To importlib, there is no place for it.
+        raise NotImplementedError
+
+    importing.cache_from_source = place

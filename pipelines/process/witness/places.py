@@ -1,0 +1,105 @@
+"""Where a path leads to for the process that uses it, through links and through what it has open."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from paritygate.pipelines.process.witness.states import target_of
+
+__all__ = ["Place", "Places"]
+
+# As the kernel: then it is an error, and the path leads nowhere.
+_MOST_LINKS = 40
+# What stands there leads to what a process has open, or where it is, and is no path that is written down.
+_OF_PROCESS = re.compile(r"/proc/\d+(?:/task/\d+)?/(?:cwd|root|exe|fd/\d+|map_files/[^/]+)")
+# Where a path may lead through what a process has open.
+_MADE_UP = ("/proc/", "/dev/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a path leads to.
+
+    Attributes:
+        written: The path, absolute, as the process wrote it.
+        real: Where it leads to, without any link; what has no path, such as a pipe, does not begin with a slash.
+        crossed: The links on the way there, in their order.
+    """
+
+    written: str
+    real: str
+    crossed: tuple[str, ...]
+
+
+class Places:
+    """Follows paths, and remembers where folders lead to."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._folders: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def forget(self) -> None:
+        """Forget what is known: a link was made, or something moved."""
+        self._folders.clear()
+
+    def place(self, path: str, pid: int, *, is_followed: bool = True) -> Place:
+        """Return where a path leads to.
+
+        Args:
+            path: The path, absolute.
+            pid: The process, or the thread of it.
+            is_followed: Whether a link counts as what it leads to, where it stands at the end.
+        """
+        folder, _, name = path.rpartition("/")
+        if name in {"", ".", ".."} or any(part in path for part in _MADE_UP):
+            real, crossed = _walk(path, pid, is_followed=is_followed)
+            return Place(written=path, real=real, crossed=crossed)
+        found = self._folders.get(folder)
+        if found is None:
+            found = self._folders[folder] = _walk(folder, pid, is_followed=True)
+        real = f"{found[0].rstrip('/')}/{name}"
+        if is_followed and target_of(real) is not None:
+            real, crossed = _walk(path, pid, is_followed=True)
+            return Place(written=path, real=real, crossed=crossed)
+        return Place(written=path, real=real, crossed=found[1])
+
+
+def _walk(path: str, pid: int, *, is_followed: bool) -> tuple[str, tuple[str, ...]]:
+    done = ""
+    crossed: list[str] = []
+    left = path.split("/")[::-1]
+    links = 0
+    while left:
+        name = left.pop()
+        if name in {"", "."}:
+            continue
+        if name == "..":
+            done = done.rpartition("/")[0]
+            continue
+        place = f"{done}/{name}"
+        is_last = not left
+        target = None if is_last and not is_followed else _target(place, pid)
+        if target is None or links >= _MOST_LINKS:
+            done = place
+            continue
+        links += 1
+        if _OF_PROCESS.fullmatch(place):
+            if not target.startswith("/"):
+                # A pipe, a socket, or memory.
+                return target, tuple(crossed)
+        elif not place.startswith("/proc/"):
+            crossed.append(place)
+        if target.startswith("/"):
+            done = ""
+        left.extend(target.split("/")[::-1])
+    return done or "/", tuple(crossed)
+
+
+def _target(place: str, pid: int) -> str | None:
+    if place == "/proc/self":
+        # For whoever reads this link it leads to whoever reads it.
+        return str(pid)
+    if place == "/proc/thread-self":
+        return f"{pid}/task/{pid}"
+    return target_of(place)

@@ -1,0 +1,110 @@
+"""What is compared of files, folders and links between one run and the next."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import os
+from collections.abc import Iterable
+
+__all__ = ["attributes_of", "content_of", "identity_of", "name_added", "names_in", "target_of"]
+
+_OF_MODULES = (*importlib.machinery.all_suffixes(), ".dist-info", ".egg-info", ".egg", ".pth")
+# How many new names in a folder are told from those that were there.
+_MOST_ADDED = 20
+_PART_BYTES = 1 << 20
+
+
+def names_in(folder: str, *, is_of_modules: bool = False) -> str:
+    """Return the digest of the names in a folder and what each is, but for what Python keeps of the modules there.
+
+    Args:
+        folder: The folder.
+        is_of_modules: Whether only names count that can be those of modules and installed packages.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    return _digest_of_names(_counting(folder, is_of_modules=is_of_modules))
+
+
+def name_added(folder: str, before: str, *, is_of_modules: bool = False) -> str | None:
+    """Return the name that was added to a folder since its names had a digest, one of them where several were.
+
+    Args:
+        folder: The folder.
+        before: What `names_in` returned.
+        is_of_modules: As of `names_in`.
+
+    Returns:
+        The name; None where it cannot be told, such as where one was removed.
+    """
+    try:
+        names = _counting(folder, is_of_modules=is_of_modules)
+        newest = sorted(names, key=lambda name: os.lstat(os.path.join(folder, name[1:])).st_ctime_ns, reverse=True)  # noqa: PTH118 - of many
+    except OSError:
+        return None
+    for count, name in enumerate(newest[:_MOST_ADDED], start=1):
+        for added in ({name}, set(newest[:count])):
+            if _digest_of_names([each for each in names if each not in added]) == before:
+                return name[1:]
+    return None
+
+
+def _counting(folder: str, *, is_of_modules: bool) -> list[str]:
+    """Return the names that count, each after a letter for what it is, as whoever lists them is told."""
+    with os.scandir(folder) as found:
+        return [
+            f"{_kind(entry)}{entry.name}"
+            for entry in found
+            if entry.name != "__pycache__"
+            and (not is_of_modules or entry.name.endswith(_OF_MODULES) or "." not in entry.name)
+        ]
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "l"
+    return "d" if entry.is_dir(follow_symlinks=False) else "f"
+
+
+def _digest_of_names(names: Iterable[str]) -> str:
+    found = b"/".join(sorted(os.fsencode(name) for name in names))
+    return f"sha256:{hashlib.sha256(found).hexdigest()}"
+
+
+def target_of(path: str) -> str | None:
+    """Return where a link leads to, as it is written in it; None for what is no link, or not there."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 - as it was written
+    except OSError:
+        return None
+
+
+def identity_of(found: os.stat_result) -> tuple[int, ...]:
+    """Return what stays the same as long as a file is not written: device, inode, size and its times."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def content_of(path: str) -> str:
+    """Return the digest of a file's content, read to its end: what the kernel makes up has no size.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:  # noqa: PTH123 - as it was written
+        while part := stream.read(_PART_BYTES):
+            digest.update(part)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def attributes_of(path: str) -> str:
+    """Return the digest of the extended attributes of a file.
+
+    Raises:
+        OSError: They cannot be read.
+    """
+    names = sorted(os.listxattr(path))
+    found = "\0".join(f"{name}={os.getxattr(path, name).hex()}" for name in names)
+    return f"sha256:{hashlib.sha256(found.encode()).hexdigest()}"

@@ -1,0 +1,55 @@
+"""Python code that runs in a process of its own, as a job does, and is watched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from paritygate.pipelines.process.witness.asking import watched
+from paritygate.pipelines.process.witness.listener import Listener
+from paritygate.pipelines.process.witness.readings import Readings
+
+_BEGIN = """
+    import json, os, sys
+    from pathlib import Path
+    from paritygate.pipelines.process.installed import compile_own_modules
+    from paritygate.pipelines.process.witness.python import read_in_python, watch_python
+    compile_own_modules()
+    watch_python()
+    here = Path(sys.argv[1])
+"""
+_END = """
+    print(json.dumps(read_in_python()))
+"""
+_LIMIT_S = 60
+
+
+def environment() -> dict[str, str]:
+    """Return the variables with which a process finds what is tested."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def watch(command: list[str], own: list[Path]) -> tuple[Listener, str]:
+    """Run a command to its end, and return who watched it and what it printed."""
+    listener = Listener(own)
+    number = listener.childs_end.fileno()
+    with subprocess.Popen(
+        watched(command, number), pass_fds=[number], stdout=subprocess.PIPE, env=environment(), text=True
+    ) as process:
+        listener.start(process.pid)
+        out, _ = process.communicate(timeout=_LIMIT_S)
+    assert process.returncode == 0
+    return listener, out
+
+
+def seen_of(folder: Path, code: str) -> Readings:
+    """Return what is seen of Python code, `here` being the folder, where `own` is what it makes for its parent."""
+    program = folder.parent / f"{folder.name}.py"
+    program.write_text("".join(map(textwrap.dedent, (_BEGIN, code, _END))), encoding="utf-8")
+    listener, out = watch([sys.executable, str(program), str(folder)], [folder / "own"])
+    listener.add_of_python(json.loads(out.splitlines()[-1]))
+    return listener.close()
