@@ -9,13 +9,14 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from paritygate.files import MARKER, digest_of_file, read_json, write_json_atomically
+from paritygate.files import MARKER, digest_of_file, digest_of_json, read_json, write_json_atomically
 from paritygate.pipelines.cache.folder import STAGED, entries_in, key_folders, make_cache_folder
 from paritygate.pipelines.cache.memory import Memory
 from paritygate.pipelines.cache.states import Read
@@ -26,7 +27,8 @@ __all__ = ["Entry", "Made", "Store"]
 _ENTRY = "entry.json"
 # What was asked, in words and whole: it is read where an entry is not.
 _ASKED = "asked.json"
-_SCHEMA = 4
+_SCHEMA = 5
+_DIGEST = "digest"
 # Of the same question, such as a model that is changed and changed back.
 _MOST_OF_ONE = 16
 
@@ -129,6 +131,7 @@ class Store:
             made = [_copy(place, folder, staged / str(at)) for at, (place, folder) in enumerate(outputs.items())]
             data = {
                 "schema": _SCHEMA,
+                "key": key,
                 "job": entry.job,
                 "made_at": entry.made_at,
                 "made_in": entry.made_in,
@@ -139,7 +142,7 @@ class Store:
                 "read": entry.read.to_json(),
                 "not_run_here": entry.not_run_here,
             }
-            write_json_atomically(staged / _ENTRY, data)
+            write_json_atomically(staged / _ENTRY, {**data, _DIGEST: _digest_of(data)})
             if asked is not None:
                 said = {"job": entry.job, "made_in": entry.made_in, "asked": dict(asked)}
                 write_json_atomically(staged / _ASKED, said)
@@ -168,15 +171,15 @@ class Store:
             target = folders[item.place]
             target.mkdir(parents=True, exist_ok=True)
             for name in item.folders:
-                (target / name).mkdir(parents=True, exist_ok=True)
+                _make_below(target, PurePosixPath(name))
             for name, digest in item.files.items():
                 kept = entry.folder / str(at) / name
-                if memory.digest(str(kept), kept.stat()) != digest:
+                if not stat.S_ISREG(kept.lstat().st_mode) or memory.digest(str(kept), kept.stat()) != digest:
                     msg = f"{kept} is not what was kept"
                     raise OSError(msg)
-                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                _make_below(target, PurePosixPath(name).parent)
                 # A copy: what is linked would be changed through the link.
-                shutil.copyfile(kept, target / name)
+                shutil.copyfile(kept, target / name, follow_symlinks=False)
                 memory.add_own(target / name, digest)
         # The ones that were used last stay.
         with contextlib.suppress(OSError):
@@ -197,6 +200,20 @@ class Store:
             held -= size
 
 
+def _make_below(target: Path, name: PurePosixPath) -> None:
+    """Make a folder below another one, where nothing on the way leads elsewhere.
+
+    Raises:
+        OSError: It cannot be made, or something leads elsewhere.
+    """
+    for part in name.parts:
+        target = target / part
+        if target.is_symlink():
+            msg = f"{target} is a link, and leads elsewhere"
+            raise OSError(msg)
+        target.mkdir(exist_ok=True)
+
+
 def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield when each entry was used last, its size in bytes, and its folder."""
     for kept in entries_in(place):
@@ -206,9 +223,16 @@ def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
 
 def _read(folder: Path) -> Entry:
     data = read_json(folder / _ENTRY)
-    if data["schema"] != _SCHEMA:
-        msg = "it is of another version"
+    digest = data.pop(_DIGEST)
+    if data["schema"] != _SCHEMA or digest != _digest_of(data):
+        msg = "it is of another version, or not what was kept"
         raise ValueError(msg)
+    if data["key"] != folder.parent.name:
+        msg = "it is the answer to another question"
+        raise ValueError(msg)
+    for item in data["made"]:
+        for name in (*item["files"], *item["folders"]):
+            _check_name(name)
     return Entry(
         folder=folder,
         job=data["job"],
@@ -221,6 +245,23 @@ def _read(folder: Path) -> Entry:
         ),
         not_run_here=None if data["not_run_here"] is None else tuple(data["not_run_here"]),
     )
+
+
+def _digest_of(data: Mapping[str, Any]) -> str:
+    # As it will be read: in JSON, every name is a text.
+    return digest_of_json(json.loads(json.dumps(data)))
+
+
+def _check_name(name: str) -> None:
+    """Check that a name leads nowhere but below the place that it is put in.
+
+    Raises:
+        ValueError: It leads elsewhere.
+    """
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
+        msg = f"{name!r} is no name of a file below a folder"
+        raise ValueError(msg)
 
 
 def _copy(place: str, folder: Path, target: Path) -> Made:

@@ -327,6 +327,8 @@ class Sightings:
             if real.endswith("/environ"):
                 self.readings.reads_all_variables = True
             return True
+        if real.startswith("/proc/") and whose.isdecimal():
+            self.unknown("it looked at another process of this machine")
         return False
 
     def _cross(self, place: Place) -> None:
