@@ -25,7 +25,7 @@ from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child_result import NOT_OURS
 from paritygate.pipelines.process.witness.states import identity_of, names_in
 
-__all__ = ["AskedOfRun", "FinishedRun", "find_finished_run", "keep_finished_run"]
+__all__ = ["AskedOfRun", "FinishedRun", "files_as_left", "find_finished_run", "keep_finished_run"]
 
 _WHAT = "run"
 # Of use while a run is done, and to whoever looks into it.
@@ -125,7 +125,12 @@ def _finished(entry: Entry) -> FinishedRun:
 
 
 def keep_finished_run(
-    asked: AskedOfRun, cache: Cache, run: FinishedRun, *, listed: Mapping[Path, str], released: Path | None
+    asked: AskedOfRun,
+    cache: Cache,
+    run: FinishedRun,
+    *,
+    listed: Mapping[Path, str],
+    released: Mapping[str, tuple[int, ...]],
 ) -> None:
     """Keep what a run came to, for `find_finished_run`; where it cannot be kept, the next run is done.
 
@@ -134,7 +139,7 @@ def keep_finished_run(
         cache: That of the run, whose jobs are all known.
         run: What it came to.
         listed: The folders in which a new name may change what the next run comes to, and the digest of the names.
-        released: The folder of the release that it came to; None where there is none.
+        released: The files of what was released of the model, and of its log: `files_as_left` of them.
     """
     if cache.store is None or not asked.is_as_it_was:
         return
@@ -143,9 +148,7 @@ def keep_finished_run(
             "folder": str(run.folder),
             "files": {
                 name: list(identity)
-                for folder in (run.folder, released)
-                if folder is not None
-                for name, identity in _files_of(folder, below=run.folder)
+                for name, identity in {**released, **dict(_files_of(run.folder, below=run.folder))}.items()
             },
             "lines": list(run.lines),
             "verdict": run.verdict,
@@ -156,6 +159,11 @@ def keep_finished_run(
         # As it is: it is about this very run, wherever the next one would lie.
         cache.store.save(asked.key, replace(entry, read=replace(entry.read, folders=folders), value=value), {})
     cache.close()
+
+
+def files_as_left(*folders: Path) -> dict[str, tuple[int, ...]]:
+    """Return each file in these folders, and what stays the same as long as it is not written."""
+    return {name: identity for folder in folders for name, identity in _files_of(folder)}
 
 
 def _read_here(spec: str) -> Iterator[str]:
@@ -176,18 +184,18 @@ def _modules_in(place: str) -> str | None:
         return None
 
 
-def _files_of(folder: Path, *, below: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _files_of(folder: Path, *, below: Path | None = None) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield each file in a folder, and what stays the same as long as it is not written.
 
     Args:
         folder: The folder.
-        below: The folder of the run: what lies there is named by its path from it.
+        below: The folder of the run: what lies there is named by its path from it; None of all others.
     """
     for place, folders, names in os.walk(folder):
-        folders[:] = (name for name in folders if Path(place, name) != below / _JOBS)
+        folders[:] = (name for name in folders if below is None or Path(place, name) != below / _JOBS)
         for name in names:
             path = Path(place, name)
-            named = path.relative_to(below) if path.is_relative_to(below) else path.absolute()
+            named = path.absolute() if below is None else path.relative_to(below)
             yield str(named), identity_of(path.stat())
 
 

@@ -35,6 +35,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
+_OF_NAMES = frozenset({"names", "names but reports", "modules"})
 # What stands for the run folder in all that is kept.
 RUN = "@run@"
 # These change from one shell to the next, and nothing that is computed follows from them.
@@ -55,7 +56,8 @@ class Read:
     Attributes:
         files: Digest of each file.
         bytecode: What runs of each module that Python keeps the bytecode of: `Memory.bytecode` of it.
-        folders: Digest of the names in each folder that was listed.
+        folders: Digest of the names in each folder that was listed, and of which JSON files were read as well.
+        without_reports: Of each other one, the digest of the names without the files that a command wrote for `--json`.
         modules_in: Digest of the names that can be modules, of each folder that only Python listed, to find some.
         sizes: Size in bytes of what was looked at and not opened; None for what is no file.
         links: Where each link that was itself asked about leads to; None for what is no link.
@@ -70,6 +72,7 @@ class Read:
     files: dict[str, str] = field(default_factory=dict)
     bytecode: dict[str, str] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
+    without_reports: dict[str, str] = field(default_factory=dict)
     modules_in: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int | None] = field(default_factory=dict)
     links: dict[str, str | None] = field(default_factory=dict)
@@ -126,10 +129,17 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
         msg = f"{changed[0]} was changed while the job ran"
         raise NotKept(msg)
     given = environment_of_child()
+    # Who reads JSON files by their names would read those as well.
+    with_reports = {path.rpartition("/")[0] for path in (*files, *readings.contents) if path.endswith(".json")}
     return Read(
         files={_named(path, run): digest for path, digest in {**files, **readings.contents}.items()},
         bytecode={path: memory.bytecode(path) for path in sorted(readings.bytecode)},
-        folders={_named(path, run): names for path, names in readings.folders.items()},
+        folders={_named(path, run): names for path, names in readings.folders.items() if path in with_reports},
+        without_reports={
+            _named(path, run): names
+            for path, names in readings.without_reports.items()
+            if path in readings.folders and path not in with_reports
+        },
         modules_in={_named(path, run): names for path, names in readings.modules_in.items()},
         sizes={_named(path, run): size for path, size in readings.sizes.items() if path not in readings.files},
         links={path: target for path, target in readings.links.items() if not _named(path, run).startswith(RUN)},
@@ -212,6 +222,7 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
     wanted: Iterable[tuple[str, object]] = (
         *read.files.items(),
         *(((path, ("names", names))) for path, names in read.folders.items()),
+        *(((path, ("names but reports", names))) for path, names in read.without_reports.items()),
         *(((path, ("modules", names))) for path, names in read.modules_in.items()),
         *(((path, ("link", target))) for path, target in read.links.items()),
         *(((path, ("bytecode", state))) for path, state in read.bytecode.items()),
@@ -239,7 +250,7 @@ def _difference(path: str, state: object, run: Path) -> str:
     kind, before = state if isinstance(state, tuple) else ("", None)
     if state is None:
         return f"{_shown(path, run)} is there now"
-    if kind not in {"names", "modules"}:
+    if kind not in _OF_NAMES:
         return f"{_shown(path, run)} changed"
     new = name_added(path, str(before), is_of_modules=kind == "modules")
     if new is not None:
@@ -271,8 +282,8 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
     Raises:
         OSError: It is not there, or cannot be read.
     """
-    if kind in {"names", "modules"}:
-        return names_in(path, is_of_modules=kind == "modules")
+    if kind in _OF_NAMES:
+        return names_in(path, is_of_modules=kind == "modules", is_without_reports=kind == "names but reports")
     by_path = {"link": target_of, "bytecode": memory.bytecode, "attributes": attributes_of}.get(kind)
     if by_path is not None:
         return by_path(path)

@@ -7,7 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from paritygate.pipelines.cache.finished_run import AskedOfRun, FinishedRun, find_finished_run, keep_finished_run
+from paritygate.pipelines.cache.finished_run import (
+    AskedOfRun,
+    FinishedRun,
+    files_as_left,
+    find_finished_run,
+    keep_finished_run,
+)
 from paritygate.pipelines.cli.console import Shown, print_lines
 from paritygate.pipelines.cli.screen import wrapped
 from paritygate.pipelines.process.witness.states import names_in
@@ -54,9 +60,12 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         return
     # Other runs of the model may fail.
     listed = {run.folder.parent: names_in(str(run.folder.parent))}
+    released = {}
     if release is not None and outcome.repository is not None:
-        # Before it is known where the alias points: who moves it from now on adds a name.
+        # Before it is known where the alias points: who moves it from now on adds a name, and records may be edited.
+        # A run may be held against what was released earlier.
         log = log_folder(outcome.repository, release.model)
+        released = files_as_left(log, release.folder.parent)
         listed[log] = names_in(str(log))
         aliases = read_state(outcome.repository, release.model).aliases
         if release.alias is not None and aliases.get(release.alias) != release.version:
@@ -74,5 +83,4 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         verdict=verdict,
         outcome=again.to_json(),
     )
-    released = None if release is None else release.folder
     keep_finished_run(asked, cache, finished, listed=listed, released=released)

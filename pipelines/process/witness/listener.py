@@ -137,6 +137,8 @@ class Listener:
         self.readings.reads_host_name |= bool(read["host_name"])
         if read["starts_processes"]:
             self._seen.unknown("its code starts another process, and what that looks at without opening it is not seen")
+        # Allocators of memory read it as well, to find settings of their own.
+        self.readings.reads_all_variables |= any(path.endswith("/environ") for path in read["opened_by_user"])
         for path in filter(is_of_many, read["opened_by_user"]):
             self._seen.unknown(f"its code reads {path}, which changes with all that the machine does")
         self._add_listed_for_modules(read["listed_for_modules"])

@@ -58,8 +58,8 @@ def watch_python() -> None:
     os.environ.__class__ = _Watched
     os.environb.__class__ = _Watched
     sys.addaudithook(_note_event)
+    access, uname = os.access, os.uname
     watch_looks()
-    uname = os.uname
 
     @functools.wraps(uname)
     def note_uname() -> os.uname_result:
@@ -68,7 +68,7 @@ def watch_python() -> None:
         return uname()
 
     os.uname = note_uname
-    os.access(NOTES_ITSELF, os.F_OK)
+    access(NOTES_ITSELF, os.F_OK)
 
 
 def _note_event(event: str, arguments: tuple[Any, ...]) -> None:

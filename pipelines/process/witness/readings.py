@@ -16,6 +16,7 @@ class Readings:
         contents: Digests of what was read at that moment, where an identity does not tell that it stays as it is.
         bytecode: What Python keeps, or would keep, of modules.
         folders: Folders that were listed, each with the digest of the names in it at that time.
+        without_reports: The same without the files that a command wrote for `--json`.
         modules_in: Of these folders, those that Python alone listed to find modules, each with the digest of the names
             that can be modules.
         sizes: What was looked at and not opened, with its size; None for what is no file.
@@ -34,6 +35,7 @@ class Readings:
     contents: dict[str, str] = field(default_factory=dict)
     bytecode: set[str] = field(default_factory=set)
     folders: dict[str, str] = field(default_factory=dict)
+    without_reports: dict[str, str] = field(default_factory=dict)
     modules_in: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int | None] = field(default_factory=dict)
     links: dict[str, str | None] = field(default_factory=dict)

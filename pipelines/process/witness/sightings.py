@@ -324,8 +324,6 @@ class Sightings:
             return True
         whose = real.removeprefix("/proc/").partition("/")[0]
         if real.startswith("/proc/") and whose.isdecimal() and (int(whose) == pid or self.is_family(int(whose))):
-            if real.endswith("/environ"):
-                self.readings.reads_all_variables = True
             return True
         if real.startswith("/proc/") and whose.isdecimal():
             self.unknown("it looked at another process of this machine")
@@ -380,9 +378,7 @@ class Sightings:
                 self._appears(place.real, pid)
             return
         if stat.S_ISDIR(found.st_mode):
-            self.readings.folders.setdefault(path, names_in(path))
-            self.modules_in.setdefault(path, names_in(path, is_of_modules=True))
-            self._cross(place)
+            self._list(path, place)
         elif not stat.S_ISREG(found.st_mode):
             self.unknown(f"it opened {path}, which is no plain file")
         elif place.real.startswith(_IN_MEMORY):
@@ -397,6 +393,13 @@ class Sightings:
             if time.time_ns() - found.st_ctime_ns < _CLOCK_STEP_NS:
                 self.unknown(f"{path} was written while it was read")
             self.readings.files.setdefault(path, identity_of(found))
+
+    def _list(self, path: str, place: Place) -> None:
+        if path not in self.readings.folders:
+            self.readings.folders[path] = names_in(path)
+            self.readings.without_reports[path] = names_in(path, is_without_reports=True)
+        self.modules_in.setdefault(path, names_in(path, is_of_modules=True))
+        self._cross(place)
 
     def _appears(self, path: str, pid: int) -> None:
         """See that something is made where nothing is: where it is left behind, the next time is another one."""

@@ -10,22 +10,44 @@ from collections.abc import Iterable
 __all__ = ["attributes_of", "content_of", "identity_of", "name_added", "names_in", "target_of"]
 
 _OF_MODULES = (*importlib.machinery.all_suffixes(), ".dist-info", ".egg-info", ".egg", ".pth")
+# Where `--json` is to write, and what stands in each such file, which may be large.
+_OF_REPORTS = ".json"
+_IN_REPORTS = (b'"schema_version"', b'"exit_code"')
+_MOST_REPORT_BYTES = 1 << 24
 # How many new names in a folder are told from those that were there.
 _MOST_ADDED = 20
 _PART_BYTES = 1 << 20
 
 
-def names_in(folder: str, *, is_of_modules: bool = False) -> str:
+def names_in(folder: str, *, is_of_modules: bool = False, is_without_reports: bool = False) -> str:
     """Return the digest of the names in a folder and what each is, but for what Python keeps of the modules there.
 
     Args:
         folder: The folder.
         is_of_modules: Whether only names count that can be those of modules and installed packages.
+        is_without_reports: Whether files do not count that a command wrote for `--json`.
 
     Raises:
         OSError: It cannot be listed.
     """
-    return _digest_of_names(_counting(folder, is_of_modules=is_of_modules))
+    names = _counting(folder, is_of_modules=is_of_modules)
+    if is_without_reports:
+        names = [name for name in names if not _is_report(f"{folder}/{name[1:]}", name)]
+    return _digest_of_names(names)
+
+
+def _is_report(path: str, name: str) -> bool:
+    """Return whether a file is one that a command wrote for `--json`."""
+    if not (name.startswith("f") and name.endswith(_OF_REPORTS)):
+        return False
+    try:
+        if os.stat(path).st_size > _MOST_REPORT_BYTES:  # noqa: PTH116 - as it was written
+            return False
+        with open(path, "rb") as stream:  # noqa: PTH123 - as above
+            content = stream.read()
+    except OSError:
+        return False
+    return content.startswith(b"{") and all(part in content for part in _IN_REPORTS)
 
 
 def name_added(folder: str, before: str, *, is_of_modules: bool = False) -> str | None:
