@@ -29,6 +29,7 @@ _KEEPING_TIMES = frozenset({
     "tmpfs", "virtiofs", "xfs", "zfs",
 })  # fmt: skip
 _OF_IMAGE = "/dev/loop"
+_MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # What runs of a module is what its source says, or what stands in its bytecode.
 _OF_SOURCE = "source"
@@ -149,7 +150,7 @@ def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
 
 def _is_keeping_times(path: str, device: int) -> bool:
     try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return False
     numbers = f"{os.major(device)}:{os.minor(device)}"

@@ -49,6 +49,7 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
             "gpu": facts["gpu"],
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
+        "process": _inherited(),
         "variables": {
             name: digest_of_json(value)
             for name, value in sorted(given.items())
@@ -57,12 +58,39 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
     }
 
 
+def _inherited() -> dict[str, Any]:
+    """Return what a process takes over from the one that starts it, beside variables."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return {}
+    limits = {
+        name.lower(): list(resource.getrlimit(getattr(resource, name))) for name in dir(resource) if _is_limit(name)
+    }
+    status = Path("/proc/self/status")
+    said = status.read_text(encoding="utf-8") if status.exists() else ""
+    # It can be asked for only by setting it, which other threads would see.
+    umask = next((line.split()[1] for line in said.splitlines() if line.startswith("Umask:")), None)
+    return {
+        **limits,
+        "groups": sorted(os.getgroups()),
+        "nice": os.nice(0),
+        "umask": umask,
+        "user": [os.geteuid(), os.getegid()],
+    }
+
+
+def _is_limit(name: str) -> bool:
+    # One is another name for the number of files.
+    return name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
+
+
 def difference_of_requests(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the first thing that is asked otherwise, in words; nothing where all is asked alike."""
     for path, old, new in _differences(before, now, ()):
         if path[0] == "variables":
             return f"the environment variable {path[1]} changed"
-        named = path[1:] if path[0] in {"args", "machine"} else path
+        named = path[1:] if path[0] in {"args", "machine", "process"} else path
         # A resolved spec holds the spec that it was made of.
         name = ".".join(named[1:] if named[:2] == ("spec", "spec") else named).removeprefix("job.")
         if path[0] == "here":

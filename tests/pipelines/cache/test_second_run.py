@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -116,7 +117,16 @@ def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["its report", "another run", "an alias", "a released file", "a package", "the path", "the spec", "an option"],
+    [
+        "its report",
+        "another run",
+        "an alias",
+        "a released file",
+        "a package",
+        "the path",
+        "the spec",
+        "an option",
+    ],
 )
 def test_what_the_run_itself_follows_counts(
     settled: Desk, change: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -162,6 +172,40 @@ def test_a_released_file_that_is_damaged_is_said_and_released_anew(known: Desk) 
     assert "warning: version 1 was made of the same, and its files are not any more what was released" in said
     assert "convert-and-validate verify tiny 1" in said
     assert known.call("verify", "tiny", "1").code == 5
+
+
+def test_a_record_that_is_edited_is_found_out(known: Desk) -> None:
+    (record,) = known.folder.glob("artifacts/repository/log/tiny/000001.json")
+    found = record.stat()
+    record.chmod(0o644)
+    record.write_text(record.read_text().replace("sha256:", "sha255:", 1))
+    os.utime(record, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    assert _ran().returncode == _ran("--no-cache").returncode == 5
+
+
+def test_what_json_was_written_beside_the_spec_does_not_count(unknown: Desk) -> None:
+    unknown.module(
+        "rows",
+        """
+        from pathlib import Path
+        import numpy as np
+        from paritygate.batch import Batch
+
+        def rows():
+            names = sorted(path.name for path in Path(__file__).parent.iterdir() if path.suffix == ".npz")
+            for name in names:
+                values = np.load(Path(__file__).parent / name)["x"]
+                yield Batch(inputs={"x": values}, ids=tuple(map(str, range(len(values)))))
+        """,
+    )
+    unknown.spec(samples={"source": "rows:rows"})
+    first = unknown.json("run", "spec.yaml", "--json", str(unknown.folder / "out.json"))
+    assert {job["not_kept"] for job in first.data["runs"][0]["jobs"]} == {""}
+
+    again = _ran("--verbose", "--json", "out.json")
+    assert all(job["taken_from"] for job in json.loads((unknown.folder / "out.json").read_text())["runs"][0]["jobs"])
+    assert again.returncode == 0
 
 
 @pytest.mark.parametrize("what", ["the folder of the spec", "the spec", "the samples"])
