@@ -51,6 +51,7 @@ _SIZE = "PARITYGATE_CACHE_SIZE"
 _OFF = "off"
 _MOST_BYTES = 10_000_000_000
 _JUDGED = "judged"
+_FAILED = "it failed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,13 +144,13 @@ class Cache:
         if entry is not None:
             return self._value_of(entry, job.what)
         if answers is None:
-            return self._do(wanted, why or self._difference_of_request(job), progress)
+            return self._do(wanted, why or self._why_again(wanted), progress)
         try:
             entry, difference = self._taken(
                 job.what, self._key_of_answers(job, answers), {self._place(answers.folder): answers.folder}
             )
             if entry is None:
-                return self._do(wanted, why or difference or self._difference_of_request(job), progress)
+                return self._do(wanted, why or difference or self._why_again(wanted), progress)
             if entry.not_run_here is not None:
                 return self._value_of(entry, job.what)
             return self._judge(wanted, entry, progress)
@@ -183,6 +184,13 @@ class Cache:
                 why = why or difference
         return None, why
 
+    def _why_again(self, wanted: Wanted) -> str:
+        """Return why a job is done again of which nothing is known, in words; nothing where it is asked first."""
+        not_kept = self.memory.why_not_kept(wanted.key)
+        return (
+            f"nothing was kept of it the last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
+        )
+
     def _difference_of_request(self, job: ChildJob) -> str:
         """Return what is asked of a job otherwise than the last time, in words; nothing where it is asked first."""
         before = self._store.last_asked(job.what, but_in=self.run.name)
@@ -207,7 +215,7 @@ class Cache:
             for folder in (answers.folder, *wanted.folders.values()):
                 _empty(folder)
             return self._do(wanted, str(err), progress)
-        not_kept = "it failed"
+        not_kept = _FAILED
         if wanted.is_kept(value):
             # Where both read a file, it counts as it was when the models answered.
             not_kept = self._kept(wanted, value, lambda: union([self._read(readings), known.read]), known.made_at)
@@ -327,11 +335,12 @@ class Cache:
         job, answers, made_at = wanted.job, wanted.answers, _now()
         watched = job if answers is None else replace(job, args={**job.args, "answers": str(answers.folder)})
         value, readings = self._watched(watched, wanted, progress)
-        not_kept = "it failed"
+        not_kept = _FAILED
         read = functools.cache(lambda: self._read(readings))
         does_not_run = isinstance(value, NotRunHereError)
         if does_not_run or wanted.is_kept(value):
             not_kept = self._kept(wanted, value, read, made_at)
+        self.memory.note_not_kept(wanted.key, "" if not_kept == _FAILED else not_kept)
         if answers is not None and (does_not_run or (answers.folder / ANSWERS_FILE).is_file()):
             with contextlib.suppress(NotKept, OSError, StorageError):
                 entry = self._entry(job.what, made_at, read(), value if does_not_run else None)

@@ -34,6 +34,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 # What runs of a module is what its source says, or what stands in its bytecode.
 _OF_SOURCE = "source"
 _HEADER_BYTES = 16
+_NOT_KEPT = "not kept: "
 
 
 class Memory:
@@ -110,6 +111,22 @@ class Memory:
         if known is None:
             known = self._is_keeping_times[device] = _is_keeping_times(path, device)
         return known
+
+    def note_not_kept(self, key: str, why: str) -> None:
+        """Note why nothing was kept of a job the last time; nothing where it was.
+
+        Args:
+            key: The digest of what was asked.
+            why: Why, in words.
+        """
+        name = f"{_NOT_KEPT}{key}"
+        if self._known.get(name, "") != why:
+            self._known[name] = why
+            self._is_new = True
+
+    def why_not_kept(self, key: str) -> str:
+        """Return what was noted of a job; nothing where it was kept, or where nothing is known of it."""
+        return self._known.get(f"{_NOT_KEPT}{key}", "")
 
     def add_own(self, path: Path, digest: str) -> None:
         """Take the digest of a file that this process wrote itself, and nobody else writes."""

@@ -347,4 +347,14 @@ def test_a_job_that_no_later_run_can_take_over_says_why(tmp_path: Path) -> None:
     words = "no later run can take over the recording of tiny: it opened a network connection"
     assert shown.out.splitlines().count(words) == 1
     assert "no later run can take over" not in again.out
-    assert "record" in _done(again.data)
+    (record,) = (job for job in again.data["runs"][0]["jobs"] if job["job"].startswith("the recording"))
+    assert (record["taken_from"], record["not_kept"]) == ("", "it opened a network connection")
+    (planned,) = (
+        job
+        for job in desk.json("plan", "--no-promote", "spec.yaml").data["jobs"]
+        if job["job"].startswith("the recording")
+    )
+    assert planned["would_be"] == "done"
+    # As the run itself said.
+    assert planned["why"] == record["why"]
+    assert "it opened a network connection" in planned["why"]
