@@ -89,7 +89,8 @@ class Listener:
         self._listed_at_first: dict[str, int] | None = None
         self._memories: dict[int, int] = {}
         self._child = 0
-        self._has_programs = self._has_datagrams = self._is_running = False
+        self._pythons: set[int] = set()
+        self._has_programs = self._has_datagrams = False
         self._thread = threading.Thread(target=self._listen, name="paritygate-witness", daemon=True)
         self._others: Mapping[str, Callable[[int, Sequence[int]], None]] = {
             "accept": self._listens,
@@ -139,7 +140,9 @@ class Listener:
             self._seen.unknown("its code starts another process, and what that looks at without opening it is not seen")
         # Allocators of memory read it as well, to find settings of their own.
         self.readings.reads_all_variables |= any(path.endswith("/environ") for path in read["opened_by_user"])
-        for path in filter(is_of_many, read["opened_by_user"]):
+        for path in read["opened_by_user"]:
+            if not is_of_many(path, self._child):
+                continue
             self._seen.unknown(f"its code reads {path}, which changes with all that the machine does")
         self._add_listed_for_modules(read["listed_for_modules"])
         self._seen.never_again(read["drawn_names"])
@@ -204,6 +207,7 @@ class Listener:
                 # The call was broken off by a signal, and comes again; or its process has ended.
                 continue
             number, pid, _, call, processor, _, *arguments = _NOTICE.unpack(notice)
+            self._seen.hears(pid)
             try:
                 if processor == calls.audit:
                     self._see(calls.names.get(call, f"number {call}"), pid, arguments)
@@ -268,8 +272,13 @@ class Listener:
             return
         flags = 0 if flags_at is None else arguments[flags_at]
         is_of_link = call == "lstat" or bool(flags & _AT_SYMLINK_NOFOLLOW)
-        is_of_program = self._has_programs and not Path(f"/proc/{self._child}/task/{pid}").exists()
-        self._seen.looks(path, pid, is_followed=not is_of_link, is_of_program=is_of_program)
+        self._seen.looks(path, pid, is_followed=not is_of_link, is_of_program=self._is_of_program(pid))
+
+    def _is_of_program(self, pid: int) -> bool:
+        """Return whether another program than our Python looks, which may go by times, as `make` does."""
+        if not self._has_programs:
+            return False
+        return not any(Path(f"/proc/{python}/task/{pid}").exists() for python in self._pythons)
 
     def _pair(self, call: str, pid: int, arguments: Sequence[int]) -> None:
         old, new, flags_at = PAIRS[call]
@@ -286,10 +295,11 @@ class Listener:
         if path is None:
             # execveat of what is open
             path = f"/proc/{pid}/fd/{_signed(arguments[0])}"
-        if self._is_running:
-            self._has_programs = True
         # The first one is the child's own Python.
-        self._is_running = True
+        if os.path.realpath(self._seen.places.place(path, pid).real) == os.path.realpath(sys.executable):
+            self._pythons.add(pid)
+        else:
+            self._has_programs = True
         self._seen.runs(path, pid)
         # What it has in memory from now on is another program's.
         self._forget_memories()

@@ -100,12 +100,14 @@ def _note_drawn(arguments: tuple[Any, ...]) -> None:
 
 def _note_entries(arguments: tuple[Any, ...]) -> None:
     # What it yields says when each file was written, without asking again.
+    _note_open(arguments)
     is_of_library = sys._getframe(2).f_code.co_filename.startswith(PYTHONS_OWN)  # noqa: SLF001 - as above
     if not is_of_library and asks_for_user() and isinstance(arguments[0], str | bytes | os.PathLike | None):
         note_times(arguments[0] or ".")
 
 
 def _note_list(arguments: tuple[Any, ...]) -> None:
+    _note_open(arguments)
     if sys._getframe(2).f_code.co_filename in _IMPORTING:  # noqa: SLF001 - as above
         _LISTED_FOR_MODULES[os.path.abspath(os.fsdecode(arguments[0] or "."))] += 1  # noqa: PTH100 - a link stays one
 

@@ -10,7 +10,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from paritygate.pipelines.process.installed import INSTALLED, PYTHONS_OWN
-from paritygate.pipelines.process.witness.asker import asks_for_user
+from paritygate.pipelines.process.witness.asker import asks_for_time
 from paritygate.pipelines.process.witness.asking import NOWHERE
 
 __all__ = ["FOLDERS_IN_LIST", "LINKS", "LOOKED_AT", "note_times", "watch_looks"]
@@ -78,7 +78,8 @@ def _be_able_to(ours: Any, theirs: Any) -> None:  # noqa: ANN401 - functions of 
 def _note_look(path: Any, found: os.stat_result, folder: int | None = None) -> None:  # noqa: ANN401 - what os.stat takes
     # When a file was written last, and who may run it, says nothing of it to a library; code of the user may go by
     # that.
-    if (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)) and asks_for_user(for_being=True):
+    is_folder = S_ISDIR(found.st_mode)
+    if (is_folder or S_ISREG(found.st_mode)) and asks_for_time(is_folder=is_folder):
         below = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - as it is
         LOOKED_AT.setdefault(_absolute(os.path.join(below, os.fsdecode(path))), (found.st_mtime_ns, found.st_mode))  # noqa: PTH118 - as above
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import importlib.util
 import os
+import re
 import stat
 import time
 from collections.abc import Mapping, Sequence
@@ -48,12 +49,21 @@ _SCRIPT = b"#!"
 _MOST_SCRIPTS = 5
 _FIRST_BYTES = 4096
 _DELETED = " (deleted)"
+_PROCESS = re.compile(r"/proc(?:/(\d+)(/.*)?)?", re.DOTALL)
 # For whoever reads these links, they lead to whoever reads them.
 _WHO_READS = ("/proc/self", "/proc/thread-self")
 
 
-def is_of_many(path: str) -> bool:
-    """Return whether what is told there changes with all that the machine does."""
+def is_of_many(path: str, child: int) -> bool:
+    """Return whether what is told there changes with all that the machine does.
+
+    Args:
+        path: The path.
+        child: The process whose own affairs do not count.
+    """
+    process = _PROCESS.fullmatch(path)
+    if process is not None:
+        return process[1] != str(child)
     return f"{path}/".startswith(_OF_MACHINE) and not f"{path}/".startswith(_OF_PROCESSORS)
 
 
@@ -79,6 +89,7 @@ class Sightings:
         # What the process itself made, which is no input of it.
         self._made: set[str] = set()
         self._seen: set[tuple[str, bool]] = set()
+        self._callers: set[int] = set()
         self._leader = 0
 
     def begin(self, leader: int) -> None:
@@ -90,11 +101,17 @@ class Sightings:
         self.readings.why_unknown = self.readings.why_unknown or why
 
     def is_family(self, pid: int) -> bool:
-        """Return whether another process belongs to the one that is watched, or is that."""
+        """Return whether another process belongs to the one that is watched, or is that, or a thread of it."""
         try:
-            return pid == self._leader or os.getsid(pid) == os.getsid(self._leader)
+            if pid == self._leader or pid in self._callers or os.getsid(pid) == os.getsid(self._leader):
+                return True
         except OSError:
-            return Path(f"/proc/{self._leader}/task/{pid}").exists()
+            pass
+        return Path(f"/proc/{self._leader}/task/{pid}").exists()
+
+    def hears(self, pid: int) -> None:
+        """Note who calls: it belongs to the process that is watched."""
+        self._callers.add(pid)
 
     def opens(self, path: str, pid: int, flags: int) -> None:
         """See that a path is opened."""
@@ -322,12 +339,14 @@ class Sightings:
     def _is_passed_over(self, real: str, pid: int) -> bool:
         if real in _OF_NO_ONE or real in _WHO_READS or f"{real}/".startswith((_OF_PROCESSORS, *_OF_MACHINE)):
             return True
-        whose = real.removeprefix("/proc/").partition("/")[0]
-        if real.startswith("/proc/") and whose.isdecimal() and (int(whose) == pid or self.is_family(int(whose))):
-            return True
-        if real.startswith("/proc/") and whose.isdecimal():
+        process = _PROCESS.fullmatch(real)
+        if process is None:
+            return False
+        whose, what = process.groups()
+        # Whoever looks after processes of its own, as we do, reads of which process each one is.
+        if whose is not None and what != "/stat" and int(whose) != pid and not self.is_family(int(whose)):
             self.unknown("it looked at another process of this machine")
-        return False
+        return True
 
     def _cross(self, place: Place) -> None:
         """Note the links on the way to a place, which nothing else tells of."""
