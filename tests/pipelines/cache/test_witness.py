@@ -93,7 +93,7 @@ def test_a_file_is_the_same_by_the_paths_that_a_process_has_to_it(tmp_path: Path
         os.listdir(f"/proc/self/fd/{folder}")
         number = os.open("open.txt", os.O_PATH)
         open(f"/dev/fd/{number}").close()
-        os.path.exists("/dev/fd/77"), os.path.exists("/proc/1/root")
+        os.path.exists("/dev/fd/77")
         for name in os.listdir("/proc/self/fd"):
             os.path.lexists(f"/proc/self/fd/{name}")
         reader, writer = os.pipe()
