@@ -350,9 +350,7 @@ def test_a_job_that_no_later_run_can_take_over_says_why(tmp_path: Path) -> None:
     (record,) = (job for job in again.data["runs"][0]["jobs"] if job["job"].startswith("the recording"))
     assert (record["taken_from"], record["not_kept"]) == ("", "it opened a network connection")
     (planned,) = (
-        job
-        for job in desk.json("plan", "--no-promote", "spec.yaml").data["jobs"]
-        if job["job"].startswith("the recording")
+        job for job in desk.json("plan", "spec.yaml").data["plans"][0]["jobs"] if job["job"].startswith("the recording")
     )
     assert planned["would_be"] == "done"
     # As the run itself said.
