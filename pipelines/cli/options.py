@@ -21,7 +21,9 @@ __all__ = [
     "batch_size_option",
     "constraint_option",
     "device_option",
+    "endpoint_limits",
     "json_option",
+    "max_answer_option",
     "memory_limit_option",
     "numbers",
     "pad_option",
@@ -119,6 +121,13 @@ json_option = click.option(
     # Before all other options: a call that is wrong in one of them leaves no older result behind either.
     is_eager=True,
     help="Write the result as JSON to this file; - is standard output.",
+)
+max_answer_option = click.option(
+    "--max-answer-mb",
+    "max_answer_mb",
+    type=AMOUNT,
+    metavar="N",
+    help="MiB that an answer of a server may have where no reference says how large it should be; 256 by default.",
 )
 quiet_option = click.option(
     "--quiet",
@@ -349,6 +358,16 @@ def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, floa
         name: of_output(name, value) if ":" in name else _number(option, name, value, example)
         for name, value in pairs(option, texts, example=example).items()
     }
+
+
+def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, example: str) -> dict[str, float]:
+    """Return how a server may be asked, as `--endpoint` and `--max-answer-mb` say it.
+
+    Raises:
+        UsageError: As `numbers`.
+    """
+    found = numbers("--endpoint", texts, example=example)
+    return found if max_answer_mb is None else {**found, "max_answer_mb": max_answer_mb}
 
 
 def _number(option: str, name: str, value: str, example: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from paritygate.pipelines.serving.triton.settings import Settings
@@ -17,6 +17,7 @@ from paritygate.pipelines.tuning.load import (
     percentile_of,
 )
 from paritygate.pipelines.tuning.search import Point
+from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 
 __all__ = ["LatencyLimit", "Meter", "WrongAnswer"]
@@ -62,6 +63,7 @@ class Meter:
         asked: The requests.
         questions: What they ask, and what is to be answered.
         limit: The limit on latency.
+        outputs: All outputs that the server has.
         counts: Returns rows and calls that the server has counted by now; None where it does not.
         answers: How many answers were checked.
         measurements: How many measurements were made, warm-ups not counted.
@@ -71,6 +73,7 @@ class Meter:
     asked: Sequence[Asked]
     questions: Questions
     limit: LatencyLimit
+    outputs: Collection[str]
     counts: Callable[[], tuple[int, int] | None] = lambda: None
     answers: int = 0
     measurements: int = 0
@@ -135,7 +138,9 @@ class Meter:
 
     def _send(self, number: int) -> tuple[int, Answer | None]:
         which = number % len(self.asked)
-        answer = self.server.send(self.asked[which])
+        expected = self.questions.expected[which]
+        with reference_answered({name: array.nbytes for name, array in expected.items()}, self.outputs):
+            answer = self.server.send(self.asked[which])
         self._held += len(answer.content)
         if self._held <= _MOST_HELD:
             return which, answer

@@ -121,6 +121,7 @@ def open_session(
         asked=asked,
         questions=questions,
         limit=LatencyLimit(seconds=request.limit_s, percentile=request.percentile),
+        outputs=frozenset(spec.name for spec in served.outputs),
     )
     session = Session(meter=meter, control=None, why_not=f"it is {server.server}, and no Triton", settings=settings)
     if server.server != _TRITON:

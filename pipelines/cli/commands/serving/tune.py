@@ -8,7 +8,9 @@ import click
 
 from paritygate.pipelines.cli.options import (
     AMOUNT,
+    endpoint_limits,
     json_option,
+    max_answer_option,
     numbers,
     pad_option,
     quiet_option,
@@ -78,6 +80,7 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="How the server may be asked: requests (1000000 by default), timeout_s (30).",
 )
+@max_answer_option
 @repository_option
 @time_limit_option
 @quiet_option
@@ -104,6 +107,7 @@ def command(
     pad: tuple[str, ...],
     seed: int,
     endpoint: tuple[str, ...],
+    max_answer_mb: float | None,
     repository: Path,
     time_limit: float,
     quiet: bool,
@@ -156,7 +160,7 @@ def command(
         most_callers=callers,
         arrivals=Arrivals(arrivals),
         seed=seed,
-        limits=limits_of_tune(numbers("--endpoint", endpoint, example="timeout_s=60")),
+        limits=limits_of_tune(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
         time_limit_s=time_limit,
     )
     with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
