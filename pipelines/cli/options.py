@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from paritygate.text import is_placeholder
 
 __all__ = [
     "AMOUNT",
+    "LocalPath",
     "batch_size_option",
     "constraint_option",
     "device_option",
@@ -44,6 +46,8 @@ __all__ = [
     "verbose_option",
     "whole_numbers",
 ]
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
@@ -93,6 +97,20 @@ def _is_result(path: Path) -> bool:
         return not start or (start == b"{" and "schema_version" in json.loads(path.read_bytes()))
     except (ValueError, RecursionError):
         return False
+
+
+class LocalPath(click.Path):
+    """A path on this machine: of an address, such as of an object store, a folder `s3:` would be made."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path.
+
+        Raises:
+            click.BadParameter: It is an address, or no such path.
+        """
+        if isinstance(value, str) and _ADDRESS.match(value):
+            self.fail(f"{value!r} is an address, and only a path on this machine is written to.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _FiniteFloat(click.FloatRange):
@@ -231,7 +249,7 @@ class _RunPath(click.Path):
 run_path = _RunPath()
 root_option = click.option(
     "--root",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     default="artifacts",
     show_default=True,
     # Before a run is looked for there.
@@ -252,7 +270,7 @@ def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option --run, and --root where it is looked for: for commands that need no root themselves."""
     root = click.option(
         "--root",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=LocalPath(file_okay=False, path_type=Path),
         default="artifacts",
         show_default=True,
         is_eager=True,
@@ -296,7 +314,7 @@ def _look_below(ctx: click.Context, param: click.Parameter, root: Path | None) -
 
 def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option --repository; --root, as run takes it, is understood as well, and not listed."""
-    path = click.Path(file_okay=False, path_type=Path)
+    path = LocalPath(file_okay=False, path_type=Path)
     # Eager, so that it is known before the repository is looked for.
     hidden = click.option("--root", type=path, hidden=True, expose_value=False, is_eager=True, callback=_look_below)
     listed = click.option(

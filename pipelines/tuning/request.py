@@ -12,6 +12,7 @@ from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.load import Arrivals
 from paritygate.pipelines.tuning.search import Point
+from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
 
 __all__ = ["DEFAULT_LIMITS", "TuneRequest", "TuneResult", "limits_of_tune"]
@@ -78,6 +79,7 @@ class TuneResult:
         version: The release that was measured.
         variant: Which variant of it.
         digest: The variant's digest: what the settings are of.
+        signature: Its inputs and outputs, as the server has them: the settings are carried over to what has the same.
         name: The model's name on the server.
         url: Where the server was.
         server: What it calls itself.
@@ -111,6 +113,7 @@ class TuneResult:
     version: int
     variant: str
     digest: str
+    signature: Signature | None = None
     name: str
     url: str
     server: str

@@ -23,6 +23,8 @@ __all__ = ["Session", "address_of", "open_session"]
 _TRITON = "triton"
 # A model may take long to load.
 _LOAD_S = 300.0
+# For how long a mark counts: a measurement may be four times as long as asked for, and three follow without a load.
+_SPARE_S, _MEASURED_AT_ONCE = 60.0, 30.0
 
 
 @dataclass(kw_only=True)
@@ -34,6 +36,7 @@ class Session:
         control: Lets it load settings; None where it does not let anybody choose them.
         why_not: Why it does not.
         settings: The settings that it has.
+        mark_s: For how long nobody else is to tune the model after it was loaded.
         not_loaded: What it did not load, and why.
     """
 
@@ -41,6 +44,7 @@ class Session:
     control: ModelControl | None
     why_not: str
     settings: Settings
+    mark_s: float
     not_loaded: dict[str, str] = field(default_factory=dict)
 
     def load(self, settings: Settings, callers: int) -> bool:
@@ -49,13 +53,22 @@ class Session:
             return True
         if self.control is None:
             return False
-        why = self.control.choose(settings)
+        why = self.control.choose(settings, self.mark_s)
         if why:
             self.not_loaded[str(settings)] = why
             return False
         self.settings = settings
         self.meter.warm_up(settings, callers)
         return True
+
+    def check_unchanged(self) -> None:
+        """Check that the server has the settings still that were measured.
+
+        Raises:
+            MeasurementError: Somebody else loaded others.
+        """
+        if self.control is not None:
+            self.control.check_unchanged(self.settings)
 
     @contextmanager
     def giving_back(self, warn: Callable[[str], None]) -> Iterator[None]:
@@ -123,7 +136,14 @@ def open_session(
         limit=LatencyLimit(seconds=request.limit_s, percentile=request.percentile),
         outputs=frozenset(spec.name for spec in served.outputs),
     )
-    session = Session(meter=meter, control=None, why_not=f"it is {server.server}, and no Triton", settings=settings)
+    session = Session(
+        meter=meter,
+        control=None,
+        why_not=f"it is {server.server}, and no Triton",
+        settings=settings,
+        # The longest that is measured without another load, with time to spare.
+        mark_s=_SPARE_S + _MEASURED_AT_ONCE * request.seconds,
+    )
     if server.server != _TRITON:
         return session
     loads = replace(request.limits, timeout_s=max(_LOAD_S, request.limits.timeout_s))

@@ -131,6 +131,7 @@ class Trial:
                 arrivals=request.arrivals,
                 seed=request.seed,
             )
+            self.session.check_unchanged()
             self._keep(point)
             if point.is_within:
                 return point
@@ -140,6 +141,7 @@ class Trial:
         if not self.session.load(settings, callers):
             return None
         point = self.session.meter.closed(settings, callers, seconds or self.request.seconds)
+        self.session.check_unchanged()
         self._keep(point)
         return point
 

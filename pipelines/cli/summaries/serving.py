@@ -23,6 +23,7 @@ from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.kserve import MANIFEST, KServeView
 from paritygate.pipelines.serving.tensorflow_serving import MODELS_FILE
+from paritygate.pipelines.serving.triton.settings import TunedUse
 from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.text import counted, from_here
 
@@ -85,9 +86,10 @@ def _messages(view: TritonView) -> Iterator[str]:
         yield f"{side}s: {', '.join(map(_tensor, view.config[side]))}"
     rows, batching = int(view.config["max_batch_size"]), view.config.get("dynamic_batching")
     if batching is not None:
-        preferred = " and ".join(map(str, batching.get("preferred_batch_size", ()))) or "no"
+        sizes = " and ".join(map(str, batching.get("preferred_batch_size", ())))
+        preferred = f", {sizes} preferred" if sizes else ""
         delay = batching.get("max_queue_delay_microseconds", 0)
-        yield f"batching: up to {rows} rows a call, {preferred} preferred, a request waits {delay} us for others"
+        yield f"batching: up to {rows} rows a call{preferred}, a request waits {delay} us for others"
     elif rows > 0:
         yield f"batching: up to {rows} rows a call, as a request brings them"
     requests = len(view.config.get("model_warmup", ()))
@@ -174,6 +176,14 @@ def following_lines(views: Iterable[FollowingView], repository: Path, width: int
             yield from wrapped(f"{name} {done} version {view.version}", width=width)
             if view.is_changed and view.published is not None:
                 yield from _to_the_server(view.published, width)
+            if view.published is not None and isinstance(view.published.view, TritonView):
+                yield from _tuned_lines(view.published.view, width)
+
+
+def _tuned_lines(view: TritonView, width: int | None) -> Iterator[str]:
+    """Yield what became of the settings that were measured for the version before."""
+    if view.tuned.note and view.tuned.use is not TunedUse.MEASURED:
+        yield from wrapped(f"note: {view.tuned.note}", width=width)
 
 
 def _to_the_server(published: PublishedView[Any, Any], width: int | None) -> Iterator[str]:

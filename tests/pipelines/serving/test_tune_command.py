@@ -12,7 +12,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from tests.loopback import QuietHandler, serving
+from tests.pipelines.serving.conftest import SIGNATURE
 
 from paritygate.errors import BackendError, ChangedViewError, InputFileError, MeasurementError, UsageError
 from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.following import write_following_views
 from paritygate.pipelines.release.repository import Release
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
-from paritygate.pipelines.serving.triton.settings import Settings, settings_of
+from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
 from paritygate.pipelines.tuning import measuring
 from paritygate.pipelines.tuning.load import Window
+from paritygate.signature import Dim
 
 # What an answer takes by the clock of the tests: the time that this process takes for one does not count.
 _CALL_S = 0.02
@@ -177,10 +180,12 @@ def call(
     return run
 
 
-def write_view() -> None:
-    arguments = ["triton", "adds", "--out", "models", "--repository", "repository"]
+def write_view() -> dict[str, Any]:
+    """Write the view by the command, and return what it says of it."""
+    arguments = ["triton", "adds", "--out", "models", "--repository", "repository", "--json", "view.json"]
     result = CliRunner().invoke(cli, arguments, standalone_mode=False)
     assert result.exception is None
+    return dict(json.loads(Path("view.json").read_text()))
 
 
 def view_config(folder: Path) -> dict[str, Any]:
@@ -209,6 +214,7 @@ def test_the_best_settings_are_written_with_their_evidence(
     said = json.loads((tmp_path / "result.json").read_text())
     assert evidence["settings"] == {"max_batch_size": 16, "instances": 4, "queue_delay_us": 100}
     assert (evidence["server"], evidence["server_version"], evidence["wrong_answers"]) == ("triton", "2.0", 0)
+    assert evidence["seconds"] == said["seconds"] > 0
     assert evidence["measurements"] == len(evidence["points"]) == said["measurements"]
     # Every request that the server had was measured, warmed it up, or was the first look; each was checked.
     assert evidence["answers"] == server.asked
@@ -233,15 +239,18 @@ def test_a_view_that_was_changed_by_hand_is_not_tuned(tmp_path: Path, call: Call
 def test_the_view_of_the_same_files_is_written_with_what_was_measured(
     tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
 ) -> None:
-    call()
-    tuned = view_config(tmp_path)
+    call("--json", "result.json")
+    tuned, said = view_config(tmp_path), json.loads((tmp_path / "result.json").read_text())
 
-    write_view()
+    assert write_view()["tuned"] == {"use": "measured", "settings": said["settings"], "version": 1}
     assert view_config(tmp_path) == tuned
-    # Of other files nothing was measured.
+    # Of other files nothing was measured, but they are served as those before were.
     make_release(added=2.0)
-    write_view()
-    assert settings_of(view_config(tmp_path)).instances == 1
+    assert write_view()["tuned"] == {"use": "carried over", "settings": said["settings"], "version": 1}
+    assert settings_of(view_config(tmp_path)) == settings_of(tuned)
+    # A version that was measured has its own again.
+    make_release(added=1.0)
+    assert write_view()["tuned"]["use"] == "measured"
 
     (tmp_path / "models/adds/tuned.json").write_text("{}")
     with pytest.raises(InputFileError, match=r"tuned\.json is damaged"):
@@ -251,6 +260,35 @@ def test_the_view_of_the_same_files_is_written_with_what_was_measured(
             standalone_mode=False,
             catch_exceptions=False,
         )
+
+
+def test_a_view_that_follows_keeps_what_was_tuned_where_the_signature_is_the_same(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    call()
+    tuned = settings_of(view_config(tmp_path))
+
+    make_release(added=2.0)
+    (same,) = write_following_views(tmp_path / "repository", "adds", "prod")
+    assert (same.version, same.to_json()["tuned"]["use"]) == (2, "carried over")
+    assert settings_of(view_config(tmp_path)) == tuned
+
+    # With another range of the batch, what was measured says nothing, and that is said.
+    make_release(added=3.0, signature=replace(SIGNATURE, dims={"batch": Dim(min=1, opt=4, max=8)}))
+    (other,) = write_following_views(tmp_path / "repository", "adds", "prod")
+    assert (other.version, other.to_json()["tuned"]["use"]) == (3, "left out")
+    assert settings_of(view_config(tmp_path)) == Settings(max_batch_size=8, instances=1, queue_delay_us=100)
+
+
+def test_a_spec_that_leaves_less_room_bounds_what_is_carried_over(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    call()
+
+    make_release(added=2.0, serve={"max_batch_size": 4})
+    write_view()
+
+    assert settings_of(view_config(tmp_path)) == Settings(max_batch_size=4, instances=4, queue_delay_us=100)
 
 
 @pytest.mark.parametrize("after", [0, 40, 300])
@@ -337,6 +375,83 @@ def test_a_server_that_answers_with_an_error_ends_it(server: Server, call: Calla
 
     with pytest.raises(BackendError, match="out of memory"):
         call()
+
+
+def _error_in(path: Path) -> tuple[str, int]:
+    """Return verdict and exit code of a result that holds an error."""
+    said = json.loads(path.read_text())
+    assert set(said["error"]) == {"message", "hint"}
+    return said["verdict"], said["exit_code"]
+
+
+@pytest.mark.parametrize("after", [10, 60])
+def test_settings_that_somebody_else_loads_meanwhile_end_it(
+    tmp_path: Path, server: Server, call: Callable[..., Result], after: int
+) -> None:
+    view = (tmp_path / "models/adds/config.pbtxt").read_bytes()
+    others = with_settings(server.config, Settings(max_batch_size=8, instances=2, queue_delay_us=100))
+
+    def load(number: int) -> None:
+        if number == after:
+            server.load(json.loads(json.dumps(others)))
+
+    server.instead = load
+
+    with pytest.raises(MeasurementError, match="that somebody else loaded"):
+        call("--json", "result.json")
+
+    assert _error_in(tmp_path / "result.json") == ("error", 5)
+    assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
+    assert not (tmp_path / "models/adds/tuned.json").exists()
+    # It is theirs, and stays.
+    assert server.config == others
+
+
+def test_two_that_tune_one_model_do_not_both_go_on(tmp_path: Path, server: Server, call: Callable[..., Result]) -> None:
+    marks: list[str] = []
+    first = server.load
+
+    def load(config: dict[str, Any]) -> None:
+        marks.append((config.get("metric_tags") or {}).get("paritygate_tune", ""))
+        first(config)
+
+    server.load = load  # type: ignore[method-assign] # what it is told is looked at
+    before = json.loads(json.dumps(server.config))
+    call()
+    # While it measured, everything that was loaded was marked, and what was given back is not.
+    assert marks[0] == marks[-1] == ""
+    assert all(marks[1:-1])
+
+    server.load({**before, "metric_tags": {"paritygate_tune": f"x until {time.time() + 60:.0f}"}})
+    asked = server.asked
+    with pytest.raises(MeasurementError, match="another tune measures adds"):
+        call("--json", "result.json")
+    assert _error_in(tmp_path / "result.json") == ("error", 5)
+    # What says of itself is all that was asked.
+    assert server.asked == asked
+
+    # One that was killed long ago stops nobody.
+    server.load({**before, "metric_tags": {"paritygate_tune": "x until 1000000000"}})
+    assert call().return_value == 0
+    assert server.config == before
+
+
+def test_a_view_that_is_written_meanwhile_is_left_as_it_is(
+    tmp_path: Path, server: Server, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    def promote(number: int) -> None:
+        if number == 40:
+            make_release(added=2.0)
+            write_view()
+
+    server.instead = promote
+
+    with pytest.raises(MeasurementError, match="was written again while it was measured"):
+        call("--json", "result.json")
+
+    assert _error_in(tmp_path / "result.json") == ("error", 5)
+    assert view_config(tmp_path)["version_policy"]["specific"]["versions"] in (["2"], [2])
+    assert not (tmp_path / "models/adds/tuned.json").exists()
 
 
 class _Plain(BaseHTTPRequestHandler):

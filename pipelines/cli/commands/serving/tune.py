@@ -8,6 +8,7 @@ import click
 
 from paritygate.pipelines.cli.options import (
     AMOUNT,
+    LocalPath,
     endpoint_limits,
     json_option,
     max_answer_option,
@@ -29,7 +30,7 @@ __all__ = ["command"]
 @click.option(
     "--out",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="The folder that `triton` wrote the view to: the best settings are written there.",
 )
@@ -128,6 +129,7 @@ def command(
         --out models --samples inputs.npz --latency-budget 20ms
     """
     from paritygate.codec import to_data
+    from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import Shown, print_errors, progress_of, write_json
     from paritygate.pipelines.cli.summaries.tune import print_point, print_tuned
     from paritygate.pipelines.process.stages import stage
@@ -163,14 +165,20 @@ def command(
         limits=limits_of_tune(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
         time_limit_s=time_limit,
     )
-    with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
-        result = tune(
-            request,
-            progress=progress,
-            watch=lambda point: print_point(point, percentile, shown),
-            warn=lambda text: print_errors(text, is_verbose=verbose),
-        )
-        did(f"made {result.measurements} measurements")
+    try:
+        with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
+            result = tune(
+                request,
+                progress=progress,
+                watch=lambda point: print_point(point, percentile, shown),
+                warn=lambda text: print_errors(text, is_verbose=verbose),
+            )
+            did(f"made {result.measurements} measurements")
+    except ParitygateError as err:
+        why = {"message": str(err), "hint": err.hint}
+        failed = {"schema_version": 1, "model": model, "verdict": "error", "error": why}
+        write_json(json_target, {**failed, "exit_code": int(err.exit_code)})
+        raise
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
     print_tuned(result, out, shown)
     return result.exit_code
