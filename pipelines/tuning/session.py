@@ -16,7 +16,9 @@ from paritygate.pipelines.tuning.measuring import LatencyLimit, Meter
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.signature import Signature
 from paritygate.validate.runners.endpoint.client import HttpClient, Pace
+from paritygate.validate.runners.endpoint.descriptions import mapping_in, texts_in
 from paritygate.validate.runners.endpoint.open_inference import Asked, OpenInference
+from paritygate.validate.runners.endpoint.versions import no_such_version
 
 __all__ = ["Session", "address_of", "open_session"]
 
@@ -157,6 +159,24 @@ def open_session(
     return replace(session, control=control, why_not="", settings=control.settings)
 
 
+def _asked_at(endpoint: Endpoint, client: HttpClient) -> Endpoint:
+    """Return the address of a model on a server that may have no addresses of versions, as one in FastAPI has not.
+
+    Its answers are held to the version all the same, where they say one.
+
+    Raises:
+        MeasurementError: The server does not answer.
+        BackendError: It answers with an error, or has other versions.
+    """
+    if client.get(endpoint.path) is not None:
+        return endpoint
+    base = replace(endpoint, path=endpoint.path.partition("/versions/")[0])
+    has = texts_in(mapping_in(client.get(base.path), "what it says of the model"), "versions")
+    if has and endpoint.version not in has:
+        raise no_such_version(endpoint, has)
+    return base
+
+
 def _connected(
     request: TuneRequest, endpoint: Endpoint, client: HttpClient, questions: Questions, served: Signature
 ) -> tuple[OpenInference, list[Asked]]:
@@ -170,6 +190,8 @@ def _connected(
     server = None
     try:
         server = OpenInference(endpoint, request.limits, client=client)
+        if server.server != _TRITON:
+            server = OpenInference(_asked_at(endpoint, client), request.limits, client=client)
         asked = [server.asked(feed, outputs) for feed in questions.inputs]
         if server.signature() is None:
             server.read(server.send(asked[0]))

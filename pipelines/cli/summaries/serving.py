@@ -18,7 +18,7 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedModel
 from paritygate.pipelines.release.triton_view import PublishedTritonView
 from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.release.view_state import state_of_view
+from paritygate.pipelines.release.view_state import ViewState
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.kserve import MANIFEST, KServeView
@@ -225,16 +225,17 @@ def print_following_views(views: Sequence[FollowingView], repository: Path, *, i
     print_lines(lines, err=to_stderr or bool(remarks))
 
 
-def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str]:
+def kept_view_lines(kept: Iterable[tuple[KeptOrder, ViewState | None]], repository: Path) -> Iterator[str]:
     """Yield a line of each view that follows an alias, and how to forget one whose folder is not there."""
-    if not kept:
+    views = list(kept)
+    if not views:
         yield from wrapped(f"no view follows an alias: repository {from_here(repository)}")
-    for each in kept:
+    for each, state in views:
         if each.error is not None:
             yield from wrapped(f"{each.error}; hint: {each.error.hint}")
-        if each.order is None:
+        if each.order is None or state is None:
             continue
-        order, state = each.order, state_of_view(repository, each.order)
+        order = each.order
         said = f"{_view_name(order)} follows {order.which} of {order.model}"
         if not state.is_there:
             yield from wrapped(f"{said}, and is not on this machine")
@@ -247,6 +248,11 @@ def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str
             yield from command_lines(f"next: {order.command_line(repository, *over)}")
         else:
             yield from wrapped(said)
+        if state.is_there and state.changed_files:
+            folder = f"{from_here(order.place)}/{state.shown}"
+            names = ", ".join(state.changed_files)
+            yield from wrapped(f"corrupt: {folder}: missing or not what was released: {names}")
+            yield from command_lines(f"remove {folder}, and then: {order.command_line(repository)}")
 
 
 def forgotten_lines(orders: Iterable[ViewOrder]) -> Iterator[str]:

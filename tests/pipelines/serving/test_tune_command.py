@@ -47,6 +47,9 @@ class Server:
     is_controlled: bool = True
     # Seconds that an answer really takes.
     call_s: float = 0.0
+    # Whether it has addresses of versions; and the version that it says it has and answers as, if any.
+    is_versioned: bool = True
+    version: str = ""
     # Of the request, counted from 0: what happens in place of the right answer.
     instead: Callable[[int], Any] = lambda _: None
     refuses: Callable[[Mapping[str, Any]], bool] = lambda _: False
@@ -77,10 +80,16 @@ def _handler(server: Server) -> type[QuietHandler]:
                 "/v2/models/adds/config": server.config if server.is_controlled else None,
                 "/v2/models/adds/versions/1/stats": {"model_stats": [counted]},
             }
+            if not server.is_versioned:
+                model = pages.pop("/v2/models/adds/versions/1")
+                pages["/v2/models/adds"] = {**model, "versions": [server.version] if server.version else []}
             self.send_page(pages)
 
         def post(self) -> None:
             body = self.body()
+            if "/versions/" in self.path and not server.is_versioned:
+                self.send(b'{"detail": "Not Found"}', 404)
+                return
             if self.path == "/v2/repository/models/adds/load":
                 asked = json.loads(body).get("parameters", {}).get("config")
                 server.loads.append(json.loads(asked) if asked else {})
@@ -108,7 +117,8 @@ def _handler(server: Server) -> type[QuietHandler]:
             y = np.frombuffer(body[length:], dtype=np.float32).reshape(shape) + 1
             raw = (wrong(y) if callable(wrong) else y).astype(np.float32).tobytes()
             output = {"name": "y", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": len(raw)}}
-            head = json.dumps({"outputs": [output]}).encode()
+            said = {"model_version": server.version} if server.version else {}
+            head = json.dumps({**said, "outputs": [output]}).encode()
             self.send(head + raw, Inference_Header_Content_Length=str(len(head)))
 
     return Handler
@@ -334,6 +344,28 @@ def test_a_server_that_nobody_may_load_on_is_measured_as_it_is(
     assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
 
 
+@pytest.mark.parametrize("version", ["", "1"])
+def test_a_server_without_addresses_of_versions_is_measured_as_it_is(
+    tmp_path: Path, server: Server, call: Callable[..., Result], version: str
+) -> None:
+    server.name, server.is_versioned, server.version = "fastapi", False, version
+
+    result = call("--json", "result.json")
+
+    said = json.loads((tmp_path / "result.json").read_text())
+    assert (result.return_value, said["verdict"], said["server"]) == (0, "pass", "fastapi")
+    assert said["answers"] == server.asked > 0
+    assert server.loads == []
+
+
+def test_a_server_that_has_another_version_is_not_measured(server: Server, call: Callable[..., Result]) -> None:
+    server.name, server.is_versioned, server.version = "fastapi", False, "7"
+
+    with pytest.raises(BackendError, match="has no version 1 of adds"):
+        call()
+    assert server.asked == 0
+
+
 def test_a_triton_that_loads_for_nobody_is_measured_as_it_is(server: Server, call: Callable[..., Result]) -> None:
     server.refuses = lambda _: True
 
@@ -482,7 +514,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
 
     assert str(caught.value) == (
         f"tune needs a Triton server, and {url} does not answer as one does: the server at {url} has no model at "
-        "/v2/models/adds/versions/1/infer: Not Found"
+        "/v2/models/adds/infer: Not Found"
     )
     assert caught.value.exit_code == 5
     assert "a Triton that serves models" in caught.value.hint

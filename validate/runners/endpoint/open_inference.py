@@ -125,7 +125,7 @@ class OpenInference:
         return said
 
     def _check_version(self, answer: str, err: ParitygateError | None = None) -> None:
-        model = mapping_in(self._client.get(self._path.rpartition("/versions/")[0]), "what it says of the model")
+        model = mapping_in(self._client.get(self._path.partition("/versions/")[0]), "what it says of the model")
         has = texts_in(model, "versions")
         if has and self._endpoint.version not in has:
             raise no_such_version(self._endpoint, has, answer) from err
