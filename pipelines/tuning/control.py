@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from paritygate.errors import MeasurementError, ParitygateError
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
+from paritygate.pipelines.tuning.server_counts import ServerCounts, counts_in
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
 from paritygate.validate.runners.endpoint.words import in_short, said_in
 
@@ -97,7 +98,9 @@ class ModelControl:
         """
         # What is not answered may have been done.
         self.is_changed = True
-        marked, before = _marked(with_settings(self.before, settings), seconds), self._mark
+        # What is answered out of a cache says nothing of the settings, and the same rows are sent again and again.
+        uncached = {name: value for name, value in self.before.items() if name != "response_cache"}
+        marked, before = _marked(with_settings(uncached, settings), seconds), self._mark
         self._mark = _mark_of(marked)
         self._marks.add(self._mark)
         why = self._ask(marked)
@@ -148,13 +151,17 @@ class ModelControl:
         self._ask(None)
         return settings_of(self.config() or {})
 
-    def counts(self) -> tuple[int, int] | None:
-        """Return how many rows the model has answered, and in how many calls; None where the server does not say."""
+    @property
+    def has_cache(self) -> bool:
+        """Whether the server answers what it answered before without running the model."""
+        return bool((self.before.get("response_cache") or {}).get("enable"))
+
+    def counts(self) -> ServerCounts | None:
+        """Return what the server has counted of the model by now; None where it does not say."""
         status, _, body = self._client.exchange("GET", f"{self._model}/versions/{self._version}/stats", None, {})
         try:
-            found = as_json(body)["model_stats"][0] if status == _OK else None
-            return None if found is None else (int(found["inference_count"]), int(found["execution_count"]))
-        except (KeyError, IndexError, TypeError, ValueError, ParitygateError):
+            return None if status != _OK else counts_in(as_json(body)["model_stats"][0])
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, ParitygateError):
             return None
 
     def _ask(self, config: Mapping[str, Any] | None) -> str:

@@ -17,6 +17,7 @@ from paritygate.pipelines.tuning.load import (
     percentile_of,
 )
 from paritygate.pipelines.tuning.search import Point
+from paritygate.pipelines.tuning.server_counts import ServerCounts
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 
@@ -64,7 +65,7 @@ class Meter:
         questions: What they ask, and what is to be answered.
         limit: The limit on latency.
         outputs: All outputs that the server has.
-        counts: Returns rows and calls that the server has counted by now; None where it does not.
+        counts: Returns what the server has counted by now; None where it does not.
         answers: How many answers were checked.
         measurements: How many measurements were made, warm-ups not counted.
     """
@@ -74,7 +75,7 @@ class Meter:
     questions: Questions
     limit: LatencyLimit
     outputs: Collection[str]
-    counts: Callable[[], tuple[int, int] | None] = lambda: None
+    counts: Callable[[], ServerCounts | None] = lambda: None
     answers: int = 0
     measurements: int = 0
     _next: int = 0
@@ -179,13 +180,13 @@ class Meter:
         settings: Settings,
         *,
         callers: int,
-        before: tuple[int, int] | None,
+        before: ServerCounts | None,
         rate: float | None = None,
     ) -> Point:
         after = self.counts()
         self.measurements += 1
         self._checked(window)
-        rows, calls = (0, 0) if before is None or after is None else (after[0] - before[0], after[1] - before[1])
+        counted = None if before is None or after is None else after.since(before)
         at_limit = percentile_of(window.latencies, self.limit.percentile)
         mean = sum(window.latencies) / len(window.latencies) if window.latencies else math.inf
         return Point(
@@ -200,7 +201,10 @@ class Meter:
             mean_ms=_ms(mean),
             p50_ms=_ms(percentile_of(window.latencies, 50.0)),
             limit_ms=_ms(at_limit),
-            rows_per_call=rows / calls if calls > 0 else None,
+            rows_per_call=None if counted is None else counted.rows_per_call,
+            queue_ms=None if counted is None else counted.queue_ms,
+            compute_ms=None if counted is None else counted.compute_ms,
+            cache_hits=0 if counted is None else counted.cache_hits,
             client_share=window.client_share,
             is_within=at_limit <= self.limit.seconds,
         )

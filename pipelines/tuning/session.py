@@ -39,6 +39,7 @@ class Session:
         why_not: Why it does not.
         settings: The settings that it has.
         mark_s: For how long nobody else is to tune the model after it was loaded.
+        is_cached: Whether it may answer out of a cache: it is loaded without, before anything is measured.
         not_loaded: What it did not load, and why.
     """
 
@@ -47,11 +48,12 @@ class Session:
     why_not: str
     settings: Settings
     mark_s: float
+    is_cached: bool = False
     not_loaded: dict[str, str] = field(default_factory=dict)
 
     def load(self, settings: Settings, callers: int) -> bool:
         """Let the server have settings, and answer for a moment; return whether it has them."""
-        if settings == self.settings:
+        if settings == self.settings and not self.is_cached:
             return True
         if self.control is None:
             return False
@@ -59,7 +61,7 @@ class Session:
         if why:
             self.not_loaded[str(settings)] = why
             return False
-        self.settings = settings
+        self.settings, self.is_cached = settings, False
         self.meter.warm_up(settings, callers)
         return True
 
@@ -156,7 +158,7 @@ def open_session(
         control.check()
     except NoControl as err:
         return replace(session, why_not=str(err))
-    return replace(session, control=control, why_not="", settings=control.settings)
+    return replace(session, control=control, why_not="", settings=control.settings, is_cached=control.has_cache)
 
 
 def _asked_at(endpoint: Endpoint, client: HttpClient) -> Endpoint:

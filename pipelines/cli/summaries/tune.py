@@ -29,9 +29,12 @@ def _in_words(point: Point, percentile: float) -> str:
     how = f"{point.callers} callers" if point.rate is None else f"open loop, {number(point.rate)} a second"
     latency = f"p{percentile:g} {number(point.limit_ms, missing='without end')} ms"
     rows = "" if point.rows_per_call is None else f", {number(point.rows_per_call)} rows a call"
+    split = ""
+    if point.queue_ms is not None and point.compute_ms is not None:
+        split = f", of which {number(point.queue_ms)} ms queued and {number(point.compute_ms)} ms computed"
     over = "" if point.is_within else ": over the limit"
     unsent = f", {counted(point.unsent, 'request')} not sent" if point.unsent else ""
-    return f"{point.settings}: {how}: {number(point.rows_per_s)} rows/s, {latency}{rows}{unsent}{over}"
+    return f"{point.settings}: {how}: {number(point.rows_per_s)} rows/s, {latency}{split}{rows}{unsent}{over}"
 
 
 def print_tuned(result: TuneResult, root: Path, shown: Shown) -> None:

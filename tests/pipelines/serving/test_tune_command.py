@@ -69,16 +69,26 @@ class Server:
         return settings_of(self.config)
 
 
+def _stats(server: Server) -> dict[str, Any]:
+    """Return what the server counts, as if each request waited 3 ms and was computed in 20."""
+    spent = {"success": server.rows, "queue": 3 * server.rows, "compute_infer": 20 * server.rows}
+    spent |= {"cache_hit": 0} if server.config.get("response_cache") else {}
+    return {
+        "inference_count": server.rows,
+        "execution_count": max(1, server.rows // 2),
+        "inference_stats": {name: {"count": server.rows, "ns": ms * 10**6} for name, ms in spent.items()},
+    }
+
+
 def _handler(server: Server) -> type[QuietHandler]:
     class Handler(QuietHandler):
         def get(self) -> None:
             described = [{"datatype": "FP32", "shape": [-1, 4], "name": name} for name in "xy"]
-            counted = {"inference_count": server.rows, "execution_count": max(1, server.rows // 2)}
             pages: dict[str, Any] = {
                 "/v2": {"name": server.name, "version": "2.0", "extensions": ["binary_tensor_data"]},
                 "/v2/models/adds/versions/1": {"name": "adds", "inputs": described[:1], "outputs": described[1:]},
                 "/v2/models/adds/config": server.config if server.is_controlled else None,
-                "/v2/models/adds/versions/1/stats": {"model_stats": [counted]},
+                "/v2/models/adds/versions/1/stats": {"model_stats": [_stats(server)]},
             }
             if not server.is_versioned:
                 model = pages.pop("/v2/models/adds/versions/1")
@@ -229,6 +239,9 @@ def test_the_best_settings_are_written_with_their_evidence(
     # Every request that the server had was measured, warmed it up, or was the first look; each was checked.
     assert evidence["answers"] == server.asked
     assert evidence["best"]["rows_per_s"] > 2 * evidence["baseline"]["rows_per_s"]
+    # As the server counts them.
+    assert {(round(p["queue_ms"]), round(p["compute_ms"])) for p in evidence["points"]} == {(3, 20)}
+    assert {p["cache_hits"] for p in evidence["points"]} == {0}
     assert evidence["open"]["loop"] == "open"
     assert evidence["open"]["rate"] < evidence["best"]["rows_per_s"]
     drawing = ET.parse(tmp_path / "models/adds/tuned.svg").getroot()  # noqa: S314 - written a moment ago
@@ -342,6 +355,23 @@ def test_a_server_that_nobody_may_load_on_is_measured_as_it_is(
     assert server.loads == []
     assert {json.dumps(point["settings"]) for point in said["points"]} == {json.dumps(said["before"])}
     assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_cache_of_answers_is_off_while_it_is_measured_or_said(
+    tmp_path: Path, server: Server, call: Callable[..., Result], *, is_told: bool
+) -> None:
+    server.config["response_cache"] = {"enable": True}
+    before = json.loads(json.dumps(server.config))
+    server.refuses = lambda _: not is_told
+
+    result = call("--json", "result.json")
+
+    said = json.loads((tmp_path / "result.json").read_text())
+    hits = sum(point["cache_hits"] for point in said["points"])
+    assert (result.return_value, hits > 0) == (0, not is_told)
+    assert any("response_cache" in note for note in said["notes"])
+    assert server.config == before
 
 
 @pytest.mark.parametrize("version", ["", "1"])
