@@ -18,6 +18,7 @@ from paritygate.pipelines.tuning.load import (
 )
 from paritygate.pipelines.tuning.search import Point
 from paritygate.pipelines.tuning.server_counts import ServerCounts
+from paritygate.pipelines.tuning.server_metrics import MachineUse
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 
@@ -66,6 +67,7 @@ class Meter:
         limit: The limit on latency.
         outputs: All outputs that the server has.
         counts: Returns what the server has counted by now; None where it does not.
+        use: Returns how much of its machine the server uses now; None where it does not say.
         answers: How many answers were checked.
         measurements: How many measurements were made, warm-ups not counted.
     """
@@ -76,6 +78,7 @@ class Meter:
     limit: LatencyLimit
     outputs: Collection[str]
     counts: Callable[[], ServerCounts | None] = lambda: None
+    use: Callable[[], MachineUse | None] = lambda: None
     answers: int = 0
     measurements: int = 0
     _next: int = 0
@@ -183,6 +186,8 @@ class Meter:
         before: ServerCounts | None,
         rate: float | None = None,
     ) -> Point:
+        # While what it says is still of this load.
+        use = self.use()
         after = self.counts()
         self.measurements += 1
         self._checked(window)
@@ -205,6 +210,7 @@ class Meter:
             queue_ms=None if counted is None else counted.queue_ms,
             compute_ms=None if counted is None else counted.compute_ms,
             cache_hits=0 if counted is None else counted.cache_hits,
+            use=use,
             client_share=window.client_share,
             is_within=at_limit <= self.limit.seconds,
         )

@@ -32,6 +32,7 @@ class TuneRequest:
         root: The folder of the view.
         url: The server's address, or the model's on it.
         samples: Real inputs.
+        metrics: The address of the server's page of metrics; None where it is not read.
         limit_s: The limit on latency, in seconds.
         percentile: So many percent of all answers are to be within it.
         name: The model's name on the server; that of the repository if None.
@@ -66,6 +67,7 @@ class TuneRequest:
     most_callers: int = 64
     arrivals: Arrivals = Arrivals.POISSON
     seed: int = 0
+    metrics: str | None = None
     limits: EndpointLimits = DEFAULT_LIMITS
     time_limit_s: float = 3600.0
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.pipelines.serving.triton.settings import Settings
+from paritygate.pipelines.tuning.server_metrics import MachineUse
 
 __all__ = ["Point", "Search", "Space"]
 
@@ -43,6 +44,7 @@ class Point:
         queue_ms: Milliseconds that a request waited in the server, on average; None where it does not say.
         compute_ms: Milliseconds that the server computed it in, alike.
         cache_hits: Requests that the server answered out of a cache, without running the model.
+        use: How much of its machine the server used at the end; None where nobody asked, or it does not say.
         client_share: The share of one processor that the client took.
         is_within: Whether the latency is within the limit.
     """
@@ -62,6 +64,7 @@ class Point:
     queue_ms: float | None = None
     compute_ms: float | None = None
     cache_hits: int = 0
+    use: MachineUse | None = None
     client_share: float = 0.0
     is_within: bool
 

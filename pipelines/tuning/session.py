@@ -14,6 +14,7 @@ from paritygate.pipelines.tuning.answers import Questions
 from paritygate.pipelines.tuning.control import ModelControl, NoControl
 from paritygate.pipelines.tuning.measuring import LatencyLimit, Meter
 from paritygate.pipelines.tuning.request import TuneRequest
+from paritygate.pipelines.tuning.server_metrics import MetricsPage
 from paritygate.signature import Signature
 from paritygate.validate.runners.endpoint.client import HttpClient, Pace
 from paritygate.validate.runners.endpoint.descriptions import mapping_in, texts_in
@@ -140,6 +141,8 @@ def open_session(
         limit=LatencyLimit(seconds=request.limit_s, percentile=request.percentile),
         outputs=frozenset(spec.name for spec in served.outputs),
     )
+    if request.metrics is not None:
+        meter.use = MetricsPage(request.metrics, request.limits, pace).read
     session = Session(
         meter=meter,
         control=None,

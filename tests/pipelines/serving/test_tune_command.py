@@ -36,6 +36,15 @@ from paritygate.signature import Dim
 
 # What an answer takes by the clock of the tests: the time that this process takes for one does not count.
 _CALL_S = 0.02
+_METRICS = b"""# HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]
+nv_cpu_utilization 0.5
+nv_cpu_memory_used_bytes 3145728
+nv_gpu_utilization{gpu_uuid="GPU-1"} 0.25
+nv_gpu_utilization{gpu_uuid="GPU-2"} 0.125
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 1048576
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-2"} 3145728
+nv_inference_count{model="adds",version="1"} NaN
+"""
 
 
 @dataclass
@@ -80,20 +89,38 @@ def _stats(server: Server) -> dict[str, Any]:
     }
 
 
+def _answer(server: Server, body: bytes, length: int, wrong: Any) -> tuple[bytes, bytes]:  # noqa: ANN401 - as `instead`
+    """Return JSON and bytes of an answer, which a function may change."""
+    shape = json.loads(body[:length])["inputs"][0]["shape"]
+    y = np.frombuffer(body[length:], dtype=np.float32).reshape(shape) + 1
+    raw = (wrong(y) if callable(wrong) else y).astype(np.float32).tobytes()
+    output = {"name": "y", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": len(raw)}}
+    said = {"model_version": server.version} if server.version else {}
+    return json.dumps({**said, "outputs": [output]}).encode(), raw
+
+
+def _pages(server: Server) -> dict[str, Any]:
+    """Return what the server says of itself and of the model, by path."""
+    described = [{"datatype": "FP32", "shape": [-1, 4], "name": name} for name in "xy"]
+    pages: dict[str, Any] = {
+        "/v2": {"name": server.name, "version": "2.0", "extensions": ["binary_tensor_data"]},
+        "/v2/models/adds/versions/1": {"name": "adds", "inputs": described[:1], "outputs": described[1:]},
+        "/v2/models/adds/config": server.config if server.is_controlled else None,
+        "/v2/models/adds/versions/1/stats": {"model_stats": [_stats(server)]},
+    }
+    if not server.is_versioned:
+        model = pages.pop("/v2/models/adds/versions/1")
+        pages["/v2/models/adds"] = {**model, "versions": [server.version] if server.version else []}
+    return pages
+
+
 def _handler(server: Server) -> type[QuietHandler]:
     class Handler(QuietHandler):
         def get(self) -> None:
-            described = [{"datatype": "FP32", "shape": [-1, 4], "name": name} for name in "xy"]
-            pages: dict[str, Any] = {
-                "/v2": {"name": server.name, "version": "2.0", "extensions": ["binary_tensor_data"]},
-                "/v2/models/adds/versions/1": {"name": "adds", "inputs": described[:1], "outputs": described[1:]},
-                "/v2/models/adds/config": server.config if server.is_controlled else None,
-                "/v2/models/adds/versions/1/stats": {"model_stats": [_stats(server)]},
-            }
-            if not server.is_versioned:
-                model = pages.pop("/v2/models/adds/versions/1")
-                pages["/v2/models/adds"] = {**model, "versions": [server.version] if server.version else []}
-            self.send_page(pages)
+            if self.path == "/metrics":
+                self.send(_METRICS)
+                return
+            self.send_page(_pages(server))
 
         def post(self) -> None:
             body = self.body()
@@ -122,13 +149,7 @@ def _handler(server: Server) -> type[QuietHandler]:
                 return
             with server.running:
                 time.sleep(server.call_s)
-            length = int(self.headers["Inference-Header-Content-Length"])
-            shape = json.loads(body[:length])["inputs"][0]["shape"]
-            y = np.frombuffer(body[length:], dtype=np.float32).reshape(shape) + 1
-            raw = (wrong(y) if callable(wrong) else y).astype(np.float32).tobytes()
-            output = {"name": "y", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": len(raw)}}
-            said = {"model_version": server.version} if server.version else {}
-            head = json.dumps({**said, "outputs": [output]}).encode()
+            head, raw = _answer(server, body, int(self.headers["Inference-Header-Content-Length"]), wrong)
             self.send(head + raw, Inference_Header_Content_Length=str(len(head)))
 
     return Handler
@@ -355,6 +376,20 @@ def test_a_server_that_nobody_may_load_on_is_measured_as_it_is(
     assert server.loads == []
     assert {json.dumps(point["settings"]) for point in said["points"]} == {json.dumps(said["before"])}
     assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
+
+
+def test_each_point_has_what_the_server_says_of_its_machine(
+    tmp_path: Path, server: Server, call: Callable[..., Result]
+) -> None:
+    call("--metrics", f"{server.url}/metrics", "--json", "result.json")
+
+    said = json.loads((tmp_path / "result.json").read_text())
+    use = {"cpu_share": 0.5, "memory_mib": 3.0, "gpu_share": 0.25, "gpu_memory_mib": 4.0}
+    assert all(point["use"] == use for point in said["points"])
+    with pytest.raises(BackendError, match="is no page of metrics"):
+        call("--metrics", f"{server.url}/v2")
+    with pytest.raises(UsageError):
+        call("--metrics", "http://user:word@127.0.0.1:1/metrics")
 
 
 @pytest.mark.parametrize("is_told", [True, False])

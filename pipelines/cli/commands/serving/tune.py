@@ -81,6 +81,11 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="How the server may be asked: requests (1000000 by default), timeout_s (30).",
 )
+@click.option(
+    "--metrics",
+    metavar="URL",
+    help="The server's page of metrics, such as http://127.0.0.1:8002/metrics: CPU, memory and GPU of each point.",
+)
 @max_answer_option
 @repository_option
 @time_limit_option
@@ -108,6 +113,7 @@ def command(
     pad: tuple[str, ...],
     seed: int,
     endpoint: tuple[str, ...],
+    metrics: str | None,
     max_answer_mb: float | None,
     repository: Path,
     time_limit: float,
@@ -162,6 +168,7 @@ def command(
         most_callers=callers,
         arrivals=Arrivals(arrivals),
         seed=seed,
+        metrics=metrics,
         limits=limits_of_tune(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
         time_limit_s=time_limit,
     )
