@@ -118,7 +118,7 @@ class _Handler(QuietHandler):
     def drip(self, data: bytes) -> None:
         """Send a byte every while, much longer than anybody waits."""
         for at in range(len(data)):
-            if self.over.wait(0.05):
+            if self.over.wait(0.2):
                 break
             self.wfile.write(data[at : at + 1])
         self.close_connection = True
@@ -441,7 +441,7 @@ def _reset(handler: _Handler, body: bytes) -> None:
 
 def _hang(handler: _Handler, body: bytes) -> None:
     del body
-    handler.over.wait(20)
+    handler.over.wait(200)
     handler.close_connection = True
 
 
