@@ -42,7 +42,7 @@ SERVERS_VENV := .venv-servers
 SERVERS := fastapi litserve bentoml mlserver kserve ray
 SERVERS_ENVIRONMENTS := $(SERVERS:%=$(SERVERS_VENV)/%/.installed)
 
-.PHONY: help install install-test install-cost demo demo-cost triton-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench snapshots zoo clean
+.PHONY: help install install-test install-cost demo demo-cost triton-cost servers-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench snapshots zoo clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -127,7 +127,11 @@ $(SERVERS_VENV)/%/.installed: benchmarks/servers/requirements/%.txt pyproject.to
 	$(SERVERS_VENV)/$*/bin/python -m pip install --requirement $< --editable '.[cpu]'
 	touch $@
 
-servers-test: $(TEST_ENVIRONMENT) $(SERVERS_ENVIRONMENTS) ## Release to six servers written in Python, judge their answers, write the table of docs/servers.md
+servers-cost:
+	@for each in $(SERVERS_ENVIRONMENTS); do test -e $$each || { printf '%s\n' \
+	  'Six servers are installed into $(SERVERS_VENV)/, each with its own environment: 3.3 GB of disk.'; break; }; done
+
+servers-test: servers-cost $(TEST_ENVIRONMENT) $(SERVERS_ENVIRONMENTS) ## Release to six servers written in Python, judge their answers, write the table of docs/servers.md
 	rm -rf build/servers
 	status=0; \
 	$(BIN)/python -m pytest -m servers tests/servers || status=$$?; \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from paritygate.text import is_placeholder
 
 __all__ = [
     "AMOUNT",
+    "LocalPath",
     "batch_size_option",
     "constraint_option",
     "device_option",
+    "endpoint_limits",
     "json_option",
+    "max_answer_option",
     "memory_limit_option",
     "numbers",
     "pad_option",
@@ -42,6 +46,8 @@ __all__ = [
     "verbose_option",
     "whole_numbers",
 ]
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
@@ -93,6 +99,20 @@ def _is_result(path: Path) -> bool:
         return False
 
 
+class LocalPath(click.Path):
+    """A path on this machine: of an address, such as of an object store, a folder `s3:` would be made."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path.
+
+        Raises:
+            click.BadParameter: It is an address, or no such path.
+        """
+        if isinstance(value, str) and _ADDRESS.match(value):
+            self.fail(f"{value!r} is an address, and only a path on this machine is written to.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class _FiniteFloat(click.FloatRange):
     """A number above 0 with an end: NaN is within every range, and infinity above every bound."""
 
@@ -119,6 +139,13 @@ json_option = click.option(
     # Before all other options: a call that is wrong in one of them leaves no older result behind either.
     is_eager=True,
     help="Write the result as JSON to this file; - is standard output.",
+)
+max_answer_option = click.option(
+    "--max-answer-mb",
+    "max_answer_mb",
+    type=AMOUNT,
+    metavar="N",
+    help="MiB that an answer of a server may have where no reference says how large it should be; 256 by default.",
 )
 quiet_option = click.option(
     "--quiet",
@@ -222,7 +249,7 @@ class _RunPath(click.Path):
 run_path = _RunPath()
 root_option = click.option(
     "--root",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     default="artifacts",
     show_default=True,
     # Before a run is looked for there.
@@ -243,7 +270,7 @@ def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option --run, and --root where it is looked for: for commands that need no root themselves."""
     root = click.option(
         "--root",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=LocalPath(file_okay=False, path_type=Path),
         default="artifacts",
         show_default=True,
         is_eager=True,
@@ -287,7 +314,7 @@ def _look_below(ctx: click.Context, param: click.Parameter, root: Path | None) -
 
 def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option --repository; --root, as run takes it, is understood as well, and not listed."""
-    path = click.Path(file_okay=False, path_type=Path)
+    path = LocalPath(file_okay=False, path_type=Path)
     # Eager, so that it is known before the repository is looked for.
     hidden = click.option("--root", type=path, hidden=True, expose_value=False, is_eager=True, callback=_look_below)
     listed = click.option(
@@ -349,6 +376,16 @@ def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, floa
         name: of_output(name, value) if ":" in name else _number(option, name, value, example)
         for name, value in pairs(option, texts, example=example).items()
     }
+
+
+def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, example: str) -> dict[str, float]:
+    """Return how a server may be asked, as `--endpoint` and `--max-answer-mb` say it.
+
+    Raises:
+        UsageError: As `numbers`.
+    """
+    found = numbers("--endpoint", texts, example=example)
+    return found if max_answer_mb is None else {**found, "max_answer_mb": max_answer_mb}
 
 
 def _number(option: str, name: str, value: str, example: str) -> float:

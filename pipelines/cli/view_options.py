@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, quiet_option, repository_option
+from paritygate.pipelines.cli.options import LocalPath, json_option, quiet_option, repository_option
 
 if TYPE_CHECKING:
     from paritygate.pipelines.release.published_view import PublishedView
@@ -44,7 +44,7 @@ def view_options(out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     of_view = (
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
-        click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help=out),
+        click.option("--out", required=True, type=LocalPath(file_okay=False, path_type=Path), metavar="DIR", help=out),
         *_OPTIONS,
     )
 

@@ -49,7 +49,14 @@ class FollowingView:
         """Return it as JSON data."""
         why = None if self.error is None else {"message": str(self.error), "hint": self.error.hint}
         said = {"place": str(self.place), "order": to_data(self.order), "is_there": self.is_there}
-        return {**said, "version": self.version, "is_changed": self.is_changed, "error": why}
+        shown = {} if self.published is None else self.published.view.to_json()
+        return {
+            **said,
+            "version": self.version,
+            "is_changed": self.is_changed,
+            "tuned": shown.get("tuned"),
+            "error": why,
+        }
 
 
 def publish_order(

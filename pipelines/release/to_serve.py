@@ -14,7 +14,7 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show, verify_release
 from paritygate.precision import Variant
 
-__all__ = ["ReleaseToServe", "release_to_serve"]
+__all__ = ["ReleaseToServe", "release_to_serve", "variant_to_serve"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,25 @@ def release_to_serve(  # noqa: PLR0913 - what is named, and what can be served
     if not verification.is_intact:
         msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
         raise ArtifactIntegrityError(msg, hint=f"see: {command_on(repository, 'verify', model, str(details.version))}")
+    return variant_to_serve(repository, details, variant=variant, formats=formats, server=server)
+
+
+def variant_to_serve(
+    repository: Path, details: ReleaseDetails, *, variant: str | None, formats: Sequence[str], server: str
+) -> ReleaseToServe:
+    """Return the variant of a release that a server is to read, none of whose files is read.
+
+    Args:
+        repository: The root of the repository.
+        details: The release.
+        variant: As of `release_to_serve`, and so are the others.
+        formats: The formats that the server serves.
+        server: What the server is called, for messages.
+
+    Raises:
+        UsageError: There is no such variant, or none of a format that is served.
+    """
+    model = details.model
     entries: dict[str, Mapping[str, Any]] = {entry["name"]: entry for entry in details.manifest["variants"]}
     converted = {name: entry for name, entry in entries.items() if entry["role"] == "converted"}
     what = f"version {details.version} of {model!r}"

@@ -14,8 +14,9 @@ from paritygate.pipelines.release.triton_tuned import Tuned, read_tuned
 from paritygate.pipelines.release.view_folder import check_folder
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.serving.place import LocalPlace
-from paritygate.pipelines.serving.triton.backends import BACKENDS
+from paritygate.pipelines.serving.triton.backends import BACKENDS, served_signature
 from paritygate.pipelines.serving.triton.config import ServedModel
+from paritygate.pipelines.serving.triton.settings import TunedSettings
 from paritygate.pipelines.serving.triton.view import TritonView, WrittenView, make_view, write_view
 from paritygate.pipelines.serving.written import Head
 from paritygate.pipelines.spec.names import check_name
@@ -83,8 +84,7 @@ def triton_view_of(
         devices=found.devices,
         own=_own_of(details),
         server=order.server,
-        # What was measured for other files says nothing of these.
-        tuned=tuned.settings if tuned is not None and tuned.digest == artifact.digest else None,
+        tuned=TunedSettings() if tuned is None else tuned.for_variant(artifact.digest, served_signature(artifact)),
     )
     return make_view(
         served,

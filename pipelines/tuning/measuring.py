@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from paritygate.pipelines.serving.triton.settings import Settings
@@ -17,6 +17,9 @@ from paritygate.pipelines.tuning.load import (
     percentile_of,
 )
 from paritygate.pipelines.tuning.search import Point
+from paritygate.pipelines.tuning.server_counts import ServerCounts
+from paritygate.pipelines.tuning.server_metrics import MachineUse
+from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 
 __all__ = ["LatencyLimit", "Meter", "WrongAnswer"]
@@ -62,7 +65,9 @@ class Meter:
         asked: The requests.
         questions: What they ask, and what is to be answered.
         limit: The limit on latency.
-        counts: Returns rows and calls that the server has counted by now; None where it does not.
+        outputs: All outputs that the server has.
+        counts: Returns what the server has counted by now; None where it does not.
+        use: Returns how much of its machine the server uses now; None where it does not say.
         answers: How many answers were checked.
         measurements: How many measurements were made, warm-ups not counted.
     """
@@ -71,7 +76,9 @@ class Meter:
     asked: Sequence[Asked]
     questions: Questions
     limit: LatencyLimit
-    counts: Callable[[], tuple[int, int] | None] = lambda: None
+    outputs: Collection[str]
+    counts: Callable[[], ServerCounts | None] = lambda: None
+    use: Callable[[], MachineUse | None] = lambda: None
     answers: int = 0
     measurements: int = 0
     _next: int = 0
@@ -135,7 +142,9 @@ class Meter:
 
     def _send(self, number: int) -> tuple[int, Answer | None]:
         which = number % len(self.asked)
-        answer = self.server.send(self.asked[which])
+        expected = self.questions.expected[which]
+        with reference_answered({name: array.nbytes for name, array in expected.items()}, self.outputs):
+            answer = self.server.send(self.asked[which])
         self._held += len(answer.content)
         if self._held <= _MOST_HELD:
             return which, answer
@@ -174,13 +183,15 @@ class Meter:
         settings: Settings,
         *,
         callers: int,
-        before: tuple[int, int] | None,
+        before: ServerCounts | None,
         rate: float | None = None,
     ) -> Point:
+        # While what it says is still of this load.
+        use = self.use()
         after = self.counts()
         self.measurements += 1
         self._checked(window)
-        rows, calls = (0, 0) if before is None or after is None else (after[0] - before[0], after[1] - before[1])
+        counted = None if before is None or after is None else after.since(before)
         at_limit = percentile_of(window.latencies, self.limit.percentile)
         mean = sum(window.latencies) / len(window.latencies) if window.latencies else math.inf
         return Point(
@@ -195,7 +206,11 @@ class Meter:
             mean_ms=_ms(mean),
             p50_ms=_ms(percentile_of(window.latencies, 50.0)),
             limit_ms=_ms(at_limit),
-            rows_per_call=rows / calls if calls > 0 else None,
+            rows_per_call=None if counted is None else counted.rows_per_call,
+            queue_ms=None if counted is None else counted.queue_ms,
+            compute_ms=None if counted is None else counted.compute_ms,
+            cache_hits=0 if counted is None else counted.cache_hits,
+            use=use,
             client_share=window.client_share,
             is_within=at_limit <= self.limit.seconds,
         )

@@ -12,6 +12,7 @@ from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.load import Arrivals
 from paritygate.pipelines.tuning.search import Point
+from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
 
 __all__ = ["DEFAULT_LIMITS", "TuneRequest", "TuneResult", "limits_of_tune"]
@@ -31,6 +32,7 @@ class TuneRequest:
         root: The folder of the view.
         url: The server's address, or the model's on it.
         samples: Real inputs.
+        metrics: The address of the server's page of metrics; None where it is not read.
         limit_s: The limit on latency, in seconds.
         percentile: So many percent of all answers are to be within it.
         name: The model's name on the server; that of the repository if None.
@@ -65,6 +67,7 @@ class TuneRequest:
     most_callers: int = 64
     arrivals: Arrivals = Arrivals.POISSON
     seed: int = 0
+    metrics: str | None = None
     limits: EndpointLimits = DEFAULT_LIMITS
     time_limit_s: float = 3600.0
 
@@ -78,6 +81,7 @@ class TuneResult:
         version: The release that was measured.
         variant: Which variant of it.
         digest: The variant's digest: what the settings are of.
+        signature: Its inputs and outputs, as the server has them: the settings are carried over to what has the same.
         name: The model's name on the server.
         url: Where the server was.
         server: What it calls itself.
@@ -111,6 +115,7 @@ class TuneResult:
     version: int
     variant: str
     digest: str
+    signature: Signature | None = None
     name: str
     url: str
     server: str

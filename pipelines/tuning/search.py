@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.pipelines.serving.triton.settings import Settings
+from paritygate.pipelines.tuning.server_metrics import MachineUse
 
 __all__ = ["Point", "Search", "Space"]
 
@@ -19,6 +20,8 @@ _GAIN = 1.03
 _FASTER = 0.9
 _START = 4
 _ROUNDS = 3
+# How often the callers of the best and the next power of two are halved.
+_HALVES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +41,10 @@ class Point:
         p50_ms: The median of it; None where it is one that was never sent.
         limit_ms: The latency at the percentile that the limit is on, alike.
         rows_per_call: Rows that the server put into one call of the model; None where it does not say.
+        queue_ms: Milliseconds that a request waited in the server, on average; None where it does not say.
+        compute_ms: Milliseconds that the server computed it in, alike.
+        cache_hits: Requests that the server answered out of a cache, without running the model.
+        use: How much of its machine the server used at the end; None where nobody asked, or it does not say.
         client_share: The share of one processor that the client took.
         is_within: Whether the latency is within the limit.
     """
@@ -54,6 +61,10 @@ class Point:
     p50_ms: float | None
     limit_ms: float | None
     rows_per_call: float | None = None
+    queue_ms: float | None = None
+    compute_ms: float | None = None
+    cache_hits: int = 0
+    use: MachineUse | None = None
     client_share: float = 0.0
     is_within: bool
 
@@ -122,7 +133,26 @@ class Search:
                 where = self._move(name, sorted({*values, getattr(where, name)}), where)
             if self.best is before:
                 break
+        self._refine()
         return self.best
+
+    def _refine(self) -> None:
+        """Look between the callers of the best and twice as many, by halves: only powers of two were tried."""
+        if self.best is None:
+            return
+        low, high = self.best.callers, min(2 * self.best.callers, self.space.most_callers + 1)
+        for _ in range(_HALVES):
+            callers = (low + high) // 2
+            if callers in {low, high} or self._has(self.best.settings, callers):
+                return
+            point = self._measure(self.best.settings, callers)
+            if point is not None and point.is_within and point.rows_per_s > self.best.rows_per_s * _GAIN:
+                self.best, low = point, callers
+            else:
+                high = callers
+
+    def _has(self, settings: Settings, callers: int) -> bool:
+        return any((point.settings, point.callers) == (settings, callers) for point in self.points)
 
     def best_of(self, settings: Settings) -> Point | None:
         """Return the best measurement of some settings within the limit."""

@@ -14,15 +14,20 @@ from paritygate.pipelines.tuning.answers import Questions
 from paritygate.pipelines.tuning.control import ModelControl, NoControl
 from paritygate.pipelines.tuning.measuring import LatencyLimit, Meter
 from paritygate.pipelines.tuning.request import TuneRequest
+from paritygate.pipelines.tuning.server_metrics import MetricsPage
 from paritygate.signature import Signature
 from paritygate.validate.runners.endpoint.client import HttpClient, Pace
+from paritygate.validate.runners.endpoint.descriptions import mapping_in, texts_in
 from paritygate.validate.runners.endpoint.open_inference import Asked, OpenInference
+from paritygate.validate.runners.endpoint.versions import no_such_version
 
 __all__ = ["Session", "address_of", "open_session"]
 
 _TRITON = "triton"
 # A model may take long to load.
 _LOAD_S = 300.0
+# For how long a mark counts: a measurement may be four times as long as asked for, and three follow without a load.
+_SPARE_S, _MEASURED_AT_ONCE = 60.0, 30.0
 
 
 @dataclass(kw_only=True)
@@ -34,6 +39,8 @@ class Session:
         control: Lets it load settings; None where it does not let anybody choose them.
         why_not: Why it does not.
         settings: The settings that it has.
+        mark_s: For how long nobody else is to tune the model after it was loaded.
+        is_cached: Whether it may answer out of a cache: it is loaded without, before anything is measured.
         not_loaded: What it did not load, and why.
     """
 
@@ -41,21 +48,32 @@ class Session:
     control: ModelControl | None
     why_not: str
     settings: Settings
+    mark_s: float
+    is_cached: bool = False
     not_loaded: dict[str, str] = field(default_factory=dict)
 
     def load(self, settings: Settings, callers: int) -> bool:
         """Let the server have settings, and answer for a moment; return whether it has them."""
-        if settings == self.settings:
+        if settings == self.settings and not self.is_cached:
             return True
         if self.control is None:
             return False
-        why = self.control.choose(settings)
+        why = self.control.choose(settings, self.mark_s)
         if why:
             self.not_loaded[str(settings)] = why
             return False
-        self.settings = settings
+        self.settings, self.is_cached = settings, False
         self.meter.warm_up(settings, callers)
         return True
+
+    def check_unchanged(self) -> None:
+        """Check that the server has the settings still that were measured.
+
+        Raises:
+            MeasurementError: Somebody else loaded others.
+        """
+        if self.control is not None:
+            self.control.check_unchanged(self.settings)
 
     @contextmanager
     def giving_back(self, warn: Callable[[str], None]) -> Iterator[None]:
@@ -121,8 +139,18 @@ def open_session(
         asked=asked,
         questions=questions,
         limit=LatencyLimit(seconds=request.limit_s, percentile=request.percentile),
+        outputs=frozenset(spec.name for spec in served.outputs),
     )
-    session = Session(meter=meter, control=None, why_not=f"it is {server.server}, and no Triton", settings=settings)
+    if request.metrics is not None:
+        meter.use = MetricsPage(request.metrics, request.limits, pace).read
+    session = Session(
+        meter=meter,
+        control=None,
+        why_not=f"it is {server.server}, and no Triton",
+        settings=settings,
+        # The longest that is measured without another load, with time to spare.
+        mark_s=_SPARE_S + _MEASURED_AT_ONCE * request.seconds,
+    )
     if server.server != _TRITON:
         return session
     loads = replace(request.limits, timeout_s=max(_LOAD_S, request.limits.timeout_s))
@@ -133,7 +161,25 @@ def open_session(
         control.check()
     except NoControl as err:
         return replace(session, why_not=str(err))
-    return replace(session, control=control, why_not="", settings=control.settings)
+    return replace(session, control=control, why_not="", settings=control.settings, is_cached=control.has_cache)
+
+
+def _asked_at(endpoint: Endpoint, client: HttpClient) -> Endpoint:
+    """Return the address of a model on a server that may have no addresses of versions, as one in FastAPI has not.
+
+    Its answers are held to the version all the same, where they say one.
+
+    Raises:
+        MeasurementError: The server does not answer.
+        BackendError: It answers with an error, or has other versions.
+    """
+    if client.get(endpoint.path) is not None:
+        return endpoint
+    base = replace(endpoint, path=endpoint.path.partition("/versions/")[0])
+    has = texts_in(mapping_in(client.get(base.path), "what it says of the model"), "versions")
+    if has and endpoint.version not in has:
+        raise no_such_version(endpoint, has)
+    return base
 
 
 def _connected(
@@ -149,6 +195,8 @@ def _connected(
     server = None
     try:
         server = OpenInference(endpoint, request.limits, client=client)
+        if server.server != _TRITON:
+            server = OpenInference(_asked_at(endpoint, client), request.limits, client=client)
         asked = [server.asked(feed, outputs) for feed in questions.inputs]
         if server.signature() is None:
             server.read(server.send(asked[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.pipelines.serving.triton.settings import Settings
@@ -14,7 +14,7 @@ from paritygate.pipelines.tuning.session import Session
 __all__ = ["Trial"]
 
 # How often the best and what was there are measured again, in turn, and how much longer; what counts as more.
-_FINALS, _FINAL_TIMES, _GAIN = 2, 2.0, 1.03
+_FINALS, _FINAL_TIMES, _GAIN = 3, 2.0, 1.03
 # Of what callers that wait were answered, so much is offered to an open loop, one after the other.
 _OFFERED = (0.8, 0.65, 0.5)
 _BUSY = 0.85
@@ -53,6 +53,12 @@ class Trial:
         if any(point.client_share > _BUSY for point in self.points):
             note = "this client took a whole processor in some measurements: the server may answer more than is shown"
             found = replace(found, notes=(*found.notes, note))
+        hits = sum(point.cache_hits for point in self.points)
+        if hits:
+            note = (
+                f"{hits} of the answers came out of the server's response_cache: the figures are not those of the model"
+            )
+            found = replace(found, notes=(*found.notes, note))
         meter = self.session.meter
         return replace(
             found,
@@ -64,6 +70,11 @@ class Trial:
 
     def _search(self, result: TuneResult) -> TuneResult:
         before, space = result.before, self.space
+        if self.session.is_cached and self.session.load(before, 1):
+            note = (
+                "the server's response_cache was off while it was measured: it answers what it answered before faster"
+            )
+            result = replace(result, notes=(*result.notes, note))
         self.session.meter.look(before)
         if self.session.control is None:
             space = Space(max_batch_size=[], instances=[], most_callers=space.most_callers)
@@ -97,7 +108,10 @@ class Trial:
         return f"p{self.request.percentile:g} {self.request.limit_s * 1000:g} ms"
 
     def _finals(self, best: Point, baseline: Point | None) -> tuple[Point | None, Point | None]:
-        """Return the best and what was there, measured again in turn; the latter stays unless that is clearly more."""
+        """Return the best and what was there, measured again in turn; the latter stays unless that is clearly more.
+
+        Of each it is the median measurement, so that neither one hiccup of the machine counts nor one lucky run.
+        """
         seconds = self.request.seconds * _FINAL_TIMES
         is_same = baseline is not None and best.settings == baseline.settings
         rivals = [best] if baseline is None or is_same else [best, baseline]
@@ -108,9 +122,9 @@ class Trial:
                 if point is not None:
                     finals.setdefault(rival.settings, []).append(point)
         standing = {
-            settings: min(points, key=lambda point: point.rows_per_s)
+            settings: _median(points)
             for settings, points in finals.items()
-            if all(point.is_within for point in points)
+            if sum(point.is_within for point in points) * 2 > len(points)
         }
         winner = standing.get(best.settings)
         kept = None if baseline is None else standing.get(baseline.settings)
@@ -131,6 +145,7 @@ class Trial:
                 arrivals=request.arrivals,
                 seed=request.seed,
             )
+            self.session.check_unchanged()
             self._keep(point)
             if point.is_within:
                 return point
@@ -140,9 +155,16 @@ class Trial:
         if not self.session.load(settings, callers):
             return None
         point = self.session.meter.closed(settings, callers, seconds or self.request.seconds)
+        self.session.check_unchanged()
         self._keep(point)
         return point
 
     def _keep(self, point: Point) -> None:
         self.points.append(point)
         self.watch(point)
+
+
+def _median(points: Sequence[Point]) -> Point:
+    """Return the measurement that is in the middle by rows a second, of those within the limit."""
+    within = sorted((point for point in points if point.is_within), key=lambda point: point.rows_per_s)
+    return within[(len(within) - 1) // 2]

@@ -74,6 +74,7 @@ def tune(
         version=released.details.version,
         variant=released.variant,
         digest=released.artifact.digest,
+        signature=served,
         name=name,
         url=endpoint.host,
         server=server.server,
@@ -91,9 +92,8 @@ def tune(
     )
     with session.giving_back(warn):
         result = Trial(request=request, space=space, session=session, watch=watch).run(result)
-    if result.verdict == "pass":
-        result = _written(result, view, session.control)
-    return replace(result, seconds=time.monotonic() - begin)
+    result = replace(result, seconds=time.monotonic() - begin)
+    return _written(result, view, session.control) if result.verdict == "pass" else result
 
 
 def _written(result: TuneResult, view: PresentView, control: ModelControl | None) -> TuneResult:

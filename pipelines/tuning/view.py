@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import UsageError
+from paritygate.errors import MeasurementError, UsageError
 from paritygate.files import files_below
 from paritygate.pipelines.release.to_serve import ReleaseToServe
 from paritygate.pipelines.release.triton_tuned import TUNED_FILE, Tuned
@@ -74,9 +74,13 @@ class PresentView:
         """Write evidence and chart, then, at once, the configuration where that is another one.
 
         Raises:
+            MeasurementError: The view was written again while it was measured, such as for another release.
             StorageError: The disk is full, or the place cannot be written.
         """
         place = LocalPlace(self.root)
+        if place.read(f"{self.name}/{CONFIG_FILE}") != self.written.encode():
+            msg = f"the view {self.root}/{self.name} was written again while it was measured: it is left as it is"
+            raise MeasurementError(msg, hint="tune again: another release may be served now")
         place.replace(f"{self.name}/{TUNED_FILE}", evidence)
         place.replace(f"{self.name}/{CHART_FILE}", chart)
         if tuned.settings != self.settings:

@@ -125,7 +125,6 @@ BACKENDS: dict[str, Backend] = {
         ),
         _backend("pyarrow", "pyarrow", ("pyarrow",), "parquet", "read Parquet files and data sets as samples"),
         _backend("pillow", "PIL", ("pillow",), "images", "read pictures as samples"),
-        _backend("urllib3", "urllib3", ("urllib3",), "endpoint", "ask models on servers over HTTP"),
         _backend("grpcio", "grpc", ("grpcio",), "endpoint", "ask models on servers over gRPC"),
         _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Batch:
         strata: For each stratum its value in each row, such as `{"source": ["news", "web"]}`.
         case: Name of the batch where the file it comes from names it, else None.
         lengths: Of inputs whose rows were filled up to one length, how long each row was along axis 1 before.
+        answer_bytes: How many bytes the reference's answer to it has, by output; empty where that is not known.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -32,8 +33,13 @@ class Batch:
     strata: Mapping[str, Sequence[str]] = field(default_factory=dict)
     case: str | None = None
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    answer_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return len(self.ids)
+
+    def with_answer(self, outputs: Mapping[str, NDArray[np.generic]]) -> Batch:
+        """Return the batch with how large the reference's answer to it is."""
+        return replace(self, answer_bytes={name: array.nbytes for name, array in outputs.items()})

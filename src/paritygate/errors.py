@@ -6,6 +6,8 @@ appear here.
 
 from enum import IntEnum
 
+from paritygate.addresses import without_secrets
+
 __all__ = [
     "ArtifactIntegrityError",
     "BackendError",
@@ -52,8 +54,9 @@ class ParitygateError(Exception):
     exit_code: ExitCode = ExitCode.NOT_MEASURED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+        # Whatever fails, and wherever the message is printed or written.
+        super().__init__(without_secrets(message))
+        self.hint = without_secrets(hint)
 
 
 class UsageError(ParitygateError, ValueError):

@@ -103,11 +103,12 @@ class Signature:
 
     def __post_init__(self) -> None:
         for side in (self.inputs, self.outputs):
-            names = [spec.name for spec in side]
-            for name in names:
-                if names.count(name) > 1:
+            names: set[str] = set()
+            for name in (spec.name for spec in side):
+                if name in names:
                     msg = f"the name {name!r} stands twice in the signature"
                     raise UsageError(msg, hint="names must be unique among the inputs and among the outputs")
+                names.add(name)
 
     @property
     def symbols(self) -> tuple[str, ...]:

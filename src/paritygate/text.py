@@ -13,6 +13,7 @@ from typing import TextIO
 
 import click
 
+from paritygate.addresses import without_secrets
 from paritygate.errors import StorageError
 
 __all__ = [
@@ -118,8 +119,8 @@ def without_row_ids(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with every hidden character written out, such as `\u202e`; line breaks stay."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    r"""Return `text` with every hidden character written out, such as `\u202e`, and no secrets; line breaks stay."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", without_secrets(text))
 
 
 def one_line(text: str) -> str:

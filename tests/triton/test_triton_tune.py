@@ -76,6 +76,9 @@ def test_settings_are_loaded_measured_and_given_back(
     measured = {json.dumps(point["settings"]) for point in result["points"]}
     assert len(measured) >= 3
     assert loaded >= len(measured)
+    # The server counts where the time goes, and nothing that it was given for a while is left there.
+    assert all(point["queue_ms"] >= 0 and point["compute_ms"] > 0 for point in result["points"])
+    assert "paritygate_tune" not in json.dumps(after)
     # What the server says of its calls shows that it had the settings: of one row, each call has one.
     alone = [point for point in result["points"] if point["settings"]["max_batch_size"] == 1]
     assert alone

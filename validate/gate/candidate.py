@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from paritygate.errors import BackendError, UsageError
+from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.samples.feeding import fit_inputs
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class ModelCandidate:
             RefusedInputsError: The inputs do not fit the model, or the runtime failed on them.
         """
         try:
-            return self._runner.run(fit_inputs(batch, self._runner.signature))
+            with reference_answered(batch.answer_bytes, self.output_names):
+                return self._runner.run(fit_inputs(batch, self._runner.signature))
         except (UsageError, BackendError) as err:
             raise RefusedInputsError(str(err), hint=err.hint) from err
 

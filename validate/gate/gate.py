@@ -431,7 +431,7 @@ class _Passes:
         self, whole: Batch, batch: Batch, wanted: Mapping[str, NDArray[np.generic]], is_kept: list[bool]
     ) -> Mapping[str, NDArray[np.generic]]:
         """Compare those rows of a batch that are kept, and return what of the candidate's answers is stored."""
-        answered = _answer(self.candidate, whole, self.comparison, self.expected)
+        answered = _answer(self.candidate, whole.with_answer(wanted), self.comparison, self.expected)
         if answered is None:
             return {}
         actual, wanted = _rows_of(answered, is_kept), _rows_of(wanted, is_kept)

@@ -379,7 +379,8 @@ class JudgedProbe:
 
     def batch(self, at: int, stored: StoredProbeBatch) -> Batch:
         """Return what is asked."""
-        return Batch(inputs=stored.inputs, ids=[f"{self._name}/{at}/{row}" for row in range(stored.record.rows)])
+        ids = [f"{self._name}/{at}/{row}" for row in range(stored.record.rows)]
+        return Batch(inputs=stored.inputs, ids=ids).with_answer(stored.outputs)
 
     def refuse(self, at: int, stored: StoredProbeBatch, reason: str) -> None:
         """Take in that a batch was not answered."""

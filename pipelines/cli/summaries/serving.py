@@ -18,11 +18,12 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedModel
 from paritygate.pipelines.release.triton_view import PublishedTritonView
 from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.release.view_state import state_of_view
+from paritygate.pipelines.release.view_state import ViewState
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.kserve import MANIFEST, KServeView
 from paritygate.pipelines.serving.tensorflow_serving import MODELS_FILE
+from paritygate.pipelines.serving.triton.settings import TunedUse
 from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.text import counted, from_here
 
@@ -85,9 +86,10 @@ def _messages(view: TritonView) -> Iterator[str]:
         yield f"{side}s: {', '.join(map(_tensor, view.config[side]))}"
     rows, batching = int(view.config["max_batch_size"]), view.config.get("dynamic_batching")
     if batching is not None:
-        preferred = " and ".join(map(str, batching.get("preferred_batch_size", ()))) or "no"
+        sizes = " and ".join(map(str, batching.get("preferred_batch_size", ())))
+        preferred = f", {sizes} preferred" if sizes else ""
         delay = batching.get("max_queue_delay_microseconds", 0)
-        yield f"batching: up to {rows} rows a call, {preferred} preferred, a request waits {delay} us for others"
+        yield f"batching: up to {rows} rows a call{preferred}, a request waits {delay} us for others"
     elif rows > 0:
         yield f"batching: up to {rows} rows a call, as a request brings them"
     requests = len(view.config.get("model_warmup", ()))
@@ -174,6 +176,14 @@ def following_lines(views: Iterable[FollowingView], repository: Path, width: int
             yield from wrapped(f"{name} {done} version {view.version}", width=width)
             if view.is_changed and view.published is not None:
                 yield from _to_the_server(view.published, width)
+            if view.published is not None and isinstance(view.published.view, TritonView):
+                yield from _tuned_lines(view.published.view, width)
+
+
+def _tuned_lines(view: TritonView, width: int | None) -> Iterator[str]:
+    """Yield what became of the settings that were measured for the version before."""
+    if view.tuned.note and view.tuned.use is not TunedUse.MEASURED:
+        yield from wrapped(f"note: {view.tuned.note}", width=width)
 
 
 def _to_the_server(published: PublishedView[Any, Any], width: int | None) -> Iterator[str]:
@@ -215,16 +225,17 @@ def print_following_views(views: Sequence[FollowingView], repository: Path, *, i
     print_lines(lines, err=to_stderr or bool(remarks))
 
 
-def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str]:
+def kept_view_lines(kept: Iterable[tuple[KeptOrder, ViewState | None]], repository: Path) -> Iterator[str]:
     """Yield a line of each view that follows an alias, and how to forget one whose folder is not there."""
-    if not kept:
+    views = list(kept)
+    if not views:
         yield from wrapped(f"no view follows an alias: repository {from_here(repository)}")
-    for each in kept:
+    for each, state in views:
         if each.error is not None:
             yield from wrapped(f"{each.error}; hint: {each.error.hint}")
-        if each.order is None:
+        if each.order is None or state is None:
             continue
-        order, state = each.order, state_of_view(repository, each.order)
+        order = each.order
         said = f"{_view_name(order)} follows {order.which} of {order.model}"
         if not state.is_there:
             yield from wrapped(f"{said}, and is not on this machine")
@@ -237,6 +248,11 @@ def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str
             yield from command_lines(f"next: {order.command_line(repository, *over)}")
         else:
             yield from wrapped(said)
+        if state.is_there and state.changed_files:
+            folder = f"{from_here(order.place)}/{state.shown}"
+            names = ", ".join(state.changed_files)
+            yield from wrapped(f"corrupt: {folder}: missing or not what was released: {names}")
+            yield from command_lines(f"remove {folder}, and then: {order.command_line(repository)}")
 
 
 def forgotten_lines(orders: Iterable[ViewOrder]) -> Iterator[str]:

@@ -29,9 +29,18 @@ def _in_words(point: Point, percentile: float) -> str:
     how = f"{point.callers} callers" if point.rate is None else f"open loop, {number(point.rate)} a second"
     latency = f"p{percentile:g} {number(point.limit_ms, missing='without end')} ms"
     rows = "" if point.rows_per_call is None else f", {number(point.rows_per_call)} rows a call"
+    split = ""
+    if point.queue_ms is not None and point.compute_ms is not None:
+        split = f", of which {number(point.queue_ms)} ms queued and {number(point.compute_ms)} ms computed"
+    used = ""
+    if point.use is not None:
+        shares = (("CPU", point.use.cpu_share), ("GPU", point.use.gpu_share))
+        sizes = (("memory", point.use.memory_mib), ("GPU memory", point.use.gpu_memory_mib))
+        used = "".join(f", {name} {100 * share:.0f} %" for name, share in shares if share is not None)
+        used += "".join(f", {name} {size:.0f} MiB" for name, size in sizes if size is not None)
     over = "" if point.is_within else ": over the limit"
     unsent = f", {counted(point.unsent, 'request')} not sent" if point.unsent else ""
-    return f"{point.settings}: {how}: {number(point.rows_per_s)} rows/s, {latency}{rows}{unsent}{over}"
+    return f"{point.settings}: {how}: {number(point.rows_per_s)} rows/s, {latency}{split}{rows}{used}{unsent}{over}"
 
 
 def print_tuned(result: TuneResult, root: Path, shown: Shown) -> None:

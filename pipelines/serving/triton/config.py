@@ -11,7 +11,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.serving.protobuf import ConfigError
 from paritygate.pipelines.serving.triton.backends import backend_of, served_signature
 from paritygate.pipelines.serving.triton.messages import DATA_TYPES, config_of
-from paritygate.pipelines.serving.triton.settings import Settings, with_settings
+from paritygate.pipelines.serving.triton.settings import TunedSettings, TunedUse, settings_of, with_settings
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 
@@ -52,7 +52,7 @@ class ServedModel:
         devices: Where it was verified, such as `cpu` and `cuda:sm90`: it is served on no other kind.
         own: What the spec says under `serve: {triton: ...}`: it replaces what would stand there.
         server: The release of Triton that is to read it, such as `25.10`; None where nobody says.
-        tuned: The settings that were measured for it, in place of all others; None where none were.
+        tuned: What tune measured of the model where it is served, and whether it counts here.
     """
 
     artifact: Artifact
@@ -61,7 +61,7 @@ class ServedModel:
     devices: Sequence[str] = ()
     own: Mapping[str, Any] = field(default_factory=dict)
     server: str | None = None
-    tuned: Settings | None = None
+    tuned: TunedSettings = field(default_factory=TunedSettings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,22 +132,25 @@ def make_config(model: ServedModel, *, warmup: Sequence[WarmupInput] = ()) -> Mo
         "output": [_tensor(spec, is_batched=rows > 0) for spec in signature.outputs],
         "instance_group": [{"count": 1, "kind": _kind(artifact, model.devices)}],
     }
-    sizes = _preferred(signature, rows)
     if rows > 1:
-        data["dynamic_batching"] = {
-            "preferred_batch_size": sizes,
-            "max_queue_delay_microseconds": QUEUE_DELAY_US,
-        }
+        # Without preferred sizes: a server that merges to them sends fewer rows a call, and Triton's documentation
+        # advises them for models alone that are fast at a few sizes, as engines with several profiles are.
+        data["dynamic_batching"] = {"max_queue_delay_microseconds": QUEUE_DELAY_US}
     if artifact.variant.format == _OPENVINO:
         data.update(_precision_of_openvino(artifact, notes))
     if warmup:
-        requests = [1, *(size for size in sizes[:1] if size > 1)]
+        requests = sorted({1, _usual_batch(signature, rows)})
         inputs = {item.name: _warmup_input(item, is_batched=rows > 0) for item in warmup}
         data["model_warmup"] = [{"name": f"samples_{size}", "batch_size": size, "inputs": inputs} for size in requests]
     merged = _merged(data, own)
-    if model.tuned is not None:
-        merged = with_settings(merged, model.tuned)
-        notes.append(f"batching and instances are those that tune measured for these files: {model.tuned}")
+    if model.tuned.settings is not None and model.tuned.use is not TunedUse.LEFT_OUT:
+        settings = model.tuned.settings
+        if own and model.tuned.use is TunedUse.CARRIED_OVER:
+            # The spec may leave less room than that of the version which was measured.
+            settings = settings.within(settings_of(merged))
+        merged = with_settings(merged, settings)
+    if model.tuned.note:
+        notes.append(model.tuned.note)
     return ModelConfig(data=merged, notes=tuple(notes))
 
 
@@ -218,12 +221,12 @@ def _max_batch_size(artifact: Artifact, signature: Signature, own: Mapping[str, 
     return DEFAULT_MAX_BATCH
 
 
-def _preferred(signature: Signature, rows: int) -> list[int]:
+def _usual_batch(signature: Signature, rows: int) -> int:
+    """Return how many rows a call has that the server is warmed up with: the usual number, else the most."""
     batch = _batch_of(signature)
-    sizes = {rows}
     if batch is not None and batch in signature.dims and signature.dims[batch].opt <= rows:
-        sizes.add(signature.dims[batch].opt)
-    return sorted(size for size in sizes if size > 1)
+        return signature.dims[batch].opt
+    return max(1, rows)
 
 
 def _tensor(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-__all__ = ["Settings", "settings_of", "with_settings"]
+__all__ = ["Settings", "TunedSettings", "TunedUse", "settings_of", "with_settings"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -27,6 +28,54 @@ class Settings:
         wait = "" if self.queue_delay_us is None else f", {self.queue_delay_us} us"
         rows = f"batch {self.max_batch_size}" if self.max_batch_size else "no batching"
         return f"{rows}, {self.instances} inst.{wait}"
+
+    def within(self, own: Settings) -> Settings:
+        """Return the settings without what another configuration leaves no room for: larger batches, or merging."""
+        return Settings(
+            max_batch_size=min(self.max_batch_size, own.max_batch_size),
+            instances=self.instances,
+            queue_delay_us=None if own.queue_delay_us is None else self.queue_delay_us,
+        )
+
+
+class TunedUse(str, Enum):
+    """What became of settings that were measured: for these files, carried over from others, or left out."""
+
+    NONE = "none"
+    MEASURED = "measured"
+    CARRIED_OVER = "carried over"
+    LEFT_OUT = "left out"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TunedSettings:
+    """The settings that `tune` measured of a model, beside its view.
+
+    Attributes:
+        use: Whether they count for the version that is served.
+        settings: The settings; None where nothing was measured.
+        version: The version that was measured; None where that is not known.
+    """
+
+    use: TunedUse = TunedUse.NONE
+    settings: Settings | None = None
+    version: int | None = None
+
+    @property
+    def note(self) -> str:
+        """What is to be known of them, in words; empty where nothing was measured."""
+        of = "another version" if self.version is None else f"version {self.version}"
+        notes = {
+            TunedUse.MEASURED: f"batching and instances are those that tune measured for these files: {self.settings}",
+            TunedUse.CARRIED_OVER: f"batching and instances are carried over from {of}, which has the same inputs and "
+            f"outputs: {self.settings}; measure them again with tune",
+            TunedUse.LEFT_OUT: f"tune measured {of}, which has other inputs and outputs: its settings "
+            f"({self.settings}) are not used; measure again with tune",
+        }
+        return notes.get(self.use, "")
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings:

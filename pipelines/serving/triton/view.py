@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.serving.place import Content, Place, digest_of
@@ -17,6 +18,7 @@ from paritygate.pipelines.serving.triton.config import ServedModel, WarmupInput,
 from paritygate.pipelines.serving.triton.lint import Problem, View, lint
 from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.servers import OnnxVersion
+from paritygate.pipelines.serving.triton.settings import TunedSettings
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
 
@@ -50,6 +52,7 @@ class TritonView:
         digests: The digest of each as it was released.
         warmup: The warm-up inputs, by their names within the folder `warmup`.
         notes: What was decided and why, in words.
+        tuned: What `tune` measured of the model there, and whether it counts.
     """
 
     name: str
@@ -63,6 +66,7 @@ class TritonView:
     digests: Mapping[str, str]
     warmup: Mapping[str, bytes]
     notes: Sequence[str]
+    tuned: TunedSettings
 
     def to_json(self) -> dict[str, Any]:
         """Return what is particular to Triton as JSON data."""
@@ -72,6 +76,7 @@ class TritonView:
             "files": dict(self.digests),
             "warmup": sorted(self.warmup),
             "notes": list(self.notes),
+            "tuned": to_data(self.tuned),
         }
 
 
@@ -145,6 +150,7 @@ def make_view(
         digests={name: artifact.files[place] for name, place in here.items()},
         warmup=raw,
         notes=made.notes,
+        tuned=model.tuned,
     )
 
 

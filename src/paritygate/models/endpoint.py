@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
 from paritygate.models.json_mapping import EXAMPLE
 from paritygate.text import nearest_first
@@ -50,12 +52,14 @@ class EndpointLimits:
     Attributes:
         requests: How many requests one process may send.
         requests_per_second: How many in one second.
-        timeout_s: Seconds that one answer may take.
+        timeout_s: Seconds that one answer may take, from the request to the last byte.
+        max_answer_mb: MiB that one answer may have where no reference says how large it should be.
     """
 
     requests: float = 100_000
     requests_per_second: float = 200
     timeout_s: float = 30
+    max_answer_mb: float = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,32 +98,55 @@ def parse_endpoint(text: str, *, is_mapped: bool = False) -> Endpoint:
     Raises:
         UsageError: It is none that a known protocol has, nor one of HTTP with a mapping.
     """
-    parts = urlsplit(text)
-    patterns = {"grpc": {Protocol.OPEN_INFERENCE_GRPC: _GRPC}}
-    over_http = {Protocol.OPEN_INFERENCE: _OPEN_INFERENCE, Protocol.TENSORFLOW_SERVING: _TENSORFLOW}
-    if parts.scheme in _SCHEMES and parts.hostname and not (parts.query or parts.fragment or parts.username):
-        for protocol, pattern in patterns.get(parts.scheme, over_http).items():
-            found = pattern.match(parts.path.rstrip("/"))
-            if found:
-                is_grpc = protocol is Protocol.OPEN_INFERENCE_GRPC
-                return Endpoint(
-                    protocol=protocol,
-                    host=parts.netloc if is_grpc else f"{parts.scheme}://{parts.netloc}",
-                    path="" if is_grpc else parts.path.rstrip("/").removesuffix("/infer").removesuffix(":predict"),
-                    prefix=found["prefix"],
-                    model=unquote(found["model"]),
-                    version=unquote(found["version"] or ""),
-                )
+    parts = _parts_of(text)
+    if parts is not None:
+        found = _by_protocol(parts)
+        if found is not None:
+            return found
         if is_mapped and parts.scheme != "grpc":
             path = parts.path or "/"
             model = unquote(path.rstrip("/").rpartition("/")[2]) or parts.netloc
             host = f"{parts.scheme}://{parts.netloc}"
             return Endpoint(protocol=Protocol.JSON, host=host, path=path, prefix="", model=model)
-    msg = f"{text} is no address of a model on a server (allowed: {_ALLOWED}, any other http:// with --endpoint-json)"
+    allowed = f"allowed: {_ALLOWED}, any other http:// with --endpoint-json"
+    msg = f"{shown_address(text)} is no address of a model on a server ({allowed})"
     hint = "write for example http://127.0.0.1:8000/v2/models/NAME"
-    if parts.scheme in {"http", "https"}:
+    if "@" in text or "?" in text:
+        hint += ", without a user, a password and a query: they are not sent"
+    if text.startswith(("http://", "https://")):
         hint += f"; a server of another kind needs --endpoint-json FILE, which holds for example {EXAMPLE}"
     raise UsageError(msg, hint=hint)
+
+
+def _parts_of(text: str) -> SplitResult | None:
+    """Return the parts of an address; None of what is none, or holds more than scheme, host, port and path."""
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # A port that is no number, or brackets without an address of IPv6 in them.
+        return None
+    more = parts.query or parts.fragment or "@" in parts.netloc or any(ch.isspace() for ch in text)
+    return parts if is_one and text.isprintable() and not more else None
+
+
+def _by_protocol(parts: SplitResult) -> Endpoint | None:
+    patterns = {Protocol.OPEN_INFERENCE: _OPEN_INFERENCE, Protocol.TENSORFLOW_SERVING: _TENSORFLOW}
+    if parts.scheme == "grpc":
+        patterns = {Protocol.OPEN_INFERENCE_GRPC: _GRPC}
+    for protocol, pattern in patterns.items():
+        found = pattern.match(parts.path.rstrip("/"))
+        if found:
+            is_grpc = protocol is Protocol.OPEN_INFERENCE_GRPC
+            return Endpoint(
+                protocol=protocol,
+                host=parts.netloc if is_grpc else f"{parts.scheme}://{parts.netloc}",
+                path="" if is_grpc else parts.path.rstrip("/").removesuffix("/infer").removesuffix(":predict"),
+                prefix=found["prefix"],
+                model=unquote(found["model"]),
+                version=unquote(found["version"] or ""),
+            )
+    return None
 
 
 def limits_of(given: Mapping[str, float]) -> EndpointLimits:
@@ -133,7 +160,7 @@ def limits_of(given: Mapping[str, float]) -> EndpointLimits:
         if name not in known:
             msg = f"endpoint limit {name!r} is not known (allowed: {', '.join(nearest_first(name, known))})"
             raise UsageError(msg, hint="write for example requests_per_second=50")
-        if not value > 0:
+        if not 0 < value < math.inf:
             msg = f"endpoint limit {name}={value:g} is not allowed (allowed: above 0)"
             raise UsageError(msg, hint=f"write for example {name}={getattr(EndpointLimits(), name):g}")
     return replace(EndpointLimits(), **given)

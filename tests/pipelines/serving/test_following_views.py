@@ -418,6 +418,28 @@ def test_a_view_that_is_behind_is_listed_so(
     assert call("views").output == f"{shows_it}\n"
 
 
+@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_files_of_a_view_that_are_not_what_was_released_are_listed(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], *, kind: str, is_there: bool
+) -> None:
+    make_release("onnx-fp32", "savedmodel-fp32")
+    options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()
+    call(kind, "adds", "--out", "models", *options)
+    assert call("views", "--json", "views.json").return_value == 0
+    assert json.loads((tmp_path / "views.json").read_text())["views"][0]["changed_files"] == []
+    (model,) = (tmp_path / "models/adds").rglob("model.onnx")
+    if is_there:
+        model.write_bytes(model.read_bytes()[:-1] + b"x")
+    else:
+        model.unlink()
+
+    listed = call("views", "--json", "views.json")
+
+    (found,) = json.loads((tmp_path / "views.json").read_text())["views"]
+    assert (listed.return_value, found["changed_files"]) == (5, ["model.onnx"])
+
+
 @pytest.mark.usefixtures("two_releases")
 def test_a_view_whose_file_cannot_be_read_shows_nothing(tmp_path: Path, call: Callable[..., Result]) -> None:
     call("triton", "adds", "--out", "models")

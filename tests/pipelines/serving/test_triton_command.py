@@ -41,7 +41,7 @@ def test_the_release_at_prod_is_written_and_said(
 
     assert (tmp_path / "models/adds/1/model.onnx").is_file()
     assert printed.splitlines()[0] == "adds version 1 (prod): onnx-fp32 for Triton's backend onnxruntime: written:"
-    for words in ("inputs: x FP32[4]", "up to 16 rows a call, 8 and 16 preferred", "warm-up: 2 requests"):
+    for words in ("inputs: x FP32[4]", "up to 16 rows a call, a request waits 100 us", "warm-up: 2 requests"):
         assert words in printed
     assert "start: tritonserver --model-repository=models --model-control-mode=poll\n" in printed
     assert "grpc://127.0.0.1:8001/adds" in printed
@@ -64,7 +64,7 @@ def test_what_the_spec_says_is_in_the_configuration(
 
     config = json.loads((tmp_path / "view.json").read_text())["config"]
     assert (config["max_batch_size"], config["instance_group"][0]["count"]) == (4, 2)
-    assert config["dynamic_batching"]["preferred_batch_size"] == [4]
+    assert config["dynamic_batching"] == {"max_queue_delay_microseconds": 100}
 
 
 def test_a_configuration_that_breaks_a_rule_is_refused_before_anything_is_written(

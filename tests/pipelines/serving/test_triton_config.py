@@ -35,7 +35,7 @@ def test_a_batched_model_has_no_batch_in_its_dims(make_artifact: Callable[..., A
 
     assert config.data["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [4]}]
     assert config.data["max_batch_size"] == 16
-    assert config.data["dynamic_batching"] == {"preferred_batch_size": [8, 16], "max_queue_delay_microseconds": 100}
+    assert config.data["dynamic_batching"] == {"max_queue_delay_microseconds": 100}
     assert config.data["version_policy"] == {"specific": {"versions": [3]}}
     assert config.notes == ()
 
@@ -112,7 +112,7 @@ def test_what_the_spec_says_takes_the_place_of_what_would_stand_there(make_artif
 
     data = make_config(served(make_artifact(), own=own)).data
 
-    assert data["dynamic_batching"] == {"preferred_batch_size": [8, 16], "max_queue_delay_microseconds": 500}
+    assert data["dynamic_batching"] == {"max_queue_delay_microseconds": 500}
     assert data["instance_group"] == own["instance_group"]
     assert data["response_cache"] == {"enable": True}
 

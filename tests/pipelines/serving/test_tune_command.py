@@ -12,7 +12,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,30 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from tests.loopback import QuietHandler, serving
+from tests.pipelines.serving.conftest import SIGNATURE
 
 from paritygate.errors import BackendError, ChangedViewError, InputFileError, MeasurementError, UsageError
 from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.following import write_following_views
 from paritygate.pipelines.release.repository import Release
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
-from paritygate.pipelines.serving.triton.settings import Settings, settings_of
+from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
 from paritygate.pipelines.tuning import measuring
 from paritygate.pipelines.tuning.load import Window
+from paritygate.signature import Dim
 
 # What an answer takes by the clock of the tests: the time that this process takes for one does not count.
 _CALL_S = 0.02
+_METRICS = b"""# HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]
+nv_cpu_utilization 0.5
+nv_cpu_memory_used_bytes 3145728
+nv_gpu_utilization{gpu_uuid="GPU-1"} 0.25
+nv_gpu_utilization{gpu_uuid="GPU-2"} 0.125
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 1048576
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-2"} 3145728
+nv_inference_count{model="adds",version="1"} NaN
+"""
 
 
 @dataclass
@@ -44,6 +56,9 @@ class Server:
     is_controlled: bool = True
     # Seconds that an answer really takes.
     call_s: float = 0.0
+    # Whether it has addresses of versions; and the version that it says it has and answers as, if any.
+    is_versioned: bool = True
+    version: str = ""
     # Of the request, counted from 0: what happens in place of the right answer.
     instead: Callable[[int], Any] = lambda _: None
     refuses: Callable[[Mapping[str, Any]], bool] = lambda _: False
@@ -63,21 +78,55 @@ class Server:
         return settings_of(self.config)
 
 
+def _stats(server: Server) -> dict[str, Any]:
+    """Return what the server counts, as if each request waited 3 ms and was computed in 20."""
+    spent = {"success": server.rows, "queue": 3 * server.rows, "compute_infer": 20 * server.rows}
+    spent |= {"cache_hit": 0} if server.config.get("response_cache") else {}
+    return {
+        "inference_count": server.rows,
+        "execution_count": max(1, server.rows // 2),
+        "inference_stats": {name: {"count": server.rows, "ns": ms * 10**6} for name, ms in spent.items()},
+    }
+
+
+def _answer(server: Server, body: bytes, length: int, wrong: Any) -> tuple[bytes, bytes]:  # noqa: ANN401 - as `instead`
+    """Return JSON and bytes of an answer, which a function may change."""
+    shape = json.loads(body[:length])["inputs"][0]["shape"]
+    y = np.frombuffer(body[length:], dtype=np.float32).reshape(shape) + 1
+    raw = (wrong(y) if callable(wrong) else y).astype(np.float32).tobytes()
+    output = {"name": "y", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": len(raw)}}
+    said = {"model_version": server.version} if server.version else {}
+    return json.dumps({**said, "outputs": [output]}).encode(), raw
+
+
+def _pages(server: Server) -> dict[str, Any]:
+    """Return what the server says of itself and of the model, by path."""
+    described = [{"datatype": "FP32", "shape": [-1, 4], "name": name} for name in "xy"]
+    pages: dict[str, Any] = {
+        "/v2": {"name": server.name, "version": "2.0", "extensions": ["binary_tensor_data"]},
+        "/v2/models/adds/versions/1": {"name": "adds", "inputs": described[:1], "outputs": described[1:]},
+        "/v2/models/adds/config": server.config if server.is_controlled else None,
+        "/v2/models/adds/versions/1/stats": {"model_stats": [_stats(server)]},
+    }
+    if not server.is_versioned:
+        model = pages.pop("/v2/models/adds/versions/1")
+        pages["/v2/models/adds"] = {**model, "versions": [server.version] if server.version else []}
+    return pages
+
+
 def _handler(server: Server) -> type[QuietHandler]:
     class Handler(QuietHandler):
         def get(self) -> None:
-            described = [{"datatype": "FP32", "shape": [-1, 4], "name": name} for name in "xy"]
-            counted = {"inference_count": server.rows, "execution_count": max(1, server.rows // 2)}
-            pages: dict[str, Any] = {
-                "/v2": {"name": server.name, "version": "2.0", "extensions": ["binary_tensor_data"]},
-                "/v2/models/adds/versions/1": {"name": "adds", "inputs": described[:1], "outputs": described[1:]},
-                "/v2/models/adds/config": server.config if server.is_controlled else None,
-                "/v2/models/adds/versions/1/stats": {"model_stats": [counted]},
-            }
-            self.send_page(pages)
+            if self.path == "/metrics":
+                self.send(_METRICS)
+                return
+            self.send_page(_pages(server))
 
         def post(self) -> None:
             body = self.body()
+            if "/versions/" in self.path and not server.is_versioned:
+                self.send(b'{"detail": "Not Found"}', 404)
+                return
             if self.path == "/v2/repository/models/adds/load":
                 asked = json.loads(body).get("parameters", {}).get("config")
                 server.loads.append(json.loads(asked) if asked else {})
@@ -100,12 +149,7 @@ def _handler(server: Server) -> type[QuietHandler]:
                 return
             with server.running:
                 time.sleep(server.call_s)
-            length = int(self.headers["Inference-Header-Content-Length"])
-            shape = json.loads(body[:length])["inputs"][0]["shape"]
-            y = np.frombuffer(body[length:], dtype=np.float32).reshape(shape) + 1
-            raw = (wrong(y) if callable(wrong) else y).astype(np.float32).tobytes()
-            output = {"name": "y", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": len(raw)}}
-            head = json.dumps({"outputs": [output]}).encode()
+            head, raw = _answer(server, body, int(self.headers["Inference-Header-Content-Length"]), wrong)
             self.send(head + raw, Inference_Header_Content_Length=str(len(head)))
 
     return Handler
@@ -177,10 +221,12 @@ def call(
     return run
 
 
-def write_view() -> None:
-    arguments = ["triton", "adds", "--out", "models", "--repository", "repository"]
+def write_view() -> dict[str, Any]:
+    """Write the view by the command, and return what it says of it."""
+    arguments = ["triton", "adds", "--out", "models", "--repository", "repository", "--json", "view.json"]
     result = CliRunner().invoke(cli, arguments, standalone_mode=False)
     assert result.exception is None
+    return dict(json.loads(Path("view.json").read_text()))
 
 
 def view_config(folder: Path) -> dict[str, Any]:
@@ -209,10 +255,14 @@ def test_the_best_settings_are_written_with_their_evidence(
     said = json.loads((tmp_path / "result.json").read_text())
     assert evidence["settings"] == {"max_batch_size": 16, "instances": 4, "queue_delay_us": 100}
     assert (evidence["server"], evidence["server_version"], evidence["wrong_answers"]) == ("triton", "2.0", 0)
+    assert evidence["seconds"] == said["seconds"] > 0
     assert evidence["measurements"] == len(evidence["points"]) == said["measurements"]
     # Every request that the server had was measured, warmed it up, or was the first look; each was checked.
     assert evidence["answers"] == server.asked
     assert evidence["best"]["rows_per_s"] > 2 * evidence["baseline"]["rows_per_s"]
+    # As the server counts them.
+    assert {(round(p["queue_ms"]), round(p["compute_ms"])) for p in evidence["points"]} == {(3, 20)}
+    assert {p["cache_hits"] for p in evidence["points"]} == {0}
     assert evidence["open"]["loop"] == "open"
     assert evidence["open"]["rate"] < evidence["best"]["rows_per_s"]
     drawing = ET.parse(tmp_path / "models/adds/tuned.svg").getroot()  # noqa: S314 - written a moment ago
@@ -233,15 +283,18 @@ def test_a_view_that_was_changed_by_hand_is_not_tuned(tmp_path: Path, call: Call
 def test_the_view_of_the_same_files_is_written_with_what_was_measured(
     tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
 ) -> None:
-    call()
-    tuned = view_config(tmp_path)
+    call("--json", "result.json")
+    tuned, said = view_config(tmp_path), json.loads((tmp_path / "result.json").read_text())
 
-    write_view()
+    assert write_view()["tuned"] == {"use": "measured", "settings": said["settings"], "version": 1}
     assert view_config(tmp_path) == tuned
-    # Of other files nothing was measured.
+    # Of other files nothing was measured, but they are served as those before were.
     make_release(added=2.0)
-    write_view()
-    assert settings_of(view_config(tmp_path)).instances == 1
+    assert write_view()["tuned"] == {"use": "carried over", "settings": said["settings"], "version": 1}
+    assert settings_of(view_config(tmp_path)) == settings_of(tuned)
+    # A version that was measured has its own again.
+    make_release(added=1.0)
+    assert write_view()["tuned"]["use"] == "measured"
 
     (tmp_path / "models/adds/tuned.json").write_text("{}")
     with pytest.raises(InputFileError, match=r"tuned\.json is damaged"):
@@ -251,6 +304,35 @@ def test_the_view_of_the_same_files_is_written_with_what_was_measured(
             standalone_mode=False,
             catch_exceptions=False,
         )
+
+
+def test_a_view_that_follows_keeps_what_was_tuned_where_the_signature_is_the_same(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    call()
+    tuned = settings_of(view_config(tmp_path))
+
+    make_release(added=2.0)
+    (same,) = write_following_views(tmp_path / "repository", "adds", "prod")
+    assert (same.version, same.to_json()["tuned"]["use"]) == (2, "carried over")
+    assert settings_of(view_config(tmp_path)) == tuned
+
+    # With another range of the batch, what was measured says nothing, and that is said.
+    make_release(added=3.0, signature=replace(SIGNATURE, dims={"batch": Dim(min=1, opt=4, max=8)}))
+    (other,) = write_following_views(tmp_path / "repository", "adds", "prod")
+    assert (other.version, other.to_json()["tuned"]["use"]) == (3, "left out")
+    assert settings_of(view_config(tmp_path)) == Settings(max_batch_size=8, instances=1, queue_delay_us=100)
+
+
+def test_a_spec_that_leaves_less_room_bounds_what_is_carried_over(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    call()
+
+    make_release(added=2.0, serve={"max_batch_size": 4})
+    write_view()
+
+    assert settings_of(view_config(tmp_path)) == Settings(max_batch_size=4, instances=4, queue_delay_us=100)
 
 
 @pytest.mark.parametrize("after", [0, 40, 300])
@@ -296,6 +378,59 @@ def test_a_server_that_nobody_may_load_on_is_measured_as_it_is(
     assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
 
 
+def test_each_point_has_what_the_server_says_of_its_machine(
+    tmp_path: Path, server: Server, call: Callable[..., Result]
+) -> None:
+    call("--metrics", f"{server.url}/metrics", "--json", "result.json")
+
+    said = json.loads((tmp_path / "result.json").read_text())
+    use = {"cpu_share": 0.5, "memory_mib": 3.0, "gpu_share": 0.25, "gpu_memory_mib": 4.0}
+    assert all(point["use"] == use for point in said["points"])
+    with pytest.raises(BackendError, match="is no page of metrics"):
+        call("--metrics", f"{server.url}/v2")
+    with pytest.raises(UsageError):
+        call("--metrics", "http://user:word@127.0.0.1:1/metrics")
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_cache_of_answers_is_off_while_it_is_measured_or_said(
+    tmp_path: Path, server: Server, call: Callable[..., Result], *, is_told: bool
+) -> None:
+    server.config["response_cache"] = {"enable": True}
+    before = json.loads(json.dumps(server.config))
+    server.refuses = lambda _: not is_told
+
+    result = call("--json", "result.json")
+
+    said = json.loads((tmp_path / "result.json").read_text())
+    hits = sum(point["cache_hits"] for point in said["points"])
+    assert (result.return_value, hits > 0) == (0, not is_told)
+    assert any("response_cache" in note for note in said["notes"])
+    assert server.config == before
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_a_server_without_addresses_of_versions_is_measured_as_it_is(
+    tmp_path: Path, server: Server, call: Callable[..., Result], version: str
+) -> None:
+    server.name, server.is_versioned, server.version = "fastapi", False, version
+
+    result = call("--json", "result.json")
+
+    said = json.loads((tmp_path / "result.json").read_text())
+    assert (result.return_value, said["verdict"], said["server"]) == (0, "pass", "fastapi")
+    assert said["answers"] == server.asked > 0
+    assert server.loads == []
+
+
+def test_a_server_that_has_another_version_is_not_measured(server: Server, call: Callable[..., Result]) -> None:
+    server.name, server.is_versioned, server.version = "fastapi", False, "7"
+
+    with pytest.raises(BackendError, match="has no version 1 of adds"):
+        call()
+    assert server.asked == 0
+
+
 def test_a_triton_that_loads_for_nobody_is_measured_as_it_is(server: Server, call: Callable[..., Result]) -> None:
     server.refuses = lambda _: True
 
@@ -339,6 +474,83 @@ def test_a_server_that_answers_with_an_error_ends_it(server: Server, call: Calla
         call()
 
 
+def _error_in(path: Path) -> tuple[str, int]:
+    """Return verdict and exit code of a result that holds an error."""
+    said = json.loads(path.read_text())
+    assert set(said["error"]) == {"message", "hint"}
+    return said["verdict"], said["exit_code"]
+
+
+@pytest.mark.parametrize("after", [10, 60])
+def test_settings_that_somebody_else_loads_meanwhile_end_it(
+    tmp_path: Path, server: Server, call: Callable[..., Result], after: int
+) -> None:
+    view = (tmp_path / "models/adds/config.pbtxt").read_bytes()
+    others = with_settings(server.config, Settings(max_batch_size=8, instances=2, queue_delay_us=100))
+
+    def load(number: int) -> None:
+        if number == after:
+            server.load(json.loads(json.dumps(others)))
+
+    server.instead = load
+
+    with pytest.raises(MeasurementError, match="that somebody else loaded"):
+        call("--json", "result.json")
+
+    assert _error_in(tmp_path / "result.json") == ("error", 5)
+    assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
+    assert not (tmp_path / "models/adds/tuned.json").exists()
+    # It is theirs, and stays.
+    assert server.config == others
+
+
+def test_two_that_tune_one_model_do_not_both_go_on(tmp_path: Path, server: Server, call: Callable[..., Result]) -> None:
+    marks: list[str] = []
+    first = server.load
+
+    def load(config: dict[str, Any]) -> None:
+        marks.append((config.get("metric_tags") or {}).get("paritygate_tune", ""))
+        first(config)
+
+    server.load = load  # type: ignore[method-assign] # what it is told is looked at
+    before = json.loads(json.dumps(server.config))
+    call()
+    # While it measured, everything that was loaded was marked, and what was given back is not.
+    assert marks[0] == marks[-1] == ""
+    assert all(marks[1:-1])
+
+    server.load({**before, "metric_tags": {"paritygate_tune": f"x until {time.time() + 60:.0f}"}})
+    asked = server.asked
+    with pytest.raises(MeasurementError, match="another tune measures adds"):
+        call("--json", "result.json")
+    assert _error_in(tmp_path / "result.json") == ("error", 5)
+    # What says of itself is all that was asked.
+    assert server.asked == asked
+
+    # One that was killed long ago stops nobody.
+    server.load({**before, "metric_tags": {"paritygate_tune": "x until 1000000000"}})
+    assert call().return_value == 0
+    assert server.config == before
+
+
+def test_a_view_that_is_written_meanwhile_is_left_as_it_is(
+    tmp_path: Path, server: Server, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    def promote(number: int) -> None:
+        if number == 40:
+            make_release(added=2.0)
+            write_view()
+
+    server.instead = promote
+
+    with pytest.raises(MeasurementError, match="was written again while it was measured"):
+        call("--json", "result.json")
+
+    assert _error_in(tmp_path / "result.json") == ("error", 5)
+    assert view_config(tmp_path)["version_policy"]["specific"]["versions"] in (["2"], [2])
+    assert not (tmp_path / "models/adds/tuned.json").exists()
+
+
 class _Plain(BaseHTTPRequestHandler):
     """A server of JSON at paths of its own, which has nothing elsewhere: as FastAPI says it."""
 
@@ -367,7 +579,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
 
     assert str(caught.value) == (
         f"tune needs a Triton server, and {url} does not answer as one does: the server at {url} has no model at "
-        "/v2/models/adds/versions/1/infer: Not Found"
+        "/v2/models/adds/infer: Not Found"
     )
     assert caught.value.exit_code == 5
     assert "a Triton that serves models" in caught.value.hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +72,18 @@ def test_it_finds_nearly_the_best_by_a_fifth_of_all_measurements(
         assert best is not None
         assert best.is_within
         assert best.rows_per_s >= 0.8 * most
+
+
+def test_callers_between_powers_of_two_are_tried() -> None:
+    # 12 callers are within the limit and 16 are not: 8 get two thirds of what the server can answer.
+    def measure(settings: Settings, callers: int) -> Point:
+        return replace(point_of(lambda *_: (100.0 * callers, 1.0), settings, callers, 2.0), is_within=callers <= 12)
+
+    search = Search(space=replace(_SPACE, max_batch_size=[8], instances=[1], queue_delay_us=[]), measure=measure)
+    best = search.run(Settings(max_batch_size=8, instances=1))
+
+    assert best is not None
+    assert best.callers == 12
 
 
 def test_settings_that_the_server_does_not_load_are_passed_over() -> None:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from paritygate.backends import require_backend
 from paritygate.errors import BackendError, MeasurementError
 from paritygate.models.endpoint import EndpointLimits
-from paritygate.text import counted, one_line
+from paritygate.text import counted
+from paritygate.validate.runners.endpoint.answer_size import AnswerSize, answer_size, description_size
+from paritygate.validate.runners.endpoint.connection import (
+    BrokenAnswerError,
+    Connections,
+    HttpRequest,
+    NoConnectionError,
+    TooLargeError,
+)
 from paritygate.validate.runners.endpoint.words import in_full, in_short, said_in
 
-if TYPE_CHECKING:
-    import urllib3
-
-__all__ = ["CLOSED", "NOTHING_LISTENS", "NO_HOST", "HttpClient", "Pace", "as_json"]
+__all__ = ["NOTHING_LISTENS", "NO_HOST", "HttpClient", "Pace", "as_json"]
 
 # Why a request has no answer, in words that end a sentence.
 NOTHING_LISTENS = "nothing takes connections there"
 NO_HOST = "there is no host of this name"
-CLOSED = "it closed the connection without an answer"
 
 _OK, _NOT_FOUND = 200, 404
 # What a proxy or a server answers while there is nobody who could answer.
@@ -108,30 +111,22 @@ class HttpClient:
         Args:
             host: Scheme, host and port.
             limits: How it may be asked.
-            connections: How many requests may wait for an answer at once.
+            connections: How many connections are kept open while nothing is asked.
             pace: What counts its requests, together with those of other clients; one of its own if None.
-
-        Raises:
-            MissingBackendError: urllib3 is not installed.
         """
-        require_backend("urllib3")
-        import urllib3
-
         self.host = host
-        self._timeout = limits.timeout_s
+        self._limits = limits
         self._pace = pace or Pace(limits, host)
-        self._pool: urllib3.HTTPConnectionPool = urllib3.connection_from_url(
-            host, maxsize=connections, block=True, retries=False, timeout=urllib3.Timeout(total=limits.timeout_s)
-        )
+        self._connections = Connections(host, most=connections)
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON data
         """Return the JSON data at a path; None where there is nothing.
 
         Raises:
             MeasurementError: The server does not answer.
-            BackendError: It answers with an error, or with no JSON.
+            BackendError: It answers with an error, with no JSON, or with more than is allowed.
         """
-        status, _, body = self.exchange("GET", path, None, {})
+        status, _, body = self._exchange(HttpRequest(method="GET", path=path), description_size(self._limits))
         if status == _NOT_FOUND:
             return None
         self._check(status, body)
@@ -154,28 +149,33 @@ class HttpClient:
     def exchange(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body of an answer, whatever they say.
+        """Return status, headers with names in lower case, and body of an answer, whatever they say.
 
         Raises:
             MeasurementError: The server does not answer.
+            BackendError: It answers with more than is allowed.
         """
-        import urllib3
+        request = HttpRequest(method=method, path=path, body=body, headers=headers)
+        return self._exchange(request, answer_size(self._limits))
 
+    def _exchange(self, request: HttpRequest, size: AnswerSize) -> tuple[int, Mapping[str, str], bytes]:
         self._pace.wait()
         try:
-            answer = self._pool.request(method, path, body=body, headers=dict(headers), redirect=False)
-        except urllib3.exceptions.NameResolutionError as err:
-            raise self._pace.not_answered(NO_HOST, is_gone=False) from err
-        except urllib3.exceptions.NewConnectionError as err:
-            raise self._pace.not_answered(NOTHING_LISTENS, is_gone=True) from err
-        except urllib3.exceptions.TimeoutError as err:
-            reason = f"no answer within {self._timeout:g} s (--endpoint timeout_s)"
+            answer = self._connections.exchange(request, seconds=self._limits.timeout_s, most=size.most)
+        except NoConnectionError as err:
+            reason = NO_HOST if err.is_no_host else NOTHING_LISTENS
+            raise self._pace.not_answered(reason, is_gone=not err.is_no_host) from err
+        except TimeoutError as err:
+            reason = f"no answer within {self._limits.timeout_s:g} s (--endpoint timeout_s)"
             raise self._pace.not_answered(reason, is_gone=False) from err
-        except urllib3.exceptions.HTTPError as err:
-            raise self._pace.not_answered(_why_broken(err), is_gone=True) from err
+        except TooLargeError as err:
+            self._pace.count_answer()
+            raise size.exceeded() from err
+        except BrokenAnswerError as err:
+            raise self._pace.not_answered(str(err), is_gone=err.is_gone) from err
         if answer.status not in _UNAVAILABLE:
             self._pace.count_answer()
-        return answer.status, answer.headers, answer.data
+        return answer.status, answer.headers, answer.body
 
     def _check(self, status: int, body: bytes) -> None:
         if status == _OK:
@@ -189,27 +189,33 @@ class HttpClient:
         raise BackendError(msg, hint=_HINTS.get(status, "the log of the server says more"))
 
 
-def _why_broken(err: Exception) -> str:
-    """Return in words why a request that was sent has no answer, such as of a server that was killed meanwhile."""
-    # urllib3 packs the error of the connection into its own, as the last of several arguments.
-    inner = err
-    while inner.args and isinstance(inner.args[-1], Exception):
-        inner = inner.args[-1]
-    if isinstance(inner, http.client.IncompleteRead):
-        return "it closed the connection in the middle of an answer"
-    if isinstance(inner, ConnectionError):
-        return CLOSED
-    return one_line(f"{type(inner).__name__}: {inner}")
-
-
 def as_json(body: bytes) -> Any:  # noqa: ANN401 - JSON data
     """Return a body as JSON data.
 
     Raises:
-        BackendError: It is none.
+        BackendError: It is none, is too deep, or names a field of an object twice.
     """
     try:
-        return json.loads(body)
+        return json.loads(body, object_pairs_hook=_once)
+    except _TwiceError as err:
+        msg = f"the server's answer has the field {in_short(str(err))} twice: which of the two counts is not known"
+        raise BackendError(msg, hint="correct the server") from err
+    except RecursionError as err:
+        msg = "the server answered with JSON of too many levels"
+        raise BackendError(msg, hint="check that the address is that of a model") from err
     except ValueError as err:
         msg = f"the server answered with what is no JSON: {in_short(said_in(body))}"
         raise BackendError(msg, hint="check that the address is that of a model") from err
+
+
+class _TwiceError(Exception):
+    """An object has a field twice; the message is its name."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, of which Python would silently take the last of two fields of one name."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise _TwiceError(repr(name))
+    return found

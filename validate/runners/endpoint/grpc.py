@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,13 @@ from paritygate.backends import require_backend
 from paritygate.errors import BackendError, MeasurementError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.endpoint.client import CLOSED, NO_HOST, NOTHING_LISTENS, Pace
+from paritygate.validate.runners.endpoint.answer_size import AnswerSize, answer_size, description_size
+from paritygate.validate.runners.endpoint.client import NO_HOST, NOTHING_LISTENS, Pace
+from paritygate.validate.runners.endpoint.connection import CLOSED
+from paritygate.validate.runners.endpoint.descriptions import batch_size_in, signature_in
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
 from paritygate.validate.runners.endpoint.open_inference import CONFIGURATION
-from paritygate.validate.runners.endpoint.tensors import as_bytes, datatype_of, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.tensors import as_bytes, datatype_of, from_bytes, name_and_dtype, spec_of
 from paritygate.validate.runners.endpoint.versions import AnsweredVersions, no_such_version
 from paritygate.validate.runners.endpoint.words import in_full, in_short, quoted
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenInferenceGrpc"]
 
+_PROTOCOL = "the protocol is the Open Inference Protocol, version 2"
 _NO_GRPC = "what listens there is no server of gRPC, but perhaps one of HTTP"
 # What gRPC itself says of a connection, before any server does, in words that a user knows.
 _OF_CONNECTIONS = {
@@ -35,6 +40,10 @@ _OF_CONNECTIONS = {
     "errors resolving": NO_HOST,
     "resolution failed": NO_HOST,
 }
+# The same of an answer that is larger than the channel takes, packed or not; a server says it of a request.
+_TOO_LARGE, _OF_REQUEST = "larger than max", "SERVER"
+# gRPC counts bytes in 31 bits.
+_LARGEST_MESSAGE = 31
 
 
 class OpenInferenceGrpc:
@@ -50,18 +59,15 @@ class OpenInferenceGrpc:
             MeasurementError: The server does not answer.
         """
         require_backend("grpcio")
-        import grpc
-
         self._endpoint, self._host = endpoint, endpoint.host
         self._versions = AnsweredVersions(endpoint)
         self._name = {"name": endpoint.model, "version": endpoint.version}
-        self._timeout = limits.timeout_s
+        self._limits = limits
         self._pace = Pace(limits, endpoint.host)
-        # Answers may be as large as they are.
-        sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-        self._channel = grpc.insecure_channel(endpoint.host, options=[*sizes, ("grpc.enable_http_proxy", 0)])
+        self._channels: dict[int, Any] = {}
+        self._lock = threading.Lock()
         server = self._call("ServerMetadata")
-        self.server, self.version = server.name or "unknown", server.version or "unknown"
+        self.server, self.version = in_short(server.name) or "unknown", in_short(server.version) or "unknown"
         self._extensions = tuple(server.extensions)
 
     @property
@@ -76,18 +82,14 @@ class OpenInferenceGrpc:
             BackendError: There is no such model, or no such version of it.
         """
         said = self._described()
-        sides = [
-            tuple(spec_of({"name": item.name, "datatype": item.datatype, "shape": item.shape}) for item in side)
-            for side in (said.inputs, said.outputs)
-        ]
-        return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+        return signature_in({"inputs": list(said.inputs), "outputs": list(said.outputs)}, _spec)
 
     def largest_batch(self) -> int | None:
         """Return how many rows it takes at once, as Triton's extension says; None where nothing is said or needed."""
         if CONFIGURATION not in self._extensions:
             return None
-        # Zero says that no dim counts rows.
-        return self._call("ModelConfig", **self._name).config.max_batch_size or None
+        size = self._call("ModelConfig", **self._name).config.max_batch_size
+        return batch_size_in({"max_batch_size": size}, "max_batch_size")
 
     def _described(self) -> Any:  # noqa: ANN401 - a message of the protocol
         try:
@@ -117,19 +119,7 @@ class OpenInferenceGrpc:
             outputs=[{"name": spec.name} for spec in outputs],
             raw_input_contents=list(map(as_bytes, feed.values())),
         )
-        if len(answer.raw_output_contents) != len(answer.outputs):
-            msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
-            raise BackendError(msg, hint="it has to send outputs as raw bytes, as Triton does")
-        try:
-            found = {
-                item.name: from_bytes(
-                    raw, spec_of({"name": item.name, "datatype": item.datatype}).dtype, tuple(item.shape)
-                )
-                for item, raw in zip(answer.outputs, answer.raw_output_contents, strict=True)
-            }
-        except ValueError as err:
-            msg = f"the answer of the server cannot be read: {err}"
-            raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2") from err
+        found = _read(answer)
         self._versions.add(answer.model_version)
         return found
 
@@ -137,26 +127,47 @@ class OpenInferenceGrpc:
         import grpc
 
         request, response = (messages()[f"{method}{side}"] for side in ("Request", "Response"))
-        ask = self._channel.unary_unary(
+        size = answer_size(self._limits) if method == "ModelInfer" else description_size(self._limits)
+        ask = self._channel(size.most).unary_unary(
             f"/{SERVICE}/{method}",
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )
         self._pace.wait()
         try:
-            answer = ask(request(**fields), timeout=self._timeout)
+            answer = ask(request(**fields), timeout=self._limits.timeout_s)
         except grpc.RpcError as err:
-            raise self._error(err) from err
+            raise self._error(err, size) from err
         self._pace.count_answer()
+        if answer.ByteSize() > size.most:
+            raise size.exceeded()
         return answer
 
-    def _error(self, err: Any) -> ParitygateError:  # noqa: ANN401 - a grpc.RpcError
+    def _channel(self, most: int) -> Any:  # noqa: ANN401 - a grpc.Channel
+        """Return a channel that takes answers of so many bytes and, as there is one of each power of two, a few more.
+
+        What is larger is not held in memory: gRPC reads how large a message is before the message.
+        """
+        import grpc
+
+        most = 1 << min((most - 1).bit_length(), _LARGEST_MESSAGE)
+        with self._lock:
+            if most not in self._channels:
+                sizes = [("grpc.max_receive_message_length", most - 1), ("grpc.max_send_message_length", -1)]
+                options = [*sizes, ("grpc.enable_http_proxy", 0)]
+                self._channels[most] = grpc.insecure_channel(self._host, options=options)
+            return self._channels[most]
+
+    def _error(self, err: Any, size: AnswerSize) -> ParitygateError:  # noqa: ANN401 - a grpc.RpcError
         import grpc
 
         code, said = err.code(), str(err.details() or "nothing was said")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in said and not said.startswith(_OF_REQUEST):
+            self._pace.count_answer()
+            return size.exceeded()
         words = f"{code.name}: {in_short(said)}{in_full(said)}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            reason = f"no answer within {self._timeout:g} s (--endpoint timeout_s)"
+            reason = f"no answer within {self._limits.timeout_s:g} s (--endpoint timeout_s)"
             return self._pace.not_answered(reason, is_gone=False)
         if code is grpc.StatusCode.UNAVAILABLE:
             reason = next((own for part, own in _OF_CONNECTIONS.items() if part in said), "")
@@ -169,3 +180,31 @@ class OpenInferenceGrpc:
             return BackendError(msg, hint="give the port on which it answers that, such as 8001 of Triton")
         msg = f"the server answered {words}"
         return BackendError(msg, hint="the log of the server says more")
+
+
+def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a message of the protocol
+    """Return the outputs of an answer by name.
+
+    Raises:
+        BackendError: One cannot be read, or is there twice.
+    """
+    if len(answer.raw_output_contents) != len(answer.outputs):
+        msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
+        raise BackendError(msg, hint="it has to send outputs as raw bytes, as Triton does")
+    found: dict[str, NDArray[np.generic]] = {}
+    for item, raw in zip(answer.outputs, answer.raw_output_contents, strict=True):
+        name = in_short(item.name)
+        if item.name in found:
+            msg = f"the server answered the output {name} twice"
+            raise BackendError(msg, hint=_PROTOCOL)
+        try:
+            _, dtype = name_and_dtype({"name": item.name, "datatype": item.datatype})
+            found[item.name] = from_bytes(raw, dtype, tuple(item.shape))
+        except (ValueError, OverflowError) as err:
+            msg = f"the answer of the server cannot be read: {name} holds {err}"
+            raise BackendError(msg, hint=_PROTOCOL) from err
+    return found
+
+
+def _spec(item: Any) -> TensorSpec:  # noqa: ANN401 - a message of the protocol
+    return spec_of({"name": item.name, "datatype": item.datatype, "shape": list(item.shape)})

@@ -13,7 +13,9 @@ from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.models.json_mapping import BODY, JsonMapping
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
+from paritygate.validate.runners.endpoint.json_values import array_of, shown
 from paritygate.validate.runners.endpoint.tensors import as_json_values, is_text
+from paritygate.validate.runners.endpoint.words import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["JsonFields"]
 
 _HINT = "correct the mapping of --endpoint-json, or the server"
-# By the kind of a dtype wanted, what JSON may hold for it: no number is read out of a text, true or false.
-_TAKEN = {"f": "fiu", "i": "iu", "u": "iu", "b": "b", "U": "U"}
-_SHOWN = 60
 
 
 class JsonFields:
@@ -85,7 +84,7 @@ class JsonFields:
             return _array(name, _get(name, said, path), mapping.dtype(name))
         items = _get(name, said, mapping.response_rows)
         if not isinstance(items, list) or len(items) != rows:
-            seen = f"a list of {len(items)}" if isinstance(items, list) else _shown(items)
+            seen = f"a list of {len(items)}" if isinstance(items, list) else shown(items)
             msg = f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows"
             raise BackendError(msg, hint=_HINT)
         return _array(name, [_get(name, item, path) for item in items], mapping.dtype(name))
@@ -124,7 +123,7 @@ def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
     found = body
     for name in path.split("."):
         if not isinstance(found, dict) or name not in found:
-            has = ", ".join(found) if isinstance(found, dict) else _shown(found)
+            has = in_short(", ".join(found)) if isinstance(found, dict) else shown(found)
             msg = f"the answer has no field {path!r}, where the mapping has {output} (there is: {has or 'nothing'})"
             raise BackendError(msg, hint=_HINT)
         found = found[name]
@@ -132,25 +131,8 @@ def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _array(output: str, found: Any, dtype: str) -> NDArray[np.generic]:  # noqa: ANN401 - JSON data
-    wanted = np.dtype(np.str_ if dtype == "string" else dtype)
     try:
-        array = np.asarray(found)
-    except (ValueError, OverflowError):
-        array = np.asarray(None)
-    if array.size and array.dtype.kind not in _TAKEN[wanted.kind]:
-        msg = f"the answer holds {_shown(found)} for {output}, and not values of {dtype} in lists of one length"
-        raise BackendError(msg, hint=_HINT)
-    if wanted.kind in "iu" and array.size:
-        info = np.iinfo(wanted)
-        if int(array.min()) < info.min or int(array.max()) > info.max:
-            msg = f"the answer holds {_shown(found)} for {output}, which {dtype} does not"
-            raise BackendError(msg, hint=_HINT)
-    if dtype == "string":
-        return array.astype(object)
-    with np.errstate(over="ignore"):
-        return array.astype(wanted)
-
-
-def _shown(found: Any) -> str:  # noqa: ANN401 - JSON data
-    text = json.dumps(found, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
+        return array_of(found, dtype)
+    except ValueError as err:
+        msg = f"the answer cannot be read: for {output}, which is {dtype} by the mapping, it holds {err}"
+        raise BackendError(msg, hint=_HINT) from err

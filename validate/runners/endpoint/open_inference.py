@@ -6,23 +6,31 @@ Values go as bytes where the server takes them so, else as JSON: MLServer refuse
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import numpy as np
-
 from paritygate.errors import BackendError, MeasurementError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
-from paritygate.validate.runners.endpoint.tensors import as_bytes, as_json_values, datatype_of, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.descriptions import batch_size_in, mapping_in, signature_in, text_in, texts_in
+from paritygate.validate.runners.endpoint.json_values import array_of, shape_of, shown
+from paritygate.validate.runners.endpoint.tensors import (
+    as_bytes,
+    as_json_values,
+    datatype_of,
+    from_bytes,
+    name_and_dtype,
+    spec_of,
+)
 from paritygate.validate.runners.endpoint.versions import AnsweredVersions, no_such_version
+from paritygate.validate.runners.endpoint.words import in_short
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["CONFIGURATION", "Answer", "Asked", "OpenInference"]
@@ -31,6 +39,9 @@ _BINARY, CONFIGURATION = "binary_tensor_data", "model_configuration"
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _KSERVE_VERSION = re.compile(r"(\d+)\.(\d+)")
 _KSERVE_TAKES_BYTES = (0, 14)
+# No length of bytes has more digits.
+_DIGITS = 20
+_HINT = "the protocol is the Open Inference Protocol, version 2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,10 +78,10 @@ class OpenInference:
         self._client = client or HttpClient(endpoint.host, limits)
         self._endpoint, self._path = endpoint, endpoint.path
         self._versions = AnsweredVersions(endpoint)
-        server = self._client.get(f"{quote(endpoint.prefix)}/v2") or {}
-        self.server = str(server.get("name") or "unknown")
-        self.version = str(server.get("version") or "unknown")
-        self._extensions = server.get("extensions") or ()
+        server = mapping_in(self._client.get(f"{quote(endpoint.prefix)}/v2"), "what it says of the server")
+        self.server = text_in(server, "name") or "unknown"
+        self.version = text_in(server, "version") or "unknown"
+        self._extensions = texts_in(server, "extensions")
         self._is_binary = _BINARY in self._extensions or _takes_bytes_unsaid(self.server, self.version)
 
     @property
@@ -91,16 +102,14 @@ class OpenInference:
         Raises:
             BackendError: Its description cannot be read, or it has other versions than the one asked for.
         """
-        said = self._described() or {}
-        sides = [tuple(map(spec_of, said.get(side) or ())) for side in ("inputs", "outputs")]
-        return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+        return signature_in(mapping_in(self._described(), "what it says of the model"), spec_of)
 
     def largest_batch(self) -> int | None:
         """Return how many rows it takes at once, as Triton's extension says; None where nothing is said or needed."""
         if CONFIGURATION not in self._extensions:
             return None
-        # Zero says that no dim counts rows.
-        return (self._client.get(f"{self._path}/config") or {}).get("max_batch_size") or None
+        said = self._client.get(f"{self._path}/config")
+        return batch_size_in(mapping_in(said, "the model's configuration"), "max_batch_size")
 
     def _described(self) -> Any:  # noqa: ANN401 - JSON data
         if not self._endpoint.version:
@@ -116,8 +125,8 @@ class OpenInference:
         return said
 
     def _check_version(self, answer: str, err: ParitygateError | None = None) -> None:
-        model = self._client.get(self._path.rpartition("/versions/")[0]) or {}
-        has = tuple(map(str, model.get("versions") or ()))
+        model = mapping_in(self._client.get(self._path.partition("/versions/")[0]), "what it says of the model")
+        has = texts_in(model, "versions")
         if has and self._endpoint.version not in has:
             raise no_such_version(self._endpoint, has, answer) from err
 
@@ -164,7 +173,12 @@ class OpenInference:
             BackendError: It refuses the inputs.
         """
         answered, content = self._client.post(f"{self._path}/infer", asked.body, asked.headers)
-        return Answer(length=int(answered.get(_HEADER_LENGTH) or len(content)), content=content)
+        length = answered.get(_HEADER_LENGTH.lower(), str(len(content)))
+        is_number = length.isascii() and length.isdecimal() and len(length) <= _DIGITS
+        if not is_number or int(length) > len(content):
+            msg = f"the server answered {len(content)} bytes, and says that the JSON in them is {in_short(length)} long"
+            raise BackendError(msg, hint=_HINT)
+        return Answer(length=int(length), content=content)
 
     def read(self, answer: Answer) -> dict[str, NDArray[np.generic]]:
         """Return the outputs of an answer by name.
@@ -173,7 +187,10 @@ class OpenInference:
             BackendError: It cannot be read.
         """
         said = as_json(answer.content[: answer.length])
-        found = _outputs(said, answer.content[answer.length :])
+        if not isinstance(said, dict) or not isinstance(said.get("outputs"), list):
+            msg = f"the answer of the server has no list of outputs (it is: {shown(said)})"
+            raise BackendError(msg, hint=_HINT)
+        found = _outputs(said["outputs"], answer.content[answer.length :])
         self._versions.add(said.get("model_version"))
         return found
 
@@ -184,33 +201,51 @@ def _takes_bytes_unsaid(server: str, version: str) -> bool:
     return server == "kserve" and found is not None and (int(found[1]), int(found[2])) >= _KSERVE_TAKES_BYTES
 
 
-def _outputs(said: Any, raw: bytes) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - JSON data
+def _outputs(said: Sequence[Any], raw: bytes) -> dict[str, NDArray[np.generic]]:
+    """Return the outputs of an answer by name.
+
+    Args:
+        said: What the answer says of each output, with its values where they are JSON.
+        raw: The values that are bytes, one output behind the other.
+
+    Raises:
+        BackendError: One cannot be read or is there twice, or bytes are left over.
+    """
     found: dict[str, NDArray[np.generic]] = {}
     at = 0
-    try:
-        for output in said["outputs"]:
-            spec = spec_of(output)
-            shape = tuple(int(size) for size in output["shape"])
-            size = (output.get("parameters") or {}).get("binary_data_size")
-            if size is None:
-                kind = object if spec.dtype == "string" else np.dtype(_of_numpy(spec.dtype))
-                found[spec.name] = np.asarray(output["data"], dtype=kind).reshape(shape)
-            else:
-                found[spec.name] = from_bytes(raw[at : at + size], spec.dtype, shape)
-                at += size
-            if found[spec.name].size != math.prod(shape):
-                raise ValueError(spec.name)  # noqa: TRY301 - as every other answer that cannot be read
-    except BackendError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
-        msg = f"the answer of the server cannot be read: {type(err).__name__}: {err}"
-        raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2") from err
+    for output in said:
+        name, array, at = _output(output, raw, at)
+        if name in found:
+            msg = f"the server answered the output {in_short(name)} twice"
+            raise BackendError(msg, hint=_HINT)
+        found[name] = array
+    if at != len(raw):
+        msg = f"the server answered {len(raw)} bytes of values, and its outputs have {at}"
+        raise BackendError(msg, hint=_HINT)
     return found
 
 
-def _of_numpy(dtype: str) -> Any:  # noqa: ANN401 - what NumPy takes as a dtype
-    if dtype != "bfloat16":
-        return dtype
-    import ml_dtypes
+def _output(said: Any, raw: bytes, begin: int) -> tuple[str, NDArray[np.generic], int]:  # noqa: ANN401 - JSON data
+    """Return name and values of one output, and where the bytes of the next one begin."""
+    try:
+        name, dtype = name_and_dtype(said)
+        size = (said.get("parameters") or {}).get("binary_data_size")
+    except (TypeError, AttributeError) as err:
+        msg = f"the answer of the server cannot be read: an output is {shown(said)}"
+        raise BackendError(msg, hint=_HINT) from err
+    end = begin if size is None else _end(begin, size, raw)
+    try:
+        shape = shape_of(said.get("shape"))
+        if size is None:
+            return name, array_of(said.get("data"), dtype, shape), end
+        return name, from_bytes(raw[begin:end], dtype, shape), end
+    except (ValueError, OverflowError) as err:
+        msg = f"the answer of the server cannot be read: {in_short(name)} holds {err}"
+        raise BackendError(msg, hint=_HINT) from err
 
-    return ml_dtypes.bfloat16
+
+def _end(at: int, size: object, raw: bytes) -> int:
+    if type(size) is not int or not 0 <= size <= len(raw) - at:
+        msg = f"the server answered {len(raw)} bytes of values, and an output is to be {shown(size)} from {at} on"
+        raise BackendError(msg, hint=_HINT)
+    return at + size

@@ -16,7 +16,10 @@ from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
-from paritygate.validate.runners.endpoint.tensors import is_text
+from paritygate.validate.runners.endpoint.descriptions import mapping_in, refuse_description, signature_in
+from paritygate.validate.runners.endpoint.json_values import array_of, shown
+from paritygate.validate.runners.endpoint.tensors import dim_of, is_text
+from paritygate.validate.runners.endpoint.words import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorFlowServing"]
 
 DEFAULT_SIGNATURE = "serving_default"
+_HINT = "outputs are expected by name, as the metadata of the model has them"
 # Names of dtypes in the protocol buffer `DataType` that REST can carry.
 _DTYPES = {
     "DT_BOOL": "bool",
@@ -78,15 +82,18 @@ class TensorFlowServing:
             raise BackendError(msg, hint="check the model's name and version, and that it is loaded")
         try:
             known = said["metadata"]["signature_def"]["signature_def"]
-            if self._key not in known:
-                msg = f"the model on the server has no signature {self._key!r} (it has: {', '.join(known)})"
-                raise BackendError(msg, hint="name one with --signature candidate=NAME")
-            sides = (known[self._key].get("inputs") or {}, known[self._key].get("outputs") or {})
-            inputs, outputs = (tuple(_spec(name, info) for name, info in side.items()) for side in sides)
-        except (KeyError, TypeError, ValueError, AttributeError) as err:
-            msg = f"what the server says of the model cannot be read: {type(err).__name__}: {err}"
-            raise BackendError(msg, hint=f"look at {self._client.host}{self._path}/metadata") from err
-        return Signature(inputs=inputs, outputs=outputs)
+            described = known.get(self._key)
+        except (KeyError, TypeError, AttributeError):
+            refuse_description("it has to hold metadata.signature_def.signature_def", said)
+        if described is None:
+            msg = f"the model on the server has no signature {self._key!r} (it has: {in_short(', '.join(known))})"
+            raise BackendError(msg, hint="name one with --signature candidate=NAME")
+        named = mapping_in(described, f"the signature {self._key}")
+        sides = {side: list(mapping_in(named.get(side), side).items()) for side in ("inputs", "outputs")}
+        found = signature_in(sides, _spec)
+        if found is None:
+            refuse_description(f"the signature {self._key} has to have inputs and outputs", described)
+        return found
 
     def largest_batch(self) -> None:
         """Return None: it does not say how many rows it takes at once."""
@@ -104,22 +111,36 @@ class TensorFlowServing:
         asked = {"signature_name": self._key, "inputs": inputs}
         headers = {"Content-Type": "application/json"}
         said = as_json(self._client.post(f"{self._path}:predict", json.dumps(asked).encode(), headers)[1])
-        try:
-            found = said["outputs"]
-            # A single output comes without its name.
-            named = found if len(outputs) > 1 or (isinstance(found, dict) and "b64" not in found) else None
-            by_name = {outputs[0].name: found} if named is None else named
-            return {spec.name: _array(by_name[spec.name], spec.dtype) for spec in outputs}
-        except (KeyError, TypeError, ValueError) as err:
-            msg = f"the answer of the server cannot be read: {type(err).__name__}: {err}"
-            raise BackendError(msg, hint="outputs are expected by name, as the metadata of the model has them") from err
+        return self._read(said, outputs)
+
+    def _read(self, said: object, outputs: Sequence[TensorSpec]) -> dict[str, NDArray[np.generic]]:
+        found = said.get("outputs") if isinstance(said, dict) else None
+        # A single output comes without its name.
+        is_named = len(outputs) > 1 or (isinstance(found, dict) and found.keys() != {"b64"})
+        by_name = found if is_named else {outputs[0].name: found}
+        if found is None or not isinstance(by_name, dict):
+            msg = f"the answer of the server has no outputs by name (it is: {shown(said)})"
+            raise BackendError(msg, hint=_HINT)
+        arrays = {}
+        for spec in outputs:
+            if spec.name not in by_name:
+                has = in_short(", ".join(map(str, by_name)))
+                msg = f"the server did not answer {spec.name} (it answered: {has or 'nothing'})"
+                raise BackendError(msg, hint=_HINT)
+            try:
+                arrays[spec.name] = array_of(by_name[spec.name], spec.dtype)
+            except ValueError as err:
+                msg = f"the answer of the server cannot be read: {in_short(spec.name)} holds {err}"
+                raise BackendError(msg, hint=_HINT) from err
+        return arrays
 
 
-def _spec(name: str, info: Mapping[str, Any]) -> TensorSpec:
-    shape = info.get("tensor_shape") or {}
+def _spec(said: tuple[str, Mapping[str, Any]]) -> TensorSpec:
+    name, info = said
+    shape = mapping_in(info.get("tensor_shape"), "tensor_shape")
     dims = None
     if not shape.get("unknown_rank"):
-        dims = tuple(None if int(dim["size"]) < 0 else int(dim["size"]) for dim in shape.get("dim") or ())
+        dims = tuple(dim_of(dim["size"]) for dim in shape.get("dim") or ())
     return TensorSpec(name=name, dtype=_DTYPES[info["dtype"]], shape=dims)
 
 
@@ -132,19 +153,3 @@ def _values(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - JSON data
         raw = value if isinstance(value, bytes) else str(value).encode()
         texts[at] = {"b64": base64.b64encode(raw).decode()}
     return texts.tolist()
-
-
-def _array(found: Any, dtype: str) -> NDArray[np.generic]:  # noqa: ANN401 - JSON data
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return np.asarray(found, dtype=ml_dtypes.bfloat16)
-    if dtype != "string":
-        return np.asarray(found, dtype=dtype)
-    return np.asarray(_texts(found), dtype=object)
-
-
-def _texts(found: Any) -> Any:  # noqa: ANN401 - JSON data
-    if isinstance(found, list):
-        return [_texts(item) for item in found]
-    return base64.b64decode(found["b64"]) if isinstance(found, dict) else found

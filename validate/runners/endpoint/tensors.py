@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,26 @@ import numpy as np
 
 from paritygate.errors import BackendError
 from paritygate.signature import TensorSpec
+from paritygate.utf8 import is_utf8
+from paritygate.validate.runners.endpoint.json_values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-__all__ = ["DATATYPES", "as_bytes", "as_json_values", "check_answer", "datatype_of", "from_bytes", "is_text", "spec_of"]
+__all__ = [
+    "DATATYPES",
+    "as_bytes",
+    "as_json_values",
+    "check_answer",
+    "datatype_of",
+    "dim_of",
+    "from_bytes",
+    "is_text",
+    "name_and_dtype",
+    "spec_of",
+]
 
 # Source: "Tensor Data Types" of the protocol's specification, version 2 (and BF16, which Triton added).
 DATATYPES: Mapping[str, str] = {
@@ -43,14 +57,38 @@ def spec_of(said: Mapping[str, Any]) -> TensorSpec:
 
     Raises:
         BackendError: It has no name, or a datatype that is not known.
+        ValueError: Its shape is none.
+        TypeError: So is a dim.
+    """
+    name, dtype = name_and_dtype(said)
+    shape = said.get("shape")
+    return TensorSpec(name=name, dtype=dtype, shape=None if shape is None else tuple(map(dim_of, shape)))
+
+
+def name_and_dtype(said: Mapping[str, Any]) -> tuple[str, str]:
+    """Return name and dtype of a tensor as the server has it.
+
+    Raises:
+        BackendError: It has no name, or a datatype that is not known.
     """
     name, datatype = said.get("name"), said.get("datatype")
-    if not isinstance(name, str) or datatype not in _DTYPES:
-        msg = f"the server describes a tensor as {dict(said)!r} (allowed datatypes: {', '.join(_DTYPES)})"
+    if not isinstance(name, str) or not is_utf8(name) or not isinstance(datatype, str) or datatype not in _DTYPES:
+        msg = f"the server describes a tensor as {shown(dict(said))} (allowed datatypes: {', '.join(_DTYPES)})"
         raise BackendError(msg, hint="correct the model's configuration on the server")
-    shape = said.get("shape")
-    dims = None if shape is None else tuple(None if int(dim) < 0 else int(dim) for dim in shape)
-    return TensorSpec(name=name, dtype=_DTYPES[datatype], shape=dims)
+    return name, _DTYPES[datatype]
+
+
+def dim_of(said: object) -> int | None:
+    """Return a dim as the server describes it; None of one that may have any size.
+
+    Raises:
+        TypeError: It is neither an integer nor the text of one, as JSON out of Protocol Buffers has them.
+        ValueError: The text is none.
+    """
+    if type(said) is not int and not isinstance(said, str):
+        raise TypeError(said)
+    size = int(said)
+    return None if size < 0 else size
 
 
 def is_text(array: NDArray[np.generic]) -> bool:
@@ -85,22 +123,46 @@ def from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.gen
     """Return an array of values that were sent as bytes.
 
     Raises:
-        ValueError: There are more or fewer values than the shape has.
+        ValueError: There are more or fewer values than the shape has, a size below 0, or bytes that are no bool.
     """
-    if dtype != "string":
-        import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
+    count = math.prod(shape)
+    if any(size < 0 for size in shape):
+        msg = f"values of the shape {list(shape)}, of which no size may be below 0"
+        raise ValueError(msg)
+    if dtype == "string":
+        words = _words(raw)
+        _check_count(len(words), count, "texts")
+        return words.reshape(shape)
+    import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
 
-        found: NDArray[np.generic] = np.frombuffer(raw, dtype=np.dtype(dtype)).reshape(shape)
-        return np.array(found)
+    kind = np.dtype(dtype)
+    _check_count(len(raw), count * kind.itemsize, "bytes")
+    found: NDArray[np.generic] = np.frombuffer(raw, dtype=kind).reshape(shape)
+    if dtype == "bool" and found.size and int(found.view(np.uint8).max()) > 1:
+        msg = f"{int(found.view(np.uint8).max())}, and no value of bool"
+        raise ValueError(msg)
+    return np.array(found)
+
+
+def _check_count(count: int, wanted: int, what: str) -> None:
+    if count != wanted:
+        msg = f"{count} {what}, and {wanted} by its shape"
+        raise ValueError(msg)
+
+
+def _words(raw: bytes) -> NDArray[np.generic]:
     words, at = [], 0
     while at < len(raw):
-        (length,) = _LENGTH.unpack_from(raw, at)
-        at += _LENGTH.size
-        words.append(raw[at : at + length])
-        at += length
+        end = at + _LENGTH.size
+        length = _LENGTH.unpack(raw[at:end])[0] if end <= len(raw) else len(raw)
+        if end + length > len(raw):
+            msg = f"text that ends after {len(raw)} bytes, before its length says so"
+            raise ValueError(msg)
+        words.append(raw[end : end + length])
+        at = end + length
     texts = np.empty(len(words), dtype=object)
     texts[:] = words
-    return texts.reshape(shape)
+    return texts
 
 
 def check_answer(spec: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint
+from paritygate.validate.runners.endpoint.json_values import shown
+from paritygate.validate.runners.endpoint.words import in_short
 
 __all__ = ["AnsweredVersions", "no_such_version"]
 
@@ -22,9 +24,12 @@ class AnsweredVersions:
         """Keep the version that an answer says it is of; many servers say none.
 
         Raises:
-            BackendError: It is another than the one that was asked for.
+            BackendError: It is another than the one that was asked for, or no version.
         """
-        version = str(said or "")
+        if isinstance(said, bool) or not isinstance(said, str | int | None):
+            msg = f"the server answered as version {shown(said)} of {self._endpoint.model}, which is none"
+            raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2")
+        version = in_short("" if said is None else str(said))
         if not version:
             return
         asked, model = self._endpoint.version, self._endpoint.model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["in_full", "in_short", "quoted", "said_in"]
@@ -11,29 +10,36 @@ __all__ = ["in_full", "in_short", "quoted", "said_in"]
 _SHOWN = 300
 # A page of HTML or a traceback ends somewhere.
 _MOST_LINES, _MOST_OF_A_LINE = 200, 1000
+# What is read of a body to find its error.
+_MOST_READ = 1 << 18
 _NOTHING = "nothing was said"
 
 
 def said_in(body: bytes) -> str:
     """Return what a body says: its error where it has one, of any of the forms that servers have."""
-    text = body.decode(errors="replace").strip()
+    text = body[:_MOST_READ].decode(errors="replace").strip()
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text or _NOTHING
     if isinstance(found, dict):
         for said in (found.get("error"), found.get("detail")):
-            if isinstance(said, str):
+            if isinstance(said, str) and said:
                 return said
             # FastAPI lists what does not fit its declarations, each with where it is.
-            if isinstance(said, list) and said and all(isinstance(item, dict) and "msg" in item for item in said):
+            if isinstance(said, list) and said and all(map(_is_complaint, said)):
                 return "; ".join(map(_complaint, said))
     return text or _NOTHING
 
 
+def _is_complaint(said: object) -> bool:
+    return isinstance(said, dict) and isinstance(said.get("msg"), str)
+
+
 def _complaint(said: dict[str, Any]) -> str:
     place = said.get("loc")
-    where = ".".join(map(str, place)) if isinstance(place, Iterable) and not isinstance(place, str) else ""
+    steps = place if isinstance(place, list) else ()
+    where = ".".join(str(step) for step in steps if isinstance(step, str | int))
     return f"{where}: {said['msg']}" if where else str(said["msg"])
 
 

@@ -12,8 +12,10 @@ from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
     batch_size_option,
     device_option,
+    endpoint_limits,
     json_option,
     limits,
+    max_answer_option,
     memory_limit_option,
     numbers,
     pad_option,
@@ -44,8 +46,8 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("--probes", "--edge", "--failures", "--seed"),
     ),
     "Options about where it runs": (
-        *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--repository"),
-        *("--time-limit", "--memory-limit"),
+        *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
+        *("--repository", "--time-limit", "--memory-limit"),
     ),
 }
 
@@ -259,6 +261,7 @@ class _InSections(click.Command):
     metavar="FILE",
     help="Which field of a server's JSON is which input and output, where its address is of no known protocol.",
 )
+@max_answer_option
 @repository_option
 @time_limit_option
 @memory_limit_option
@@ -301,6 +304,7 @@ def command(
     provider: str | None,
     endpoint: tuple[str, ...],
     endpoint_json: Path | None,
+    max_answer_mb: float | None,
     repository: Path,
     time_limit: float,
     quiet: bool,
@@ -379,7 +383,7 @@ def command(
         provider=provider,
         signatures=pairs("--signature", signatures, example="reference=serving_default"),
         takes=pairs("--takes", takes, example="candidate=text"),
-        endpoint=numbers("--endpoint", endpoint, example="requests_per_second=50"),
+        endpoint=endpoint_limits(endpoint, max_answer_mb, example="requests_per_second=50"),
     )
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)

@@ -7,7 +7,14 @@ from pathlib import Path
 import click
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import json_option, quiet_option, root_option, run_option, verbose_option
+from paritygate.pipelines.cli.options import (
+    LocalPath,
+    json_option,
+    quiet_option,
+    root_option,
+    run_option,
+    verbose_option,
+)
 
 __all__ = ["command"]
 
@@ -39,7 +46,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--repository",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     help="The repository of the release instead of the spec's.",
 )
 @root_option

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli.options import (
+    LocalPath,
     constraint_option,
     json_option,
     quiet_option,
@@ -22,7 +23,7 @@ __all__ = ["command"]
 @run_option
 @click.option(
     "--repository",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from paritygate.pipelines.cli.options import (
+    LocalPath,
     batch_size_option,
     device_option,
     json_option,
@@ -54,7 +55,7 @@ def _check_options(*, is_of_run: bool) -> None:
 @click.argument("model", required=False)
 @run_and_root_options
 @click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
-@click.option("--out", type=click.Path(path_type=Path), help="The folder to write, where MODEL is given.")
+@click.option("--out", type=LocalPath(path_type=Path), help="The folder to write, where MODEL is given.")
 @click.option(
     "--signature",
     default=None,

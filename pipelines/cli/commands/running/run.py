@@ -8,6 +8,7 @@ import click
 
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
+    LocalPath,
     constraint_option,
     device_option,
     json_option,
@@ -41,7 +42,7 @@ __all__ = ["command"]
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
 @click.option(
     "--repository",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")

@@ -8,7 +8,10 @@ import click
 
 from paritygate.pipelines.cli.options import (
     AMOUNT,
+    LocalPath,
+    endpoint_limits,
     json_option,
+    max_answer_option,
     numbers,
     pad_option,
     quiet_option,
@@ -27,7 +30,7 @@ __all__ = ["command"]
 @click.option(
     "--out",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="The folder that `triton` wrote the view to: the best settings are written there.",
 )
@@ -78,6 +81,12 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="How the server may be asked: requests (1000000 by default), timeout_s (30).",
 )
+@click.option(
+    "--metrics",
+    metavar="URL",
+    help="The server's page of metrics, such as http://127.0.0.1:8002/metrics: CPU, memory and GPU of each point.",
+)
+@max_answer_option
 @repository_option
 @time_limit_option
 @quiet_option
@@ -104,6 +113,8 @@ def command(
     pad: tuple[str, ...],
     seed: int,
     endpoint: tuple[str, ...],
+    metrics: str | None,
+    max_answer_mb: float | None,
     repository: Path,
     time_limit: float,
     quiet: bool,
@@ -124,6 +135,7 @@ def command(
         --out models --samples inputs.npz --latency-budget 20ms
     """
     from paritygate.codec import to_data
+    from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import Shown, print_errors, progress_of, write_json
     from paritygate.pipelines.cli.summaries.tune import print_point, print_tuned
     from paritygate.pipelines.process.stages import stage
@@ -156,17 +168,24 @@ def command(
         most_callers=callers,
         arrivals=Arrivals(arrivals),
         seed=seed,
-        limits=limits_of_tune(numbers("--endpoint", endpoint, example="timeout_s=60")),
+        metrics=metrics,
+        limits=limits_of_tune(endpoint_limits(endpoint, max_answer_mb, example="timeout_s=60")),
         time_limit_s=time_limit,
     )
-    with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
-        result = tune(
-            request,
-            progress=progress,
-            watch=lambda point: print_point(point, percentile, shown),
-            warn=lambda text: print_errors(text, is_verbose=verbose),
-        )
-        did(f"made {result.measurements} measurements")
+    try:
+        with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
+            result = tune(
+                request,
+                progress=progress,
+                watch=lambda point: print_point(point, percentile, shown),
+                warn=lambda text: print_errors(text, is_verbose=verbose),
+            )
+            did(f"made {result.measurements} measurements")
+    except ParitygateError as err:
+        why = {"message": str(err), "hint": err.hint}
+        failed = {"schema_version": 1, "model": model, "verdict": "error", "error": why}
+        write_json(json_target, {**failed, "exit_code": int(err.exit_code)})
+        raise
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
     print_tuned(result, out, shown)
     return result.exit_code

@@ -25,15 +25,17 @@ __all__ = ["command"]
 def command(*, model: str | None, forget: Path | None, repository: Path, json_target: str | None) -> int:
     """List the views of MODEL, or of all models, that promote, run, rollback and alias write again.
 
-    A view that is forgotten stays as it is, and so does its server. The commands triton, tfserving and kserve let a
-    view follow its alias, and so does the same command again after it was forgotten.
+    The files of each are compared with those released. A view that is forgotten stays as it is, and so does its
+    server. The commands triton, tfserving and kserve let a view follow its alias, and so does the same command again
+    after it was forgotten.
+    The exit code is 5 where a file of a view is missing or is not what was released.
 
     \b
     Example:
       convert-and-validate views
       convert-and-validate views --forget models/klue-sts
     """
-    from paritygate.errors import UsageError
+    from paritygate.errors import ExitCode, UsageError
     from paritygate.pipelines.cli.console import print_lines, write_json
     from paritygate.pipelines.cli.summaries.serving import forgotten_lines, kept_view_lines
     from paritygate.pipelines.release.kept_orders import forget_view, kept_orders
@@ -54,8 +56,12 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
         write_json(json_target, {"schema_version": 1, "forgotten": [to_data(order) for order in forgotten]})
         return 0
     kept = list(kept_orders(repository, model or "*"))
-    print_lines(kept_view_lines(kept, repository), err=json_target == "-")
-    states = [{} if each.order is None else state_of_view(repository, each.order).to_json() for each in kept]
-    views = [{**each.to_json(), **state} for each, state in zip(kept, states, strict=True)]
+    states = [None if each.order is None else state_of_view(repository, each.order) for each in kept]
+    print_lines(kept_view_lines(zip(kept, states, strict=True), repository), err=json_target == "-")
+    views = [
+        {**each.to_json(), **({} if state is None else state.to_json())}
+        for each, state in zip(kept, states, strict=True)
+    ]
     write_json(json_target, {"schema_version": 1, "views": views})
-    return 0
+    is_corrupt = any(state is not None and state.changed_files for state in states)
+    return int(ExitCode.NOT_MEASURED if is_corrupt else ExitCode.PASS)

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, memory_limit_option, quiet_option, time_limit_option
+from paritygate.pipelines.cli.options import (
+    LocalPath,
+    json_option,
+    memory_limit_option,
+    quiet_option,
+    time_limit_option,
+)
 
 __all__ = ["command"]
 
@@ -20,7 +26,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=LocalPath(dir_okay=False, path_type=Path),
     default="spec.yaml",
     show_default=True,
     help="The file to write.",

@@ -52,7 +52,7 @@ def test_values_arrive_and_go_back_as_they_are(*, dtype: str, is_nested: bool) -
     assert arrays["x"].ravel().tolist() == values
     # What is answered is what the client of `compare` reads.
     answered = json.loads(json.dumps({"outputs": tensors_answered(arrays, signature(dtype))}))
-    found = _outputs(answered, b"")["x"]
+    found = _outputs(answered["outputs"], b"")["x"]
     assert (found.shape, found.dtype) == ((1, 2), arrays["x"].dtype)
     assert found.ravel().tolist() == values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ class TinyModel:
     details = "as it was told"
     versions = ("1", "2")
     largest_batch = 0
+    # Changes an answer before it is sent.
+    change: Callable[[Any], None] = staticmethod(lambda _: None)
+    compression: grpc.Compression | None = None
     of_no_version = grpc.StatusCode.NOT_FOUND
 
     def handlers(self) -> dict[str, Any]:
@@ -74,11 +77,15 @@ class TinyModel:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too many rows")
         x = np.frombuffer(request.raw_input_contents[0], dtype=np.float32).reshape(request.inputs[0].shape)
         y = np.tanh(x @ _WEIGHTS) + np.float32(self.error)
-        return messages()["ModelInferResponse"](
+        answer = messages()["ModelInferResponse"](
             model_version=self.versions[-1],
             outputs=[{"name": "logits", "datatype": "FP32", "shape": y.shape}],
             raw_output_contents=[y.tobytes()],
         )
+        self.change(answer)
+        if self.compression is not None:
+            context.set_compression(self.compression)
+        return answer
 
 
 def started(told: TinyModel) -> tuple[grpc.Server, str]:
@@ -143,6 +150,70 @@ def test_a_server_that_refuses_is_said_in_its_own_words(
     result = compare(model[1])
 
     assert (result.verdict, words in str(result)) == (verdict, True), str(result)
+
+
+def _twice(answer: Any) -> None:  # noqa: ANN401 - a message
+    answer.outputs.append(answer.outputs[0])
+    answer.raw_output_contents.append(answer.raw_output_contents[0])
+
+
+def _field(**fields: Any) -> Callable[[Any], None]:  # noqa: ANN401 - as the message has them
+    def change(answer: Any) -> None:  # noqa: ANN401 - a message
+        for name, value in fields.items():
+            if name == "shape":
+                del answer.outputs[0].shape[:]
+                answer.outputs[0].shape.extend(value)
+            else:
+                setattr(answer.outputs[0], name, value)
+
+    return change
+
+
+def _raw(change: Callable[[bytes], bytes]) -> Callable[[Any], None]:
+    def changed(answer: Any) -> None:  # noqa: ANN401 - a message
+        answer.raw_output_contents[0] = change(answer.raw_output_contents[0])
+
+    return changed
+
+
+_HOSTILE: dict[str, Callable[[Any], None]] = {
+    "an output twice": _twice,
+    "a size of -1": _field(shape=[-1, 2]),
+    "a huge size": _field(shape=[2**62, 2**62]),
+    "no datatype": _field(datatype=""),
+    "another datatype": _field(datatype="INT32"),
+    "no name": _field(name=""),
+    "too few bytes": _raw(lambda raw: raw[:-1]),
+    "too many bytes": _raw(lambda raw: raw + bytes(4)),
+    "8 MiB": _raw(lambda raw: raw + bytes(8 << 20)),
+    "values without an output": lambda answer: answer.raw_output_contents.append(b""),
+    "no values": lambda answer: answer.raw_output_contents.pop(),
+}
+
+
+@pytest.mark.parametrize("name", _HOSTILE)
+def test_no_hostile_answer_passes(model: tuple[TinyModel, str], name: str) -> None:
+    model[0].change = _HOSTILE[name]
+
+    result = compare(model[1])
+
+    assert result.verdict in {"fail", "error"}, str(result)
+    assert "unexpected" not in str(result)
+
+
+@pytest.mark.parametrize("compression", [None, grpc.Compression.Gzip])
+def test_an_answer_is_no_larger_than_64_times_that_of_the_reference_also_where_it_is_packed(
+    model: tuple[TinyModel, str], compression: grpc.Compression | None
+) -> None:
+    model[0].compression = compression
+    assert compare(model[1]).verdict == "pass"
+
+    # 64 MiB of zeros are 64 kB when they are packed.
+    model[0].change = _raw(lambda raw: raw + bytes(64 << 20))
+    result = compare(model[1])
+
+    assert result.verdict in {"fail", "error"}
+    assert "larger than 1 MiB" in str(result)
 
 
 _TRACEBACK = "cannot run:\n" + "\n".join(f"  File 'part_{number}.py', line {number}" for number in range(40))

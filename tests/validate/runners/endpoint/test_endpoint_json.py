@@ -141,11 +141,11 @@ def test_a_wrong_answer_fails(server: Server) -> None:
     [
         ({}, "no field 'result.scores'"),
         ({"result": 3}, "no field 'result.scores'"),
-        ({"result": {"scores": [["a", "b"]], "class": [0]}}, "and not values of float32"),
-        ({"result": {"scores": [[1.0], [1.0, 2.0]], "class": [0]}}, "in lists of one length"),
-        ({"result": {"scores": [[1.0, None]], "class": [0]}}, "and not values of float32"),
-        ({"result": {"scores": [[True, False]], "class": [0]}}, "and not values of float32"),
-        ({"result": {"scores": [[0.0, 0.0]], "class": [0.5]}}, "and not values of int64"),
+        ({"result": {"scores": [["a", "b"]], "class": [0]}}, "and no value of float32"),
+        ({"result": {"scores": [[1.0], [1.0, 2.0]], "class": [0]}}, "and no lists of one length"),
+        ({"result": {"scores": [[1.0, None]], "class": [0]}}, "and no value of float32"),
+        ({"result": {"scores": [[True, False]], "class": [0]}}, "and no value of float32"),
+        ({"result": {"scores": [[0.0, 0.0]], "class": [0.5]}}, "and no value of int64"),
     ],
 )
 def test_an_answer_that_is_not_as_the_mapping_says_is_named(server: Server, answer: Any, said: str) -> None:  # noqa: ANN401

@@ -1,0 +1,80 @@
+"""What a server counts of a model: rows, calls, and how long requests waited and were computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ServerCounts", "counts_in"]
+
+_MS = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerCounts:
+    """What a server has counted since it loaded the model, or between two such counts.
+
+    Attributes:
+        rows: Rows answered.
+        calls: Calls of the model, each of one or more requests.
+        requests: Requests answered.
+        queue_ns: Nanoseconds that requests waited, all of them together.
+        compute_ns: Nanoseconds that they were computed in, with their inputs and outputs.
+        cache_hits: Requests that were answered out of a cache.
+    """
+
+    rows: int
+    calls: int
+    requests: int = 0
+    queue_ns: int = 0
+    compute_ns: int = 0
+    cache_hits: int = 0
+
+    def since(self, before: ServerCounts) -> ServerCounts:
+        """Return what was counted between an earlier time and this one."""
+        return ServerCounts(
+            rows=self.rows - before.rows,
+            calls=self.calls - before.calls,
+            requests=self.requests - before.requests,
+            queue_ns=self.queue_ns - before.queue_ns,
+            compute_ns=self.compute_ns - before.compute_ns,
+            cache_hits=self.cache_hits - before.cache_hits,
+        )
+
+    @property
+    def rows_per_call(self) -> float | None:
+        """Rows of one call; None where there was none."""
+        return self.rows / self.calls if self.calls > 0 else None
+
+    @property
+    def queue_ms(self) -> float | None:
+        """Milliseconds that a request waited, on average; None where none was counted."""
+        return self.queue_ns / self.requests / _MS if self.requests > 0 else None
+
+    @property
+    def compute_ms(self) -> float | None:
+        """Milliseconds that a request was computed in, alike."""
+        return self.compute_ns / self.requests / _MS if self.requests > 0 else None
+
+
+def counts_in(said: Mapping[str, Any]) -> ServerCounts:
+    """Return the counts of a version, by the names of Triton's statistics extension.
+
+    Raises:
+        KeyError: One is missing.
+        TypeError: One is no number, and so is a ValueError.
+    """
+    parts = said.get("inference_stats") or {}
+
+    def of(name: str, field: str) -> int:
+        return int((parts.get(name) or {}).get(field, 0))
+
+    return ServerCounts(
+        rows=int(said["inference_count"]),
+        calls=int(said["execution_count"]),
+        requests=of("success", "count"),
+        queue_ns=of("queue", "ns"),
+        compute_ns=sum(of(name, "ns") for name in ("compute_input", "compute_infer", "compute_output")),
+        cache_hits=of("cache_hit", "count"),
+    )

@@ -1,0 +1,90 @@
+"""What a server says of the machine that it runs on: processor, memory and GPUs, by Triton's page of metrics."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paritygate.errors import BackendError
+from paritygate.models.endpoint import EndpointLimits, parse_endpoint
+from paritygate.validate.runners.endpoint.client import HttpClient, Pace
+
+__all__ = ["MachineUse", "MetricsPage", "use_in"]
+
+_OK = 200
+_MIB = 1 << 20
+_LINE = re.compile(r"^(nv_[a-z_]+)(?:\{[^}]*\})?[ \t]+(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineUse:
+    """How much of its machine a server uses, as it says; None of what it does not say.
+
+    Attributes:
+        cpu_share: The share of all processors, 0 to 1.
+        memory_mib: MiB of memory that is used.
+        gpu_share: The share of the busiest GPU, 0 to 1.
+        gpu_memory_mib: MiB of memory of all GPUs that is used.
+    """
+
+    cpu_share: float | None = None
+    memory_mib: float | None = None
+    gpu_share: float | None = None
+    gpu_memory_mib: float | None = None
+
+
+class MetricsPage:
+    """The page of metrics of a server."""
+
+    def __init__(self, url: str, limits: EndpointLimits, pace: Pace) -> None:
+        """Read it once.
+
+        Raises:
+            UsageError: The address is none.
+            MeasurementError: Nothing answers there.
+            BackendError: It is no page with such metrics.
+        """
+        endpoint = parse_endpoint(url, is_mapped=True)
+        self._client = HttpClient(endpoint.host, limits, pace=pace)
+        self._path = endpoint.path
+        if self.read() is None:
+            msg = f"{endpoint.host}{endpoint.path} is no page of metrics of a Triton server"
+            raise BackendError(msg, hint="give for example --metrics http://127.0.0.1:8002/metrics, or leave it out")
+
+    def read(self) -> MachineUse | None:
+        """Return what it says now; None where it says nothing.
+
+        Raises:
+            MeasurementError: Nothing answers there.
+        """
+        status, _, body = self._client.exchange("GET", self._path, None, {})
+        return use_in(body.decode(errors="replace")) if status == _OK else None
+
+
+def use_in(page: str) -> MachineUse | None:
+    """Return what a page in the text format of Prometheus says; None where it has no metric of the machine."""
+    found: dict[str, list[float]] = {}
+    for name, text in _LINE.findall(page):
+        try:
+            value = float(text)
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            found.setdefault(name, []).append(value)
+    use = MachineUse(
+        cpu_share=_largest(found.get("nv_cpu_utilization", ())),
+        memory_mib=_mib(found.get("nv_cpu_memory_used_bytes", ())),
+        gpu_share=_largest(found.get("nv_gpu_utilization", ())),
+        gpu_memory_mib=_mib(found.get("nv_gpu_memory_used_bytes", ())),
+    )
+    return None if use == MachineUse() else use
+
+
+def _largest(values: Sequence[float]) -> float | None:
+    return max(values, default=None)
+
+
+def _mib(values: Sequence[float]) -> float | None:
+    return sum(values) / _MIB if values else None

@@ -1,0 +1,33 @@
+"""Addresses in messages: a user, a password and a query may be secrets, and are never printed."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["shown_address", "without_secrets"]
+
+_HIDDEN = "***"
+# A path that was made of an address has one slash. A password may hold any character, so that the last @ ends it.
+_SCHEME = r"\b([a-z][a-z0-9+.-]{0,30}:/{1,2}"
+# With a blank in it, a password is told from a port by what follows the colon.
+_BLANKS = r"[^\s/@'\":]{0,200}:(?!\d{1,5}(?:[/\s,;)]|$))[^\n'\"]{0,200}?"
+_USER = re.compile(rf"{_SCHEME})(?:[^\s'\"]*|{_BLANKS})@", re.IGNORECASE)
+_QUERY = re.compile(rf"{_SCHEME}[^\s'\"?]*)\?[^\s'\"\\]+", re.IGNORECASE)
+# The same of an address without its scheme. The bounds keep the search short in a long text without blanks.
+_BARE_USER = re.compile(r"[^\s/:@'\"*]{1,200}:[^\s/@'\"]{1,200}@(?=[\w.-])")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text in which addresses have `***` for a user with password, and for a query."""
+    if "@" not in text and "?" not in text:
+        return text
+    hidden = _QUERY.sub(rf"\1?{_HIDDEN}", _USER.sub(rf"\1{_HIDDEN}@", text))
+    return _BARE_USER.sub(f"{_HIDDEN}@", hidden)
+
+
+def shown_address(text: str) -> str:
+    """Return what is known to be an address as messages have it; what it holds may be anything, blanks as well."""
+    scheme, _, rest = text.partition("://")
+    address, *query = re.split("[?#]", rest.rpartition("@")[2], maxsplit=1)
+    user = f"{_HIDDEN}@" if "@" in rest else ""
+    return f"{scheme}://{user}{address}{'?' + _HIDDEN if query else ''}"

@@ -1,0 +1,37 @@
+"""What is written is written on this machine: an address is no folder of the name `s3:`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from paritygate.pipelines.cli.app import cli
+
+_COMMANDS = (
+    ("triton", "m", "--out", "URL"),
+    ("tfserving", "m", "--out", "URL"),
+    ("kserve", "m", "--out", "URL", "--storage-uri", "s3://bucket/models"),
+    ("tune", "m", "--out", "URL", "--url", "http://h:1", "--samples", "x.npz", "--latency-budget", "1s"),
+    ("run", "spec.yaml", "--root", "URL"),
+    ("run", "spec.yaml", "--repository", "URL"),
+    ("list", "--repository", "URL"),
+    ("record", "model.onnx", "--samples", "x.npz", "--out", "URL"),
+    ("init", "model.onnx", "--out", "URL"),
+)
+
+
+@pytest.mark.parametrize("command", _COMMANDS, ids=lambda words: f"{words[0]} {words[words.index('URL') - 1]}")
+@pytest.mark.parametrize("address", ["s3://bucket/models", "gs://bucket", "HTTPS://host/models"])
+def test_an_address_is_refused_and_no_folder_is_made(
+    command: tuple[str, ...], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [address if word == "URL" else word for word in command]
+
+    with pytest.raises(click.BadParameter, match="is an address"):
+        CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,342 @@
+"""One exchange over HTTP: within a deadline, however the server spreads its answer, and no larger than is allowed.
+
+Why not urllib3 or requests? Their time limits are on one read each, which a server that sends a byte a second never
+exceeds, and they read and unpack a body whole before its size is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import io
+import select
+import socket
+import ssl
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+__all__ = [
+    "CLOSED",
+    "BrokenAnswerError",
+    "Connections",
+    "HttpAnswer",
+    "HttpRequest",
+    "NoConnectionError",
+    "TooLargeError",
+]
+
+# Why an exchange ended, in words that end a sentence.
+CLOSED = "it closed the connection without an answer"
+CUT_OFF = "it closed the connection in the middle of an answer"
+_PART = 1 << 16
+# All headers together, with what the buffer reads beyond them.
+_HEAD = 5 * _PART
+# Of a path that is quoted already where it has to be.
+_KEPT = "/%:@!$&'()*+,;=~?"
+_PORTS = {"http": 80, "https": 443}
+# The window of zlib, by how a body is packed.
+_PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+
+
+class TooLargeError(Exception):
+    """An answer is larger than is allowed."""
+
+
+class NoConnectionError(Exception):
+    """There is no connection: no host of the name, or nothing that takes connections.
+
+    Attributes:
+        is_no_host: Whether there is no host of the name.
+    """
+
+    def __init__(self, *, is_no_host: bool) -> None:
+        super().__init__()
+        self.is_no_host = is_no_host
+
+
+class BrokenAnswerError(Exception):
+    """The connection ended before the answer did, or what came is no answer over HTTP; the message ends a sentence.
+
+    Attributes:
+        is_gone: Whether the connection ended.
+    """
+
+    def __init__(self, message: str, *, is_gone: bool = False) -> None:
+        super().__init__(message)
+        self.is_gone = is_gone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpRequest:
+    """What is sent."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpAnswer:
+    """What came back; the names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connections:
+    """Connections to one server, which are used again as long as it keeps them open."""
+
+    def __init__(self, address: str, *, most: int) -> None:
+        """Prepare; nothing is connected.
+
+        Args:
+            address: Scheme, host and port.
+            most: How many are kept open while nothing is asked.
+        """
+        parts = urlsplit(address)
+        self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._most = most
+        self._idle: list[_Connection] = []
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._idle)
+
+    def exchange(self, request: HttpRequest, *, seconds: float, most: int) -> HttpAnswer:
+        """Return the answer to one request, which is sent once.
+
+        Args:
+            request: What is sent.
+            seconds: How long all of it may take: connecting, sending, waiting and reading.
+            most: The bytes that the body may have, unpacked.
+
+        Raises:
+            TimeoutError: It took longer.
+            NoConnectionError: There is no connection.
+            TooLargeError: The answer is larger.
+            BrokenAnswerError: The answer is none of HTTP, or ends early.
+        """
+        end = time.monotonic() + seconds
+        connection = self._kept() or self._opened(end)
+        is_done = False
+        try:
+            answer = _exchanged(connection, request, end=end, most=most)
+            is_done = True
+        except TimeoutError:
+            raise
+        except http.client.RemoteDisconnected as err:
+            raise BrokenAnswerError(CLOSED, is_gone=True) from err
+        except http.client.IncompleteRead as err:
+            raise BrokenAnswerError(CUT_OFF, is_gone=True) from err
+        except (http.client.HTTPException, ValueError) as err:
+            msg = f"what it sends is no answer over HTTP ({type(err).__name__})"
+            raise BrokenAnswerError(msg) from err
+        except ssl.SSLError as err:
+            raise BrokenAnswerError(_words_of(err)) from err
+        except OSError as err:
+            words = CLOSED if isinstance(err, ConnectionError) else _words_of(err)
+            raise BrokenAnswerError(words, is_gone=True) from err
+        finally:
+            self._put_back(connection, is_done=is_done)
+        return answer
+
+    def _kept(self) -> _Connection | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if _is_quiet(connection.sock):
+                return connection
+            connection.close()
+
+    def _put_back(self, connection: _Connection, *, is_done: bool) -> None:
+        with self._lock:
+            # Without a socket the server said that it closes it.
+            if is_done and connection.sock is not None and len(self._idle) < self._most:
+                self._idle.append(connection)
+                return
+        # What is left of an answer that was not read to its end is closed already.
+        with contextlib.suppress(ValueError):
+            connection.close()
+
+    def _opened(self, end: float) -> _Connection:
+        connection = _Connection(self._host, self._port)
+        # It is connected here: `connect` allows each address of a host the time for all of them.
+        connection.sock = self._connected(end)
+        return connection
+
+    def _connected(self, end: float) -> socket.socket:
+        try:
+            places = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as err:
+            raise NoConnectionError(is_no_host=True) from err
+        failed: Exception | None = None
+        for family, kind, protocol, _, place in places:
+            opened = socket.socket(family, kind, protocol)
+            try:
+                opened.settimeout(_left(end))
+                opened.connect(place)
+                # A request is sent in two parts, of which the second is not to wait for an answer to the first.
+                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return opened if self._tls is None else self._tls.wrap_socket(opened, server_hostname=self._host)
+            except TimeoutError:
+                opened.close()
+                raise
+            except ssl.SSLError as err:
+                opened.close()
+                raise BrokenAnswerError(_words_of(err)) from err
+            except OSError as err:
+                opened.close()
+                failed = err
+        raise NoConnectionError(is_no_host=False) from failed
+
+
+def _close_all(connections: list[_Connection]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+def _words_of(err: Exception) -> str:
+    return " ".join(f"{type(err).__name__}: {err}".split())
+
+
+def _is_quiet(kept: socket.socket) -> bool:
+    """Return whether a connection is still open, and nothing came that nobody asked for."""
+    watched = select.poll()
+    watched.register(kept, select.POLLIN)
+    return not watched.poll(0)
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class _Bounded(io.RawIOBase):
+    """What a socket receives until a deadline, and no more than so many bytes of it."""
+
+    def __init__(self, source: socket.socket, end: float, most: int) -> None:
+        self._socket, self._end, self._most = source, end, most
+        # It keeps the socket open when the connection is closed, as it is where a server ends it with the answer.
+        self._raw = source.makefile("rb", buffering=0)
+
+    def allow(self, most: int) -> None:
+        """Allow so many bytes more."""
+        self._most += most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - what io calls a buffer
+        self._socket.settimeout(_left(self._end))
+        count = self._raw.readinto(buffer)
+        self._most -= count or 0
+        if self._most < 0:
+            raise TooLargeError
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """Return a reader of this, as a socket does: `HTTPResponse` is given this in its place."""
+        del mode
+        return io.BufferedReader(self)
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection that sends until a deadline: a socket with TLS allows each of its records the time for all."""
+
+    end = 0.0
+
+    def send(self, data: Any) -> None:  # noqa: ANN401 - as the class has it; here it is always bytes
+        rest = memoryview(data)
+        while rest:
+            self.sock.settimeout(_left(self.end))
+            rest = rest[self.sock.send(rest[:_PART]) :]
+
+
+def _exchanged(connection: _Connection, request: HttpRequest, *, end: float, most: int) -> HttpAnswer:
+    connection.end = end
+    # A server may answer, that a body is too large say, without reading all of it.
+    with contextlib.suppress(BrokenPipeError):
+        connection.request(
+            request.method, quote(request.path, safe=_KEPT), body=request.body, headers=dict(request.headers)
+        )
+    source = _Bounded(connection.sock, end, _HEAD)
+    connection.response_class = functools.partial(_response, source)  # type: ignore[assignment] # it is called only
+    try:
+        answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        # Chunks come with their lengths; one that says a wrong length is not read on for ever.
+        source.allow(2 * most + _HEAD)
+        body = _joined(_unpacked(_parts(answer), headers.get("content-encoding", ""), most), most)
+    except BaseException:
+        source.close()
+        raise
+    return HttpAnswer(status=answer.status, headers=headers, body=body)
+
+
+def _response(source: _Bounded, sock: object, method: str) -> http.client.HTTPResponse:
+    del sock
+    return http.client.HTTPResponse(source, method=method)  # type: ignore[arg-type] # all that it calls is makefile
+
+
+def _joined(parts: Iterator[bytes], most: int) -> bytes:
+    found, size = [], 0
+    for part in parts:
+        size += len(part)
+        if size > most:
+            raise TooLargeError
+        found.append(part)
+    return b"".join(found)
+
+
+def _parts(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    wanted, got = answer.length, 0
+    while part := answer.read(_PART):
+        got += len(part)
+        yield part
+    if wanted is not None and got < wanted:
+        raise BrokenAnswerError(CUT_OFF, is_gone=True)
+
+
+def _unpacked(parts: Iterator[bytes], packed: str, most: int) -> Iterator[bytes]:
+    """Yield a body in parts as it was before it was packed, each of them no larger than all may be."""
+    how = packed.strip().lower()
+    if how in {"", "identity"}:
+        yield from parts
+        return
+    if how not in _PACKED:
+        msg = "it is packed in a way that was not asked for"
+        raise BrokenAnswerError(msg)
+    unpacker = zlib.decompressobj(_PACKED[how])
+    # Nothing at all is nothing packed, too.
+    is_whole = True
+    for part in parts:
+        rest = part
+        while rest:
+            if is_whole:
+                # A file of gzip may be several, one behind the other.
+                unpacker, is_whole = zlib.decompressobj(_PACKED[how]), False
+            try:
+                yield unpacker.decompress(rest, most + 1)
+            except zlib.error as err:
+                msg = f"its body is no {how}, as which it is sent"
+                raise BrokenAnswerError(msg) from err
+            is_whole = unpacker.eof
+            rest = unpacker.unused_data if is_whole else unpacker.unconsumed_tail
+    if not is_whole:
+        raise BrokenAnswerError(CUT_OFF, is_gone=True)

@@ -1,0 +1,126 @@
+"""What a server says of itself and of its model: each part is checked to be of its kind before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from paritygate.errors import BackendError
+from paritygate.signature import Signature, TensorSpec
+from paritygate.utf8 import is_utf8
+from paritygate.validate.runners.endpoint.json_values import shown
+from paritygate.validate.runners.endpoint.words import in_short
+
+__all__ = ["batch_size_in", "mapping_in", "refuse_description", "signature_in", "text_in", "texts_in"]
+
+# More of them than any model has, and longer names than any: a table of all would tell nobody anything.
+_MOST_TENSORS, _MOST_AXES, _LONGEST_NAME = 10_000, 32, 1000
+_LARGEST = 2**63 - 1
+
+
+def refuse_description(what: str, found: object) -> NoReturn:
+    """Raise the error of a part of a description that is not of its kind.
+
+    Args:
+        what: The part, and of what kind it has to be.
+        found: What stands there.
+
+    Raises:
+        BackendError: Always.
+    """
+    msg = f"the server's description of the model cannot be read: {what} (got {shown(found)})"
+    raise BackendError(msg, hint="check that the address is that of a model, and the model's configuration")
+
+
+def mapping_in(said: object, what: str) -> Mapping[str, Any]:
+    """Return an object of JSON, empty where there is none.
+
+    Raises:
+        BackendError: It is something else.
+    """
+    if said is None:
+        return {}
+    if not isinstance(said, dict):
+        refuse_description(f"{what} has to be an object", said)
+    return said
+
+
+def text_in(said: Mapping[str, Any], key: str) -> str:
+    """Return a text, or a number as one; empty where there is none.
+
+    Raises:
+        BackendError: It is something else.
+    """
+    found = said.get(key)
+    if found is None:
+        return ""
+    if isinstance(found, bool) or not isinstance(found, str | int | float) or not is_utf8(str(found)):
+        refuse_description(f"{key} has to be a text", found)
+    return in_short(str(found))
+
+
+def texts_in(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return a list of texts, or of numbers as such; empty where there is none.
+
+    Raises:
+        BackendError: It is something else.
+    """
+    found = said.get(key)
+    if not isinstance(found, list | None) or len(found or ()) > _MOST_TENSORS:
+        refuse_description(f"{key} has to be a list of at most {_MOST_TENSORS} texts", found)
+    return tuple(text_in({key: item}, key) for item in found or ())
+
+
+def batch_size_in(said: Mapping[str, Any], key: str) -> int | None:
+    """Return how many rows are taken at once; None where nothing is said, or 0, which says that no dim counts rows.
+
+    Raises:
+        BackendError: It is no such number.
+    """
+    found = said.get(key)
+    if found is not None and (type(found) is not int or not 0 <= found <= _LARGEST):
+        refuse_description(f"{key} has to be an integer from 0 on", found)
+    return found or None
+
+
+def signature_in(said: Mapping[str, Any], spec_of: Callable[[Any], TensorSpec]) -> Signature | None:
+    """Return the inputs and outputs that are described; None where one of the two is not.
+
+    Args:
+        said: The description, with lists of inputs and outputs.
+        spec_of: Reads one of them; it raises what a wrong kind of value raises.
+
+    Raises:
+        BackendError: They are no such lists, or have a name twice.
+    """
+    sides = [_tensors(said.get(side), side, spec_of) for side in ("inputs", "outputs")]
+    return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+
+
+def _tensors(said: object, side: str, spec_of: Callable[[Any], TensorSpec]) -> tuple[TensorSpec, ...]:
+    if said is None:
+        return ()
+    if not isinstance(said, Sequence) or isinstance(said, str):
+        refuse_description(f"{side} have to be a list", said)
+    if len(said) > _MOST_TENSORS:
+        msg = f"the server describes {len(said)} {side} of the model (allowed: {_MOST_TENSORS})"
+        raise BackendError(msg, hint="check the model's configuration on the server")
+    found = {}
+    for item in said:
+        try:
+            spec = spec_of(item)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            refuse_description(f"{side} have to be tensors, each with name, datatype and shape", item)
+        _check_spec(spec, item)
+        if spec.name in found:
+            refuse_description(f"{side} have to have names of their own", spec.name)
+        found[spec.name] = spec
+    return tuple(found.values())
+
+
+def _check_spec(spec: TensorSpec, item: object) -> None:
+    if not 0 < len(spec.name) <= _LONGEST_NAME or not is_utf8(spec.name):
+        refuse_description(f"a name has to be a text of 1 to {_LONGEST_NAME} characters", spec.name)
+    dims = spec.shape or ()
+    if len(dims) > _MOST_AXES or any(isinstance(dim, int) and dim > _LARGEST for dim in dims):
+        refuse_description(f"a shape has to be a list of at most {_MOST_AXES} sizes", item)
