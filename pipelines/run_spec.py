@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.codec import to_data
-from paritygate.errors import ExitCode, ParitygateError, StorageError, UsageError
+from paritygate.errors import ExitCode, ParitygateError, UsageError
 from paritygate.machine import device_name
 from paritygate.pipelines.cache.cache import JobDone
 from paritygate.pipelines.choice.choose import choose_stage
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.following import FollowingView, write_following_views
 from paritygate.pipelines.release.promote import (
     FailedRunError,
@@ -23,6 +24,7 @@ from paritygate.pipelines.release.promote import (
     promote_stage,
     repository_of,
 )
+from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
@@ -94,6 +96,7 @@ class RunOutcome:
         reports: The report files.
         views: The views on model servers that follow the alias, where it was moved.
         jobs: Which jobs were taken over from an earlier run, and which were done; empty where all were to be done.
+        left_out: What could not be written after the release, which stays; one line each.
     """
 
     run: RunFolder
@@ -108,6 +111,7 @@ class RunOutcome:
     advice: tuple[str, ...] = ()
     views: tuple[FollowingView, ...] = ()
     jobs: tuple[JobDone, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -153,6 +157,7 @@ class RunOutcome:
             "views": [view.to_json() for view in self.views],
             "reports": [str(path) for path in self.reports],
             "jobs": [to_data(job) for job in self.jobs],
+            "left_out": list(self.left_out),
         }
 
 
@@ -223,21 +228,47 @@ def _unmet(
     return {name: verdict for name, verdict in required.items() if verdict != "pass"}
 
 
-def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
+def run_spec(
+    run: RunFolder,
+    options: RunOptions,
+    progress: Progress,
+    before_release: Callable[[RunOutcome], None] | None = None,
+) -> RunOutcome:
     """Do everything that the run's spec asks for. What is refused before anything is made leaves no run folder.
+
+    Args:
+        run: The run.
+        options: How it is done.
+        progress: Is told what is done.
+        before_release: Called with what the run comes to before it is released; an error from it keeps the release from
+            being made.
 
     Raises:
         ParitygateError: Something that concerns all variants: the source, the samples, the reference, the disk.
     """
+    after = Afterwards()
     try:
         with noting_why_it_stops(run):
-            return _run(run, options, progress)
-    finally:
-        if run.cache is not None:
-            run.cache.close()
+            outcome = _run(run, options, progress, after, before_release)
+    except BaseException:
+        _close_cache(run)
+        raise
+    after.do("write the digests of the cache", lambda: _close_cache(run), otherwise=None)
+    return replace(outcome, left_out=tuple(after.left_out))
 
 
-def _run(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
+def _close_cache(run: RunFolder) -> None:
+    if run.cache is not None:
+        run.cache.close()
+
+
+def _run(
+    run: RunFolder,
+    options: RunOptions,
+    progress: Progress,
+    after: Afterwards,
+    before_release: Callable[[RunOutcome], None] | None,
+) -> RunOutcome:
     # That there is no GPU is said before everything is converted.
     device_name(options.device)
     check_asks_enough(run)
@@ -248,30 +279,36 @@ def _run(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
     _benchmark(run, options, progress)
     repository = options.repository or repository_of(run, options.root)
     unmet = _unmet(run, results, failures, options.device)
-    promotion = _promote(run, options, repository, unmet)
+
+    def outcome_of(promotion: _Promotion) -> RunOutcome:
+        return RunOutcome(
+            run=run,
+            results=results,
+            failures=failures,
+            release=promotion.release,
+            repository=repository,
+            not_released=promotion.not_released,
+            would_release=promotion.would_release,
+            advice=promotion.advice,
+            exit_code=worst_code([code, promotion.exit_code]),
+            reports=(),
+            jobs=() if run.cache is None else tuple(run.cache.done),
+        )
+
+    commit = Commit[Release]()
+    if before_release is not None:
+        commit.prepare = lambda release: before_release(outcome_of(_Promotion(release=release)))
+    promotion = _promote(run, options, repository, unmet, after, commit)
     release = promotion.release
-    advice = promotion.advice
-    try:
-        reports = write_reports(run, release=None if release is None else to_data(release))
-    except StorageError as err:
-        if release is None:
-            raise
-        # The release is made, and carries the report from before it: that this one lacks it is no failure of the run.
-        reports, advice = (), (*advice, f"note: the report does not show the release: {err}")
-    return RunOutcome(
-        run=run,
-        results=results,
-        failures=failures,
-        release=release,
-        repository=repository,
-        not_released=promotion.not_released,
-        would_release=promotion.would_release,
-        advice=advice,
-        views=() if release is None else write_following_views(repository, release.model, release.alias),
-        exit_code=worst_code([code, promotion.exit_code]),
-        reports=reports,
-        jobs=() if run.cache is None else tuple(run.cache.done),
-    )
+    said = None if release is None else to_data(release)
+    # A release carries the report from before it: where this one cannot be written, only the run folder lacks it.
+    reports: tuple[Path, ...] = ()
+    reports = after.do("write the report of the run", lambda: write_reports(run, release=said), otherwise=reports)
+    views: tuple[FollowingView, ...] = ()
+    if release is not None:
+        model, alias = release.model, release.alias
+        views = after.do("write views", lambda: write_following_views(repository, model, alias), otherwise=())
+    return replace(outcome_of(promotion), reports=reports, views=views)
 
 
 def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
@@ -295,7 +332,14 @@ class _Promotion:
     exit_code: int = int(ExitCode.PASS)
 
 
-def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mapping[str, str]) -> _Promotion:
+def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what follows it
+    run: RunFolder,
+    options: RunOptions,
+    repository: Path,
+    unmet: Mapping[str, str],
+    after: Afterwards,
+    commit: Commit[Release],
+) -> _Promotion:
     """Release what passed, unless something required did not: then the exit code is anything but 0."""
     if not options.is_promoting:
         return _Promotion(not_released="not asked for")
@@ -304,7 +348,12 @@ def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mappi
         choice = choose_stage(run, limits=options.limits)
         if unmet:
             raise failed_run(run, repository, unmet, choice, alias)
-        release = promote_stage(run, repository=repository, alias=alias, limits=options.limits, choice=choice)
+        release = after.record(
+            commit,
+            lambda: promote_stage(
+                run, repository=repository, alias=alias, limits=options.limits, choice=choice, commit=commit
+            ),
+        )
         return _Promotion(release=release)
     except ParitygateError as err:
         return _without_release(run, repository, err, unmet)

@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from paritygate.backends import backend_state
-from paritygate.machine import gpu_of_machine, is_int8_cut_off
+from paritygate.machine import gpu_of_machine
 
 # The same examples in every run: a red build is red again on the next machine. A loaded machine is no failure.
 # Half as many examples as hypothesis makes unasked: they are the same ones every time, and so find no more in time.
@@ -49,14 +49,7 @@ def _reason_without_server() -> str | None:
     return None if shutil.which("tritonserver") else "needs a model server, and tritonserver is not on the path"
 
 
-def _reason_without_exact_int8() -> str | None:
-    if not is_int8_cut_off():
-        return None
-    return "needs a processor that adds products of INT8 up in 32 bits, and this one lacks VNNI"
-
-
 _REASONS: dict[str, Callable[[], str | None]] = {
-    "exact_int8": _reason_without_exact_int8,
     "gpu": _reason_without_gpu,
     "serving": _reason_without_server,
     **{marker: partial(_reason_without_backend, marker) for marker in _BACKENDS_OF_MARKER},

@@ -8,18 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
-from paritygate.pipelines.benchmark.rounds import point_words
-
-__all__ = ["LoadMark", "contradiction_note", "cores", "is_noisy", "load_note", "mark_load", "others_cores"]
+__all__ = ["LoadMark", "cores", "is_noisy", "load_note", "mark_load", "others_cores"]
 
 _STAT = Path("/proc/stat")
 # Of the first line of /proc/stat after its name: user, nice, system, irq, softirq, steal. Not idle and iowait.
 _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)
 # The share of the cores that others may take before it is said.
 _NOISE_SHARE = 0.1
-# The median and the throughput of a variant contradict each other where they are this many times as fast.
-_CONTRADICTION = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,27 +56,6 @@ def others_cores(begin: LoadMark | None, end: LoadMark | None) -> float | None:
 def is_noisy(others: float | None, of_cores: int) -> bool:
     """Return whether others kept more than a little of the cores busy."""
     return others is not None and others >= _NOISE_SHARE * of_cores
-
-
-def contradiction_note(result: BenchmarkResult) -> tuple[str, ...]:
-    """Return for which variants medians and throughput say different things, where other work may be why."""
-    source = result.of(SOURCE)
-    if source is None or not is_noisy(result.machine.get("others_cores"), result.machine["cores"]):
-        return ()
-    found = []
-    for variant in result.variants:
-        for point in variant.points:
-            beside = source.at(point.batch_size, point.concurrency)
-            if point.speedup is None or beside is None or not beside.rows_per_s:
-                continue
-            by_median, by_rows = point.speedup.ratio, point.rows_per_s / beside.rows_per_s
-            if max(by_median / by_rows, by_rows / by_median) >= _CONTRADICTION:
-                words = f"{by_median:.3g} times by p50 and {by_rows:.3g} times by rows/s"
-                found.append(f"{variant.name} is {words} at {point_words((point.batch_size, point.concurrency))}")
-    if not found:
-        return ()
-    why = "with other work on the machine neither is to be trusted, measure again on an idle one"
-    return (f"medians and throughput disagree: {'; '.join(found)}: {why}",)
 
 
 def load_note(others: float | None, of_cores: int) -> tuple[str, ...]:

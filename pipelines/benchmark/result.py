@@ -50,7 +50,7 @@ class Speedup:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the interval is too wide to tell it from the fastest; one that ends below 1 says: slower."""
+        """Whether the interval is too wide to tell it from the fastest; a variant is slower where it ends below 1."""
         return self.is_too_wide and self.high >= 1
 
 
@@ -61,8 +61,7 @@ class BenchmarkPoint:
     Attributes:
         batch_size: Rows a call.
         concurrency: Instances of the model that ran side by side.
-        rounds: Rounds that the calls were spread over, those of the other variants in between; where a choice by speed
-            needs it, more than were asked for.
+        rounds: Rounds that the calls were spread over, those of the other variants in between.
         calls: Calls timed, of all instances together; the first call is not among them.
         latency_ms: `p50`, `p95`, `p99`, `mean`, `min`, `max` of a call, in milliseconds; see `latency_summary`.
         rows_per_s: Throughput of all instances together.
@@ -177,11 +176,23 @@ class BenchmarkResult:
             if not isinstance(result.machine.get(part), Mapping | None):
                 msg = f"{part} of the machine is {result.machine[part]!r}, not a mapping"
                 raise ValueError(msg)  # noqa: TRY004 - of a file, not of a caller
+        _check_load(result.machine)
         for variant in result.variants:
             for point in variant.points:
                 _check_point(variant.name, point)
         _check_speedups(result)
         return result
+
+
+def _check_load(machine: Mapping[str, Any]) -> None:
+    """Check the figures that say whether timings can be trusted."""
+    for name in ("cores", "others_cores"):
+        value = machine.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
+            msg = f"{name} of the machine is {value!r}, not a number of cores"
+            raise ValueError(msg)
 
 
 def _check_point(variant: str, point: BenchmarkPoint) -> None:

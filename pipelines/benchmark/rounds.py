@@ -1,7 +1,4 @@
-"""What takes part in a benchmark, the source and the variants, and the rounds in which they take turns.
-
-There are as many rounds as were asked for, and more where a choice by speed would be a guess.
-"""
+"""What takes part in a benchmark, the source and the variants, and the rounds in which they take turns."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 
 __all__ = [
-    "MOST_SECONDS",
     "BenchmarkSubject",
     "Point",
     "kind_of",
@@ -38,13 +34,6 @@ __all__ = [
 _MIN_ROUNDS = 2
 # Batch size and concurrency.
 Point = tuple[int, int]
-# Seconds of rounds that are added to those that were asked for.
-MOST_SECONDS = 60.0
-# Their turns take this share of one that was asked for: on a busy machine a model is slow or fast for whole turns, and
-# more turns tell more than longer ones.
-_ADDED_TURN_SHARE = 0.2
-# A round is added only where a worker has time left for this many: what was not asked for uses up no time limit.
-_ROUNDS_LEFT = 4
 # For the first estimate of what is left: calls that are not timed, and the wait for idle threads.
 _TURN_FACTOR = 1.1
 _SETTLE_S = 0.03
@@ -172,36 +161,28 @@ def speedup_of_turns(source: Sequence[TurnAnswer], variant: Sequence[TurnAnswer]
     return speedup_of(_medians(source), _medians(variant))
 
 
-def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and by which clock
+def run_rounds(  # noqa: PLR0913 - what takes turns, in which order and by which clock
     subjects: Sequence[BenchmarkSubject],
     plan: BenchmarkPlan,
     cycles: Mapping[Point, int],
     *,
-    chosen_at: Point,
     seed: int,
     progress: Progress,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Let every subject take its turns, in every round and at every point, in an order drawn anew.
 
-    After the rounds that were asked for, some are added at the point that variants are chosen at, while the interval of
-    a ratio that the choice rests on spans a factor of 2, and no more than `MOST_SECONDS` were spent on added ones.
+    No round is added where speeds are still uncertain: then they tie, and a tie needs no figures.
 
     Args:
         subjects: The source first.
         plan: What to measure.
         cycles: How many calls a cycle has, for each point that is measured.
-        chosen_at: The point that a release is chosen at.
         seed: Seed of the order.
         progress: Told which round it is.
         clock: Returns seconds.
     """
     order = np.random.default_rng(seed)
-
-    def take_turns(point: Point, number: int, seconds: float) -> None:
-        for index in order.permutation(len(subjects)):
-            _take_turn(subjects[index], point, seconds, start=number * cycles[point], cycle=cycles[point])
-
     begin = clock()
     round_s = _expected_seconds(subjects, plan, cycles)
     for number in range(plan.rounds):
@@ -209,17 +190,9 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
             round_s = (clock() - begin) / number
         left = f"about {max(1.0, round_s * (plan.rounds - number)):.0f} s left"
         progress(f"benchmark: round {number + 1} of {plan.rounds}, {left}", number, plan.rounds)
-        for point in cycles:
-            take_turns(point, number, plan.seconds)
-    number = plan.rounds
-    added = clock()
-    while (found := uncertain(subjects, chosen_at)) and clock() - added < MOST_SECONDS:
-        if any(_has_little_left(subject, (clock() - begin) / number) for subject in subjects):
-            break
-        words = "; ".join(f"{one} against {other}" for one, other in found)
-        progress(f"benchmark: round {number + 1}, added while the speed is uncertain: {words}", 0, 0)
-        take_turns(chosen_at, number, _ADDED_TURN_SHARE * plan.seconds)
-        number += 1
+        for point, cycle in cycles.items():
+            for index in order.permutation(len(subjects)):
+                _take_turn(subjects[index], point, plan.seconds, start=number * cycle, cycle=cycle)
 
 
 def uncertain(subjects: Sequence[BenchmarkSubject], point: Point) -> list[tuple[str, str]]:
@@ -241,10 +214,6 @@ def uncertain(subjects: Sequence[BenchmarkSubject], point: Point) -> list[tuple[
         if speedup is not None and (speedup.is_too_wide if item is source else speedup.is_undecided):
             found.append((item.name, fastest.name))
     return found
-
-
-def _has_little_left(subject: BenchmarkSubject, round_s: float) -> bool:
-    return subject.worker is not None and subject.worker.left_s < _ROUNDS_LEFT * round_s
 
 
 def point_words(point: Point) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.codec import to_data
+from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.process.child import (
@@ -28,6 +28,7 @@ from paritygate.pipelines.process.child import (
     stop_child,
     wait_for_end,
 )
+from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.validate.samples.samples import SampleSource
 
 __all__ = ["Loaded", "RefusedError", "TurnAnswer", "Worker", "WorkerJob"]
@@ -130,7 +131,8 @@ class Worker:
     def loaded(self) -> Loaded:
         """Wait until the model is loaded."""
         found = self._receive()
-        return Loaded(**{**found, "notes": tuple(found["notes"])})
+        with reading_result(self._child.job):
+            return from_data(Loaded, found)
 
     def warm_up(self, point: tuple[int, int], *, seconds: float) -> tuple[float, int]:
         """Call each input once, as far as the seconds go.
@@ -142,7 +144,8 @@ class Worker:
             RefusedError: The model does not take a call.
         """
         found = self._ask(point, {"do": "warm up", "seconds": seconds})
-        return float(found["latency_s"]), int(found["calls"])
+        with reading_result(self._child.job):
+            return float(found["latency_s"]), int(found["calls"])
 
     def take_turn(self, point: tuple[int, int], *, start: int, cycle: int, seconds: float) -> TurnAnswer:
         """Time the calls of one turn; see `Turn`.
@@ -151,11 +154,12 @@ class Worker:
             RefusedError: The model does not take a call.
         """
         found = self._ask(point, {"do": "turn", "start": start, "cycle": cycle, "seconds": seconds})
-        return TurnAnswer(
-            latencies_ns=np.asarray(found["latencies_ns"], dtype=np.int64),
-            wall_s=float(found["wall_s"]),
-            cpu_s=float(found["cpu_s"]),
-        )
+        with reading_result(self._child.job):
+            return TurnAnswer(
+                latencies_ns=np.asarray(found["latencies_ns"], dtype=np.int64),
+                wall_s=float(found["wall_s"]),
+                cpu_s=float(found["cpu_s"]),
+            )
 
     def _ask(self, point: tuple[int, int], request: Mapping[str, Any]) -> dict[str, Any]:
         batch_size, concurrency = point
@@ -167,7 +171,7 @@ class Worker:
             raise self._death() from None
         found = self._receive()
         if "error" in found:
-            raise RefusedError(found["error"], hint=found["hint"])
+            raise RefusedError(str(found["error"]), hint=str(found.get("hint", "")))
         return found
 
     def _receive(self) -> dict[str, Any]:
@@ -176,7 +180,7 @@ class Worker:
         self.left_s -= time.monotonic() - begin
         try:
             found = dict(json.loads(line))
-        except (ValueError, TypeError, RecursionError):
+        except NOT_OURS:
             raise garbage_error(self._child, line) from None
         self.peak_memory_bytes = found.pop("peak_memory_bytes", self.peak_memory_bytes)
         return found

@@ -16,6 +16,7 @@ from typing import Any
 
 from paritygate.errors import NotRunHereError, ParitygateError, StorageError, UsageError
 from paritygate.files import digest_of_json, make_marked_folder, read_json
+from paritygate.pipelines.cache.folder import DIGESTS, make_cache_folder
 from paritygate.pipelines.cache.request import difference_of_requests, placed, request_of, unplaced
 from paritygate.pipelines.cache.states import (
     Memory,
@@ -48,7 +49,6 @@ _PLACE = "PARITYGATE_CACHE"
 _SIZE = "PARITYGATE_CACHE_SIZE"
 _OFF = "off"
 _MOST_BYTES = 10_000_000_000
-_DIGESTS = "digests.json"
 _JUDGED = "judged"
 
 
@@ -296,7 +296,7 @@ class Cache:
     def memory(self) -> Memory:
         """The digests that are known."""
         if self._memory is None:
-            self._memory = Memory(self._store.folder / _DIGESTS)
+            self._memory = Memory(self._store.folder / DIGESTS)
         return self._memory
 
     def forget(self) -> None:
@@ -309,7 +309,7 @@ class Cache:
         if self._memory is not None and self.store is not None:
             with contextlib.suppress(StorageError, OSError):
                 # Without the marker, nothing would ever be kept there.
-                make_marked_folder(self.store.folder)
+                make_cache_folder(self.store.folder)
                 self._memory.save()
 
     def _restore(self, entry: Entry, folders: Mapping[str, Path]) -> bool:

@@ -22,6 +22,7 @@ from paritygate.pipelines.cache.cache import Cache, cache_below
 from paritygate.pipelines.cache.request import request_of
 from paritygate.pipelines.cache.states import first_difference
 from paritygate.pipelines.cache.store import Entry
+from paritygate.pipelines.process.child_result import NOT_OURS
 from paritygate.pipelines.process.witness.listener import identity_of, names_in
 
 __all__ = ["AskedOfRun", "FinishedRun", "find_finished_run", "keep_finished_run"]
@@ -100,7 +101,7 @@ def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
     try:
         for entry in cache.store.entries(asked.key):
             # What is damaged is no entry.
-            with contextlib.suppress(LookupError, TypeError, ValueError, OSError):
+            with contextlib.suppress(OSError, *NOT_OURS):
                 run = _finished(entry)
                 is_as_left = _is_as_left(run.folder, entry.value["files"])
                 if is_as_left and not first_difference(entry.read, asked.root, cache.memory, {}):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paritygate.files import digest_of_file, digest_of_json, write_bytes_atomically
+from paritygate.files import digest_of_file, digest_of_json, read_json, write_bytes_atomically
 from paritygate.pipelines.process.child import environment_of_child
 from paritygate.pipelines.process.witness.listener import identity_of, name_added, names_in, target_of
 from paritygate.pipelines.process.witness.readings import Readings
@@ -60,7 +60,7 @@ class Memory:
         # Known of this process alone: what it wrote itself, however short ago.
         self._own: dict[str, str] = {}
         with contextlib.suppress(OSError, ValueError):
-            found = json.loads(path.read_bytes())
+            found = read_json(path)
             if isinstance(found, dict):
                 self._known = found
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -16,15 +15,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from paritygate.files import MARKER, digest_of_file, make_marked_folder, write_json_atomically
+from paritygate.files import MARKER, digest_of_file, read_json, write_json_atomically
+from paritygate.pipelines.cache.folder import STAGED, entries_in, key_folders, make_cache_folder
 from paritygate.pipelines.cache.states import Memory, Read
+from paritygate.pipelines.process.child_result import NOT_OURS
 
 __all__ = ["Entry", "Made", "Store"]
 
 _ENTRY = "entry.json"
 # What was asked, in words and whole: it is read where an entry is not.
 _ASKED = "asked.json"
-_STAGED = ".partial-"
 _SCHEMA = 4
 # Of the same question, such as a model that is changed and changed back.
 _MOST_OF_ONE = 16
@@ -88,7 +88,7 @@ class Store:
         place = self.folder / key
         with contextlib.suppress(OSError):
             for _, _, folder in sorted(_kept_in(place), reverse=True):
-                with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                with contextlib.suppress(OSError, *NOT_OURS):
                     yield _read(folder)
 
     def last_asked(self, job: str, *, but_in: str) -> Mapping[str, Any] | None:
@@ -102,8 +102,8 @@ class Store:
         for path in self.folder.glob(f"*/*/{_ASKED}"):
             if path.parent.name <= newest:
                 continue
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-                found = json.loads(path.read_bytes())
+            with contextlib.suppress(OSError, *NOT_OURS):
+                found = read_json(path)
                 if found["job"] == job and found["made_in"] != but_in:
                     newest, asked = path.parent.name, found["asked"]
         return asked
@@ -121,8 +121,8 @@ class Store:
             OSError: It cannot be written.
             StorageError: It cannot be written.
         """
-        make_marked_folder(self.folder)
-        staged = self.folder / f"{_STAGED}{os.getpid()}-{secrets.token_hex(4)}"
+        make_cache_folder(self.folder)
+        staged = self.folder / f"{STAGED}{os.getpid()}-{secrets.token_hex(4)}"
         staged.mkdir()
         try:
             made = [_copy(place, folder, staged / str(at)) for at, (place, folder) in enumerate(outputs.items())]
@@ -185,8 +185,7 @@ class Store:
         """Remove what was not used for longest: of one question where there are too many, and of all."""
         for _, _, kept in sorted(_kept_in(place))[:-_MOST_OF_ONE]:
             shutil.rmtree(kept, ignore_errors=True)
-        places = (found for found in self.folder.iterdir() if found.is_dir() and not found.name.startswith("."))
-        found = sorted(item for folder in places for item in _kept_in(folder))
+        found = sorted(item for folder in key_folders(self.folder) for item in _kept_in(folder))
         held = sum(size for _, size, _ in found)
         for _, size, kept in found:
             if held <= self._most_bytes:
@@ -199,13 +198,13 @@ class Store:
 
 def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield when each entry was used last, its size in bytes, and its folder."""
-    for kept in place.iterdir():
+    for kept in entries_in(place):
         with contextlib.suppress(OSError, ValueError):
             yield (kept / _ENTRY).stat().st_mtime, int(kept.name.rpartition(".")[2]), kept
 
 
 def _read(folder: Path) -> Entry:
-    data = json.loads((folder / _ENTRY).read_bytes())
+    data = read_json(folder / _ENTRY)
     if data["schema"] != _SCHEMA:
         msg = "it is of another version"
         raise ValueError(msg)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from paritygate.pipelines.benchmark.result import Speedup
 from paritygate.pipelines.benchmark.statistics import speedup_of
+from paritygate.pipelines.benchmark.trust import disagree
 from paritygate.pipelines.choice.options import ReleaseOption, in_order_of
 
 __all__ = ["SpeedRanking", "rank_by_speed"]
@@ -22,33 +22,18 @@ class SpeedRanking:
 
     Attributes:
         fastest: The one with the lowest median latency.
-        others: The others, the fastest first.
+        ties: The others that are as fast, as far as the timings tell; the fastest first.
+        undecided: Those of `ties` that may also be far from the fastest: the timings cannot be trusted to tell.
         speeds: By name, how many times as fast as the fastest each of the others is, round by round; None where they
             were not timed in the same rounds, and in two at least.
+        chosen: The most accurate of the fastest and the ties; of equally accurate ones the spec's first.
     """
 
     fastest: ReleaseOption
-    others: tuple[ReleaseOption, ...]
+    ties: tuple[ReleaseOption, ...]
+    undecided: tuple[ReleaseOption, ...]
     speeds: Mapping[str, Speedup | None]
-
-    @property
-    def undecided(self) -> tuple[ReleaseOption, ...]:
-        """Those that may be the fastest as well or far from it, as far as the rounds tell."""
-        return tuple(item for item in self.others if (speed := self.speeds[item.name]) is None or speed.is_undecided)
-
-    @property
-    def ties(self) -> tuple[ReleaseOption, ...]:
-        """Those as fast as the fastest, as far as the rounds tell; none where that cannot be told."""
-        if self.undecided:
-            return ()
-        return tuple(item for item in self.others if (speed := self.speeds[item.name]) is not None and speed.is_tie)
-
-    @property
-    def chosen(self) -> ReleaseOption | None:
-        """The one that differs least of the fastest and those that tie with it; None where that cannot be told."""
-        if self.undecided:
-            return None
-        return min((self.fastest, *self.ties), key=_difference)
+    chosen: ReleaseOption
 
     def to_json(self) -> dict[str, Any]:
         """Return the ranking as JSON data."""
@@ -60,19 +45,36 @@ class SpeedRanking:
         }
 
 
-def _difference(candidate: ReleaseOption) -> float:
-    return math.inf if candidate.difference is None else candidate.difference
-
-
 def rank_by_speed(fit: Sequence[ReleaseOption]) -> SpeedRanking | None:
-    """Return how those that may be released compare in speed; None where none of them was measured."""
+    """Return how those that may be released compare in speed; None where none of them was measured.
+
+    Args:
+        fit: The variants that may be released, in the spec's order.
+    """
     ordered = in_order_of(fit, "fastest")
     if not ordered:
         return None
     fastest, *others = ordered
+    speeds = {item.name: _speed_beside(fastest, item) for item in others}
+    undecided = tuple(item for item in others if _is_undecided(fastest, item, speeds[item.name]))
+    equal = {name for name, speed in speeds.items() if speed is not None and speed.is_tie}
+    ties = tuple(item for item in others if item.name in equal or item in undecided)
+    tied = {item.name for item in (fastest, *ties)}
     return SpeedRanking(
-        fastest=fastest, others=tuple(others), speeds={item.name: _speed_beside(fastest, item) for item in others}
+        fastest=fastest,
+        ties=ties,
+        undecided=undecided,
+        speeds=speeds,
+        chosen=min((item for item in fit if item.name in tied), key=lambda item: item.accuracy),
     )
+
+
+def _is_undecided(fastest: ReleaseOption, other: ReleaseOption, speed: Speedup | None) -> bool:
+    if speed is None or speed.is_undecided or fastest.figures.distrust or other.figures.distrust:
+        return True
+    rows, most = other.figures.by_name["rows_per_s"], fastest.figures.by_name["rows_per_s"]
+    is_noisy = fastest.figures.is_beside_other_work
+    return is_noisy and rows is not None and most is not None and disagree(speed.ratio, rows / most)
 
 
 def _speed_beside(fastest: ReleaseOption, other: ReleaseOption) -> Speedup | None:

@@ -16,7 +16,7 @@ from paritygate.pipelines.choice.by_speed import SpeedRanking, rank_by_speed
 from paritygate.pipelines.choice.eligibility import can_run_on
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
 from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption, in_order_of, options_of
-from paritygate.pipelines.choice.reason import why_none, why_these, why_undecided
+from paritygate.pipelines.choice.reason import why_none, why_these
 from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.limits import COST, Preference, broken_constraints
 
@@ -67,8 +67,8 @@ class Choice:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether nothing is chosen because the rounds do not tell which is the fastest."""
-        return self.by_speed is not None and self.by_speed.chosen is None
+        """Whether the timings do not tell which is the fastest: what ties with it is chosen from by accuracy alone."""
+        return self.by_speed is not None and bool(self.by_speed.undecided)
 
     @property
     def _unmeasured(self) -> list[ReleaseOption]:
@@ -135,8 +135,6 @@ def choose(
     at = point_in_words(rules.points[0])
     if chosen:
         reason = why_these(chosen, candidates, rules, by_speed, at=at)
-    elif by_speed is not None:
-        reason = why_undecided(by_speed, at=at)
     else:
         reason = why_none(candidates, rules, source_broken)
     return Choice(
@@ -161,5 +159,5 @@ def _preferred(
         by_name = {candidate.name: candidate for candidate in fit}
         return tuple(by_name[name] for name in prefer if name in by_name)[:1]
     if prefer == "fastest":
-        return () if by_speed is None or by_speed.chosen is None else (by_speed.chosen,)
+        return () if by_speed is None else (by_speed.chosen,)
     return tuple(in_order_of(fit, prefer)[:1])

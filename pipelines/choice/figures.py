@@ -10,6 +10,7 @@ from typing import Any
 
 from paritygate.models.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
+from paritygate.pipelines.benchmark.trust import contradictions, is_beside_other_work
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import CONSTRAINTS
 
@@ -25,6 +26,7 @@ __all__ = [
 
 _MEGABYTE = 1e6
 _NO_BENCHMARK = "no benchmark was made"
+_DISTRUST = "its median and throughput disagree, and other work ran on the machine"
 
 # Batch size and concurrency.
 Point = tuple[int, int]
@@ -39,12 +41,17 @@ class Figures:
         speedup: Against the source; None if it was not measured.
         rounds_ms: Median of a call in each round, at the point that variants are chosen at; empty if not measured.
         unmeasured: Why there is no speed, in words; empty if there is.
+        distrust: Why the speed is not to be compared with others, in words; empty if it is. A limit may rest on it all
+            the same: other work makes every figure worse.
+        is_beside_other_work: Whether other work took cores while it was measured.
     """
 
     by_name: Mapping[str, float | None]
     speedup: Speedup | None = None
     rounds_ms: tuple[float, ...] = ()
     unmeasured: str = ""
+    distrust: str = ""
+    is_beside_other_work: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +137,15 @@ def _measured(
         by_name=_complete(known | _of_point(point)),
         speedup=point.speedup if is_against_source else None,
         rounds_ms=point.round_medians_ms,
+        distrust=_distrust(found, benchmark, first),
+        is_beside_other_work=is_beside_other_work(benchmark),
     )
+
+
+def _distrust(found: VariantBenchmark, benchmark: BenchmarkResult, point: Point) -> str:
+    """Return why the speed at a point is not to be compared with others, in words; empty if it is."""
+    is_doubted = any((item.variant, item.point) == (found.name, point) for item in contradictions(benchmark))
+    return _DISTRUST if is_doubted else ""
 
 
 def _memory_mb(found: VariantBenchmark) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,12 +13,15 @@ from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, 
 from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import Preference, broken_constraints
+from paritygate.precision import Precision, Variant
 from paritygate.signature import is_float_dtype
 
 __all__ = ["ChoiceRules", "ReleaseOption", "in_order_of", "options_of"]
 
 # The figure by which each preference orders what is left.
 _ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size_mb"}
+# The most precise first: what part of a mixed one is FP16 differs, and it is never less precise than all of it.
+_PRECISIONS = (Precision.FP32, Precision.TF32, Precision.MIXED, Precision.FP16, Precision.BF16, Precision.INT8)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +80,15 @@ class ReleaseOption:
         return all(self.figures.by_name[name] is not None for name in asked)
 
     @property
+    def accuracy(self) -> tuple[float, int]:
+        """How accurate it is, smaller is better: by its difference, and of equal ones by its precision.
+
+        The same evidence gives the same order, whatever the timings are. A difference that is not known comes last.
+        """
+        difference = math.inf if self.difference is None else self.difference
+        return difference, _PRECISIONS.index(Variant.parse(self.name).precision)
+
+    @property
     def difference(self) -> float | None:
         """The largest difference as a part of the spread of the reference, over all float outputs and devices.
 
@@ -108,6 +121,7 @@ class ReleaseOption:
             "figures": dict(self.figures.by_name),
             "speedup": None if self.figures.speedup is None else asdict(self.figures.speedup),
             "unmeasured": self.figures.unmeasured,
+            "distrust": self.figures.distrust,
         }
 
 

@@ -9,7 +9,7 @@ from paritygate.pipelines.choice.by_speed import SpeedRanking
 from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption, in_order_of
 from paritygate.pipelines.spec.limits import CONSTRAINTS, UNMEASURED
 
-__all__ = ["why_none", "why_these", "why_undecided"]
+__all__ = ["why_none", "why_these"]
 
 
 def why_these(
@@ -31,7 +31,9 @@ def why_these(
     """
     parts = []
     others = [item for item in candidates if item.is_fit and item.name != chosen[0].name]
-    if by_speed is not None:
+    if by_speed is not None and by_speed.undecided:
+        parts.append(_undecided(by_speed, at))
+    elif by_speed is not None:
         parts += [_fast(chosen[0], by_speed, at), *_ties(chosen[0], by_speed)]
     elif rules.prefer == "smallest":
         parts.append(_smallest(chosen[0], others))
@@ -84,14 +86,20 @@ def _ties(chosen: ReleaseOption, by_speed: SpeedRanking) -> Iterator[str]:
         do = "does" if len(rest) == 1 else "do"
         also = f", and so {do} {_with_ratios(rest, by_speed)}" if rest else ""
         yield f"ties with {by_speed.fastest.name} ({_ratio(by_speed.speeds[chosen.name])}){also}"
-    differences = [item.difference for item in (by_speed.fastest, *by_speed.ties)]
-    least = chosen.difference
-    if least is None:
-        yield "released because it is the fastest: how much they differ is not known"
-    elif differences.count(least) > 1:
-        yield "released because no difference is smaller, and of equal ones it is the fastest"
-    else:
-        yield f"released because its difference is the {'smaller' if len(differences) == 2 else 'smallest'}"  # noqa: PLR2004 - a pair
+    yield f"released because {_most_accurate(by_speed)}"
+
+
+def _most_accurate(by_speed: SpeedRanking) -> str:
+    """Return why the chosen one comes before those that tie with it."""
+    chosen = by_speed.chosen
+    rivals = [item for item in (by_speed.fastest, *by_speed.ties) if item is not chosen]
+    best = min(rival.accuracy for rival in rivals)
+    if chosen.accuracy[0] < best[0]:
+        return f"its difference is the {'smaller' if len(rivals) == 1 else 'smallest'}"
+    equal = "how much they differ is not known" if chosen.difference is None else "no difference is smaller"
+    if chosen.accuracy < best:
+        return f"{equal}, and its precision is the highest"
+    return f"{equal}, and it is the first of them in the spec"
 
 
 def _with_ratios(items: Sequence[ReleaseOption], by_speed: SpeedRanking) -> str:
@@ -102,22 +110,26 @@ def _ratio(speed: Speedup | None) -> str:
     return "ratio not known" if speed is None else f"ratio {speed.low:.3g}-{speed.high:.3g}"
 
 
-def why_undecided(by_speed: SpeedRanking, *, at: str) -> str:
-    """Return why nothing is chosen by speed although it was measured; `at` as above."""
-    rounds = len(by_speed.fastest.figures.rounds_ms)
-    first, *others = by_speed.undecided
-    words = _doubt(first, by_speed) + (f"; so it is with {', '.join(item.name for item in others)}" if others else "")
-    return f"which variant is the fastest{at} cannot be told from {rounds} rounds: {words}"
+def _undecided(by_speed: SpeedRanking, at: str) -> str:
+    """Return why the timings do not show which variant is the fastest, and why the chosen one is taken then."""
+    tied = 1 + len(by_speed.ties)
+    return (
+        f"the timings do not show which variant is the fastest{at} ({_doubt(by_speed.undecided[0], by_speed)}); of the "
+        f"{tied} tied variants the most accurate is released; {_most_accurate(by_speed)}"
+    )
 
 
 def _doubt(item: ReleaseOption, by_speed: SpeedRanking) -> str:
-    speed = by_speed.speeds[item.name]
+    fastest, speed = by_speed.fastest, by_speed.speeds[item.name]
+    doubted = next((one for one in (item, fastest) if one.figures.distrust), None)
+    if doubted is not None:
+        return f"{doubted.name}: {doubted.figures.distrust}"
     if speed is None:
-        return f"{item.name} was not timed in the same rounds as {by_speed.fastest.name}, and in two at least"
-    return (
-        f"{item.name} is {speed.low:.3g}-{speed.high:.3g} times as fast as {by_speed.fastest.name} (95 %), and an "
-        "interval that spans a factor of 2 decides nothing"
-    )
+        return f"{item.name} was not timed in the same rounds as {fastest.name}, and in two at least"
+    if not speed.is_undecided:
+        return f"medians and throughput of {item.name} and {fastest.name} disagree, and other work ran on the machine"
+    rounds = len(fastest.figures.rounds_ms)
+    return f"{item.name} is {speed.low:.3g}-{speed.high:.3g} times as fast as {fastest.name} in {rounds} rounds"
 
 
 def _smallest(chosen: ReleaseOption, others: Sequence[ReleaseOption]) -> str:

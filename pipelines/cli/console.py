@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -13,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paritygate.backends import BACKENDS, backend_state
 from paritygate.errors import UsageError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.cli.screen import WIDTH, wrapped
 from paritygate.pipelines.report.figures import seconds_words
 from paritygate.pipelines.report.tables.table import Cell, Table
-from paritygate.text import echo, echo_block, one_line, printable
+from paritygate.text import echo, echo_block, one_line, printable, writing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -52,6 +54,8 @@ _VERDICT = "verdict: "
 _PLAIN_WIDTH = 200
 # Of a narrower terminal there is no use for words.
 _LEAST_WIDTH = 20
+# Of a number of columns.
+_MOST_DIGITS = 6
 # Speed is judged by all of a stage: a variant may take minutes.
 _ESTIMATED_OVER_S = 3600.0
 
@@ -93,7 +97,8 @@ def print_table(table: Table) -> None:
     from rich.console import Console
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    console.print(_drawn(table))
+    with writing(err=False):
+        console.print(_drawn(table))
 
 
 def table_text(table: Table) -> str:
@@ -143,7 +148,8 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
         style = _style_of(line[start:])
         word = next((word for word in _STYLES if line[start:].startswith(word)), "")
         shown.stylize(style, start, start + len(word))
-        console.print(shown, soft_wrap=True)
+        with writing(err=err):
+            console.print(shown, soft_wrap=True)
 
 
 def print_errors(*messages: str, is_verbose: bool = False) -> None:
@@ -160,7 +166,7 @@ def print_errors(*messages: str, is_verbose: bool = False) -> None:
 def _width_of_errors() -> int:
     # As other programs do, which reckon with a terminal that cannot say it.
     said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
+    if said.isdecimal() and len(said) <= _MOST_DIGITS and int(said):
         return max(int(said), _LEAST_WIDTH)
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
@@ -178,6 +184,7 @@ def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Callable[[str,
     if is_quiet:
         yield lambda *_: None
         return
+    _warn_of_backends()
     if not sys.stderr.isatty():
         yield _Lines(what)
         return
@@ -197,6 +204,13 @@ def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Callable[[str,
         speed_estimate_period=_ESTIMATED_OVER_S,
     ) as progress:
         yield _Line(what, progress)
+
+
+@functools.cache
+def _warn_of_backends() -> None:
+    """Warn of several builds of a runtime, once a process."""
+    for warning in filter(None, (backend_state(name).warning for name in BACKENDS if BACKENDS[name].builds)):
+        print_lines(wrapped(f"warning: {warning}"), err=True)
 
 
 class _Lines:

@@ -17,7 +17,9 @@ from paritygate.errors import UsageError
 if TYPE_CHECKING:
     from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import Shown
+    from paritygate.pipelines.cli.json_file import JsonFile
     from paritygate.pipelines.compare.result import ComparisonResult
+    from paritygate.pipelines.release.afterwards import Afterwards
     from paritygate.pipelines.report.ci.cases import Suite
     from paritygate.pipelines.run_spec import RunOutcome
     from paritygate.pipelines.spec.schema import ResolvedSpec
@@ -53,6 +55,8 @@ class Result:
     json_target: str | None
     _suites: list[Suite] = field(default_factory=list)
     _summaries: list[tuple[str, str]] = field(default_factory=list)
+    _after: Afterwards = field(init=False)
+    _json: JsonFile = field(init=False)
 
     def __post_init__(self) -> None:
         """Check that standard output is to hold one thing.
@@ -63,6 +67,27 @@ class Result:
         if self.json_target == "-" and self.form not in {"text", "json"}:
             msg = f"--json - and --format {self.form} both write to standard output"
             raise UsageError(msg, hint="give --json a file, or leave one of them out")
+        from paritygate.pipelines.cli.json_file import JsonFile
+        from paritygate.pipelines.release.afterwards import Afterwards
+
+        self._after, self._json = Afterwards(), JsonFile(self.json_target)
+
+    @property
+    def after(self) -> Afterwards:
+        """What is done once a release is made, and what of it could not be."""
+        return self._after
+
+    def prepare(self, data: Mapping[str, Any]) -> None:
+        """Write the JSON beside its place, before a release is made.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        self._json.prepare(data)
+
+    def discard(self) -> None:
+        """Remove what was prepared."""
+        self._json.discard()
 
     def shown(self, *, quiet: bool, verbose: bool) -> Shown:
         """Return what is printed for people, and where.
@@ -110,9 +135,12 @@ class Result:
         """Take what came of a comparison."""
         if self.form not in {"junit", "github"}:
             return
+        from paritygate.pipelines.compare.hidden_inputs import hidden
         from paritygate.pipelines.report.ci.cases import suite_of_comparison
         from paritygate.pipelines.report.markdown_report import render_comparison
 
+        # It leaves the machine, and there is no spec that could allow more.
+        result = hidden(result)
         self._suites.append(suite_of_comparison(result))
         if self.form == "github":
             self._summaries.append((result.candidate.name, render_comparison(result)))
@@ -132,10 +160,13 @@ class Result:
         Raises:
             StorageError: The file of the JSON cannot be written.
         """
+        self._after.do(self._json.words, lambda: self._json.write(data), otherwise=None)
+        self._after.do(f"write {self.form} to standard output", lambda: self._write_form(data), otherwise=None)
+
+    def _write_form(self, data: Mapping[str, Any]) -> None:
         from paritygate.pipelines.cli.console import write_json
         from paritygate.text import echo, echo_block
 
-        write_json(self.json_target, data)
         if self.form == "json" and self.json_target != "-":
             write_json("-", data)
         elif self.form == "junit":

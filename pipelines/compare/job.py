@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -20,9 +21,11 @@ from paritygate.pipelines.compare.result import (
     THIS_PROCESS,
     CheckResult,
     ComparisonResult,
+    code_notes,
     error_result,
 )
 from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
+from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import SampleSource
@@ -122,7 +125,8 @@ def compare(
                 ),
             )
         )
-        result = from_data(ComparisonResult, value)
+        with reading_result(child):
+            result = from_data(ComparisonResult, value)
         if job.is_here:
             is_clean = True
             return replace(result, ran_in=THIS_PROCESS, notes=[*result.notes, _HERE])
@@ -152,8 +156,11 @@ def _asked_of_models(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
     """Return whether a later run may take the result over: what failed, or was not asked, is asked again."""
-    is_whole = not any(item.get("error") for item in value["probes"]["asked"].values())
-    return value["verdict"] in {"pass", "inconclusive"} and is_whole
+    # What is no result is an error for whoever reads it.
+    with contextlib.suppress(*NOT_OURS):
+        is_whole = not any(item.get("error") for item in value["probes"]["asked"].values())
+        return value["verdict"] in {"pass", "inconclusive"} and is_whole
+    return False
 
 
 def _itself(job: ComparisonJob) -> str:
@@ -178,13 +185,15 @@ def failed_comparison(
     """Return the result of a comparison that could not be made, with what was known when it broke off."""
     code = error.exit_code if error.exit_code is not ExitCode.PASS else ExitCode.NOT_MEASURED
     found, known = _not_measured(job, "error", str(error)), known or PartialResult()
+    reference, candidate = known.reference or found.reference, known.candidate or found.candidate
     return replace(
         found,
         exit_code=int(code),
         error=error_result(error),
         rows=known.rows,
-        reference=known.reference or found.reference,
-        candidate=known.candidate or found.candidate,
+        reference=reference,
+        candidate=candidate,
+        notes=[*found.notes, *code_notes(reference, candidate)],
     )
 
 

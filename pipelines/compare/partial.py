@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ParitygateError
 from paritygate.files import read_json, write_json_atomically
-from paritygate.models.source import ModelRef
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.result import SideResult
 from paritygate.validate.reference.recording import RECORD_FILE
 
@@ -82,4 +82,6 @@ def side_not_opened(ref: ModelRef) -> SideResult:
     kind = str(ref.kind)
     if ref.is_recorded:
         kind = "recording" if (ref.path / RECORD_FILE).is_file() else "recorded outputs"
-    return SideResult(name=ref.name, kind=kind)
+    # It may have run although it did not come as far as to answer.
+    executes_code = ref.executes_code and ref.kind is not SourceKind.LIVE
+    return SideResult(name=ref.name, kind=kind, executes_code=executes_code)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.errors import InputFileError
+from paritygate.errors import InputFileError, ParitygateError
+from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.signature import Signature
@@ -24,6 +27,7 @@ from paritygate.validate.probes.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
 from paritygate.validate.reference.recorded import padding_of, positions_of
+from paritygate.validate.runners.opening import open_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +75,8 @@ class Prober:
         Args:
             signatures: Others that name the dims of outputs, beside that of the reference.
         """
-        if not self._uses:
+        is_declared = any(role.empty is False for role in self._request.roles.values())
+        if not self._uses and not is_declared:
             return {}
         survey, roles = self._inferred()
         masks = padding_masks(self._runner.signature, survey, roles, self._uses, others=signatures)
@@ -98,9 +103,8 @@ class Prober:
             seed=request.seed,
             max_rows=max(_LEAST_ROWS, min(_MOST_ROWS, survey.rows // _SHARE)),
         )
-        return record_probes(
-            self._runner,
-            ProbePlan(
+        with contextlib.ExitStack() as opened:
+            plan = ProbePlan(
                 context=context,
                 profiles=recording.profiles,
                 folder=folder,
@@ -116,9 +120,26 @@ class Prober:
                         seconds=self._seconds,
                     )
                 ),
-            ),
-            progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
-        )
+                chooses=any(use.chooses for use in self._uses.values()),
+                otherwise=functools.cache(lambda: tuple(_opened_otherwise(self._runner, opened))),
+            )
+            return record_probes(
+                self._runner,
+                plan,
+                progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
+            )
+
+
+def _opened_otherwise(runner: Runner, opened: contextlib.ExitStack) -> Iterator[Runner]:
+    """Yield the same model on one thread, and without graph optimisations, as far as it runs so here."""
+    one_thread = runner.on_one_thread()
+    # A model that cannot be loaded once more is asked as it is alone.
+    with contextlib.suppress(ParitygateError):
+        if not isinstance(one_thread, str):
+            yield opened.enter_context(one_thread)
+    if runner.loaded.ref.kind is SourceKind.ONNX and runner.loaded.device == "cpu":
+        with contextlib.suppress(ParitygateError):
+            yield open_model(runner.loaded.ref, runner.loaded.device, is_optimised=False)
 
 
 def floors_of_graph(graph: Graph) -> dict[str, NDArray[np.float64]]:

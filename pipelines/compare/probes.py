@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -19,9 +20,8 @@ from paritygate.pipelines.compare.result import (
     ProbesResult,
     RoleResult,
 )
-from paritygate.pipelines.compare.session_probes import Place, session_plan
+from paritygate.pipelines.compare.session_probes import Place, Unclipped, session_plan
 from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
-from paritygate.pipelines.process.child import Progress
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
@@ -30,6 +30,14 @@ from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+    Outputs = dict[str, NDArray[np.generic]]
 
 __all__ = [
     "Answers",
@@ -86,7 +94,11 @@ def recorded_probes(outputs: Path) -> ProbesRecording | None:
 
 
 def question_of(
-    job: ComparisonJob, candidate: ModelCandidate, store: FailureStore, outputs: tuple[str, ...]
+    job: ComparisonJob,
+    candidate: ModelCandidate,
+    store: FailureStore,
+    outputs: tuple[str, ...],
+    unclipped: Callable[[Batch], Outputs | None] = lambda _: None,
 ) -> ProbeQuestion:
     """Return what the candidate is held to.
 
@@ -95,12 +107,14 @@ def question_of(
         candidate: What answers.
         store: Keeps the batches that are failed.
         outputs: The outputs that are compared.
+        unclipped: Returns what an INT8 candidate would answer if its activations had no ranges.
     """
     return ProbeQuestion(
         rules=job.rules,
         outputs=outputs,
         unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape, candidate.largest_batch),
         runtime=candidate.runtime,
+        unclipped=unclipped,
         keep=store.keep,
     )
 
@@ -110,7 +124,7 @@ def ask(
     candidate: Candidate,
     recording: ProbesRecording | None,
     outputs: tuple[str, ...],
-    report: Progress,
+    place: Place,
 ) -> Answers:
     """Ask the candidate what the reference was asked.
 
@@ -119,7 +133,7 @@ def ask(
         candidate: What answers.
         recording: The probes, with the reference's answers; None where the reference could not be asked.
         outputs: The outputs that are compared.
-        report: Takes the progress.
+        place: Where the comparison works.
     """
     skipped = _why_not(candidate, recording)
     if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
@@ -128,9 +142,9 @@ def ask(
     outcomes = run_probes(
         candidate,
         recording,
-        question_of(job, candidate, store, outputs),
+        question_of(job, candidate, store, outputs, Unclipped(job, place.folder, place.models)),
         names=job.rules.probes,
-        progress=lambda name, rows: report(f"asking the candidate: probe {name}", rows, 0),
+        progress=lambda name, rows: place.report(f"asking the candidate: probe {name}", rows, 0),
     )
     records = {record.name: record for record in recording.probes}
     missing = [name for name in to_record(job.rules.probes) if name not in records]
@@ -253,8 +267,10 @@ def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, store: Failure
         again=store.again(outcome.name, failure),
         edge=failure.edge,
         batches=outcome.found.get(failure.edge, 1),
-        if_it_occurs=" and ".join(dict.fromkeys(edge.if_it_occurs for edge in failure.edges)),
-        if_it_never_occurs=" or ".join(dict.fromkeys(edge.if_it_never_occurs for edge in failure.edges)),
+        if_it_occurs=" and ".join(dict.fromkeys(filter(None, (edge.if_it_occurs for edge in failure.edges)))),
+        if_it_never_occurs=" or ".join(
+            dict.fromkeys(filter(None, (edge.if_it_never_occurs for edge in failure.edges)))
+        ),
     )
 
 

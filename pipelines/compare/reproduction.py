@@ -17,7 +17,7 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.text import from_here
-from paritygate.validate.gate.declared_limits import limit_in_text
+from paritygate.validate.gate.limits.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES

@@ -52,6 +52,7 @@ __all__ = [
     "StratumResult",
     "WorstRowResult",
     "check_result",
+    "code_notes",
     "decision_result",
     "edge_findings_of",
     "error_result",
@@ -693,6 +694,11 @@ def check_result(check: Check) -> CheckResult:
         measured=None if check.measured is None else _number(float(check.measured)),
         limit=None if check.limit is None else _number(float(check.limit)),
     )
+
+
+def code_notes(*sides: SideResult) -> list[str]:
+    """Return a note for each side whose loading executes code of its author, whatever came of it."""
+    return [f"loading {side.name} executes code of its author" for side in sides if side.executes_code]
 
 
 def error_result(error: Exception, *, kind: str = "") -> ErrorResult:

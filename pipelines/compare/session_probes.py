@@ -1,20 +1,24 @@
-"""The probes of the session as a part of comparing: how the candidate is opened again, and asked in a fresh process."""
+"""Opening the candidate again in other ways: for the probes of the session, in a fresh process, and without ranges."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError
+from paritygate.errors import BackendError, NotAskedBeforeError, ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.kept_answers import AnsweredAfresh, KeptAnswers
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child_result import reading_result
+from paritygate.precision import Precision
+from paritygate.validate.emulation.unclipped import answer_beyond_ranges, write_without_ranges
+from paritygate.validate.emulation.unclipped_openvino import write_openvino_without_ranges
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
 from paritygate.validate.probes.sessions.session import AskedBatch, SessionPlan
@@ -25,12 +29,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from paritygate.models.source import ModelRef
+    from paritygate.validate.runners.runner import Runner
+
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Place", "session_plan"]
+__all__ = ["Place", "Unclipped", "session_plan"]
 
 _ANSWERS = "fresh-answers"
 _ASKED = "fresh-asked"
+_UNCLIPPED = "unclipped"
+_WITHOUT_RANGES: Mapping[SourceKind, Callable[[Path, Path], Path | None]] = {
+    SourceKind.ONNX: write_without_ranges,
+    SourceKind.OPENVINO: write_openvino_without_ranges,
+}
 _EMULATED = "an emulation stands for a device, and its process for none"
 
 
@@ -137,4 +149,50 @@ class _FreshProcess:
             time_limit_s=max(self._place.deadline - time.monotonic(), 1.0),
             crash_error=BackendError,
         )
-        return from_data(AnsweredAfresh, run_child(child))
+        answered = run_child(child)
+        with reading_result(child):
+            return from_data(AnsweredAfresh, answered)
+
+
+class Unclipped:
+    """Asks an INT8 candidate what it would answer if its activations had no ranges; opened when it is first needed."""
+
+    def __init__(
+        self, job: ComparisonJob, folder: Path, models: KeptAnswers | None = None, ref: ModelRef | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            job: The comparison.
+            folder: Where the graph may be written.
+            models: Keeps the answers of models, or has them; None for neither.
+            ref: The file that stands in for the candidate; None for itself.
+        """
+        self._device = job.device
+        self._ref = ref or job.candidate
+        self._folder = folder / _UNCLIPPED
+        self._models = models or KeptAnswers()
+        self._runner: Runner | None = None
+        is_known = self._ref.kind in _WITHOUT_RANGES and not job.is_emulated
+        self._is_possible = is_known and job.device == "cpu" and job.rules.precision is Precision.INT8
+
+    def __call__(self, batch: Batch) -> dict[str, NDArray[np.generic]] | None:
+        """Return the answer without ranges to a batch in which an activation goes beyond its own; None otherwise."""
+        if not self._is_possible:
+            return None
+        try:
+            self._runner = self._runner or self._models.opened(_UNCLIPPED, self._ref, self._open)
+            return answer_beyond_ranges(self._runner, batch)
+        except NotAskedBeforeError:
+            raise
+        except ParitygateError:
+            # What cannot be looked at excuses nothing.
+            self._is_possible = False
+            return None
+
+    def _open(self) -> Runner:
+        path = _WITHOUT_RANGES[self._ref.kind](self._ref.path, self._folder)
+        if path is None:
+            msg = f"{self._ref.name} holds no activation that is quantized within a range"
+            raise ParitygateError(msg)
+        return open_model(replace(self._ref, text=path.name, folder=path.parent), self._device)

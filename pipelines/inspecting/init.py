@@ -6,10 +6,9 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ParitygateError, UsageError
@@ -21,6 +20,7 @@ from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.validate.samples.samples import SampleSource
@@ -31,6 +31,8 @@ __all__ = ["InitRequest", "WrittenSpec", "inspect_model", "write_spec"]
 _MADE = frozenset({SourceKind.OPENVINO, SourceKind.TFLITE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX})
 # With the sign of a comment before it, it fits 80 columns.
 _COMMENT = 78
+
+_Found = TypeVar("_Found", Inspection, ModelSurvey)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,8 +102,7 @@ def inspect_model(
     """
     ref = parse_source(model, here)
     source = None if samples is None else SampleSource(text=samples, folder=here, batch_size=BATCH_DIM.opt)
-    found = _child(ref, source, is_surveyed=False, time_limit_s=time_limit_s, progress=progress)
-    return from_data(Inspection, found)
+    return _child(Inspection, ref, source, time_limit_s=time_limit_s, progress=progress)
 
 
 def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress) -> WrittenSpec:
@@ -123,15 +124,14 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     if ref.kind in _MADE:
         msg = f"{request.model} is a model of kind {str(ref.kind)!r}, from which nothing is converted"
         raise UsageError(msg, hint="name the model that was trained; to hold two models against each other use compare")
-    found = _child(
+    survey = _child(
+        ModelSurvey,
         ref,
         # In batches as a run reads them.
         None if samples is None else SampleSource(text=samples, folder=folder, batch_size=BATCH_DIM.opt),
-        is_surveyed=True,
         time_limit_s=time_limit_s,
         progress=progress,
     )
-    survey = from_data(ModelSurvey, found)
     named = guessed_name(request.model) if request.name is None else GivenName(name=request.name)
     draft = draft_of(survey, named=named, source=source, samples=samples, signature=request.signature)
     again = ["convert-and-validate", "init", request.model]
@@ -185,26 +185,26 @@ def _beside(text: str | None, here: Path, folder: Path) -> str | None:
 
 
 def _child(
-    ref: ModelRef, samples: SampleSource | None, *, is_surveyed: bool, time_limit_s: float, progress: Progress
-) -> Mapping[str, Any]:
+    kind: type[_Found], ref: ModelRef, samples: SampleSource | None, *, time_limit_s: float, progress: Progress
+) -> _Found:
     place = Path(tempfile.mkdtemp(prefix="paritygate-inspect-"))
     is_log_wanted = False
     try:
-        found: Mapping[str, Any] = run_child(
-            ChildJob(
-                name="inspect",
-                args={
-                    "source": to_data(ref),
-                    "samples": None if samples is None else to_data(samples),
-                    "is_surveyed": is_surveyed,
-                },
-                folder=place,
-                what=f"the inspection of {ref.text}",
-                time_limit_s=time_limit_s,
-                crash_error=BackendError,
-            ),
-            progress,
+        job = ChildJob(
+            name="inspect",
+            args={
+                "source": to_data(ref),
+                "samples": None if samples is None else to_data(samples),
+                "is_surveyed": kind is ModelSurvey,
+            },
+            folder=place,
+            what=f"the inspection of {ref.text}",
+            time_limit_s=time_limit_s,
+            crash_error=BackendError,
         )
+        found = run_child(job, progress)
+        with reading_result(job):
+            return from_data(kind, found)
     except ParitygateError as err:
         # After a crash, the message names the log.
         is_log_wanted = str(place) in str(err)
@@ -212,4 +212,3 @@ def _child(
     finally:
         if not is_log_wanted:
             shutil.rmtree(place, ignore_errors=True)
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.engine.record import EngineRecord
 from paritygate.errors import BackendError, InputFileError, ParitygateError, UsageError
+from paritygate.files import parse_json
 from paritygate.models.declaration import Answer, signature_of_rows
 from paritygate.models.digest import files_of_model
 from paritygate.models.example import example_of
@@ -189,10 +189,10 @@ def _keras(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
 
 def _written_by_keras(loaded: LoadedModel) -> dict[str, str]:
     with (
-        contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile),
+        contextlib.suppress(OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile),
         zipfile.ZipFile(loaded.ref.path) as file,
     ):
-        return {"written by": f"keras {json.loads(file.read('metadata.json'))['keras_version']}"}
+        return {"written by": f"keras {parse_json(file.read('metadata.json'))['keras_version']}"}
     return {}
 
 

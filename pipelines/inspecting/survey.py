@@ -193,8 +193,7 @@ def _valid_where(
     A mask of what was observed may look alike, and the answer of a model that fills in the rest stands where it is 0.
     """
     masks = padding_masks(runner.signature, survey, roles, uses)
-    by_position = {output: mask for output, mask in masks.items() if not mask.is_by_row}
-    return {output: mask.input for output, mask in unread_by(runner, survey, roles, by_position).items()}
+    return {output: mask.input for output, mask in unread_by(runner, survey, roles, masks).items()}
 
 
 def _uses(loaded: LoadedModel) -> dict[str, GraphUse]:

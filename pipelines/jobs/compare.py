@@ -23,10 +23,10 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.models.torch.archive import names_in_archive
 from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
+from paritygate.pipelines.compare.excused.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
-from paritygate.pipelines.compare.jumping_rows import without_jumps
 from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
-from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.partial import PartialResultFile
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, floors_of_graph
 from paritygate.pipelines.compare.probes import (
@@ -42,6 +42,7 @@ from paritygate.pipelines.compare.result import (
     ComparisonResult,
     SideResult,
     check_result,
+    code_notes,
     decision_result,
     edge_findings_of,
     gold_result,
@@ -66,6 +67,7 @@ from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.allowance import SamplesCost
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
+from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.profile import with_activation_floors
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import (
@@ -250,7 +252,7 @@ def _ask(
     if broken:
         return not_asked(job, broken)
     outputs = tuple(result.limits)
-    first = ask(job, candidate, probes, outputs, place.report)
+    first = ask(job, candidate, probes, outputs, place)
     place = replace(place, failed_before=first.failed_before)
     return first.joined(ask_session_probes(job, candidate, probes, outputs, place))
 
@@ -280,7 +282,7 @@ def _open_reference(
         _check_no_roles(job)
         report("reading the reference", 0, 0)
         if (ref.path / RECORD_FILE).is_file():
-            recording = Recording.load(ref.path)
+            recording = load_to_judge(ref.path)
             _check_probes(recording)
             described = _describe_recording(ref, recording)
             partial.add_reference(described)
@@ -474,7 +476,7 @@ def _open_candidate(
             if ref.rename:
                 msg = f"--map renames {', '.join(ref.rename)}, and {ref.name} was recorded under the names served"
                 raise UsageError(msg, hint="leave --map out, or record the outputs again under other names")
-            recording = Recording.load(ref.path)
+            recording = load_to_judge(ref.path)
             candidate = RecordedCandidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
@@ -670,7 +672,4 @@ def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> 
     if job.rules.argmax_of:
         notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.rules.argmax_of.items()]
     notes += [f"metric {rule.metric} is code of yours" for rule in job.rules.gold if rule.is_function]
-    for side in (reference, candidate):
-        if side.executes_code:
-            notes.append(f"loading {side.name} executes code of its author")
-    return notes
+    return [*notes, *code_notes(reference, candidate)]

@@ -29,7 +29,7 @@ from paritygate.pipelines.selftest.trial import Trial, open_mutated, try_file
 from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.reference.recording import Recording
+from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.samples.samples import open_samples
 
 __all__ = ["run"]
@@ -145,7 +145,7 @@ def _probes_off(request: SelftestRequest) -> list[str]:
 def _facts(request: SelftestRequest) -> dict[str, Any]:
     """Return what is known of the model besides its graph: from the samples, the probes' roles and the reference."""
     outputs = request.job.reference.path
-    recording, probes = Recording.load(outputs), recorded_probes(outputs)
+    recording, probes = load_to_judge(outputs), recorded_probes(outputs)
     roles: Mapping[str, InputRole] = {} if probes is None else probes.roles
     ids = {name: role.high for name, role in roles.items() if role.role is Role.ID}
     seen: dict[str, set[int]] = {name: set() for name in ids}

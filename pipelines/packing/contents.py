@@ -14,6 +14,7 @@ from paritygate.files import digest_of_file, read_json
 from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
 from paritygate.pipelines.packing.manifest import INPUTS
+from paritygate.pipelines.run.released_to import RELEASED_TO
 from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
@@ -21,8 +22,8 @@ from paritygate.validate.reference.recording import RECORD_FILE, Recording
 __all__ = ["check_run", "files_in", "files_of_run"]
 
 # Of a job, its log and its result are worth reading elsewhere. Its request names places of this machine, and its
-# passes are the outputs of a candidate while they are compared.
-_LEFT_OUT = ("jobs/*/*.job.json", "jobs/*/passes/*", ".*.tmp", "*/.*.tmp", "*.lock", "*/__pycache__/*")
+# passes are the outputs of a candidate while they are compared. Repositories are places of this machine as well.
+_LEFT_OUT = ("jobs/*/*.job.json", "jobs/*/passes/*", ".*.tmp", "*/.*.tmp", "*.lock", "*/__pycache__/*", RELEASED_TO)
 # Data of the user, or made of it: reports are made again from evidence, and what a job wrote is whatever it wrote.
 _WITH_INPUTS = ("jobs/*", "probes/*", "report.html", "report.md", "report-against-*", "selftest.json", "selftest.md")
 _SPEC = "spec.json"

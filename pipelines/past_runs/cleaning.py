@@ -7,6 +7,7 @@ The evidence of what failed stays: later runs of the same source are held to it.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,14 +15,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.files import MARKER, check_marked_folder, make_marked_folder, remove_marked_folder, storage_errors
+from paritygate.files import (
+    MARKER,
+    is_plain_file,
+    is_plain_folder,
+    make_marked_folder,
+    remove_marked_folder,
+    storage_errors,
+)
 from paritygate.pipelines.cache.cache import cache_folder
+from paritygate.pipelines.cache.folder import check_is_cache, others_in, parts_of, remove_cache
 from paritygate.pipelines.past_runs.finding import models_below
+from paritygate.pipelines.past_runs.foreign import what_else_lies_in
 from paritygate.pipelines.past_runs.listing import ListedRun, bytes_on_disk, list_runs
 from paritygate.pipelines.run.earlier_failures import holds_failures
 from paritygate.pipelines.run.in_use import is_in_use
 
-__all__ = ["Kept", "Plan", "plan_cleaning", "remove"]
+__all__ = ["Kept", "Plan", "plan_cleaning", "remove", "shown_and_still_planned"]
 
 # Hidden, so that neither is taken for a run; what failed is found there by `earlier_failures`.
 _GOING = ".removed-"
@@ -47,6 +57,7 @@ class Plan:
         kept: Those that would go, and stay.
         leftovers: What earlier calls had begun to remove.
         cache: The stage cache; None where it stays, or there is none.
+        beside_cache: The names of what else lies in its folder, and stays.
         evidence: Where the evidence of those that failed is kept, by the run.
         sizes: The bytes on the disk of leftovers and cache, by their folders.
     """
@@ -55,6 +66,7 @@ class Plan:
     kept: tuple[Kept, ...]
     leftovers: tuple[Path, ...]
     cache: Path | None
+    beside_cache: tuple[str, ...]
     evidence: dict[str, Path]
     sizes: dict[Path, int]
 
@@ -76,6 +88,7 @@ class Plan:
             "evidence": {run: str(path) for run, path in self.evidence.items()},
             "leftovers": [str(path) for path in self.leftovers],
             "cache": None if self.cache is None else str(self.cache),
+            "beside_cache": list(self.beside_cache),
             "freed_bytes": self.freed_bytes,
         }
 
@@ -93,8 +106,8 @@ def plan_cleaning(
         repositories: Where releases are looked for beside the repositories below the root and in the specs.
 
     Raises:
-        UsageError: There are runs, and none of this model.
-        StorageError: The stage cache bears no marker: it is not ours to delete.
+        UsageError: There are runs, and none of this model; or `model` cannot be the name of one, such as a path.
+        StorageError: The folder of the stage cache bears no marker of a cache.
     """
     going: list[ListedRun] = []
     kept: list[Kept] = []
@@ -109,19 +122,27 @@ def plan_cleaning(
                 going.append(item)
         leftovers = tuple(_leftovers(root, model))
     cache = cache_folder(root) if with_cache else None
-    if cache is not None and not cache.is_dir():
+    if cache is not None and not os.path.lexists(cache):
         cache = None
+    sizes = {place: bytes_on_disk(place) for place in leftovers}
     if cache is not None:
-        check_marked_folder(cache)
-    places = (*leftovers, *(() if cache is None else (cache,)))
+        check_is_cache(cache)
+        sizes[cache] = sum(map(bytes_on_disk, parts_of(cache)))
     return Plan(
         runs=tuple(going),
         kept=tuple(kept),
         leftovers=leftovers,
         cache=cache,
+        beside_cache=() if cache is None else others_in(cache),
         evidence={item.run.run_id: _evidence_kept(item) for item in going if _holds_failures(item)},
-        sizes={place: bytes_on_disk(place) for place in places},
+        sizes=sizes,
     )
+
+
+def shown_and_still_planned(shown: Plan, now: Plan) -> Plan:
+    """Return what was shown and may go now: while somebody is asked, a run may be released, and newer ones begin."""
+    folders = {item.run.folder for item in shown.runs}
+    return replace(now, runs=tuple(item for item in now.runs if item.run.folder in folders))
 
 
 def remove(plan: Plan) -> Plan:
@@ -134,18 +155,17 @@ def remove(plan: Plan) -> Plan:
     kept = list(plan.kept)
     # The oldest first: what is left where this is stopped are the newer ones.
     for item in reversed(plan.runs):
-        if is_in_use(item.run.folder):
-            kept.append(Kept(run=item, why=_IN_USE))
+        if why := _why_kept_now(item):
+            kept.append(Kept(run=item, why=why))
         else:
             _remove_run(item)
             gone.append(item)
     for folder in plan.leftovers:
         remove_marked_folder(folder)
-    if plan.cache is not None:
-        remove_marked_folder(plan.cache)
+    beside = () if plan.cache is None else remove_cache(plan.cache)
     names = {item.run.run_id for item in gone}
     evidence = {run: path for run, path in plan.evidence.items() if run in names}
-    return replace(plan, runs=tuple(reversed(gone)), kept=tuple(kept), evidence=evidence)
+    return replace(plan, runs=tuple(reversed(gone)), kept=tuple(kept), evidence=evidence, beside_cache=beside)
 
 
 def _holds_failures(item: ListedRun) -> bool:
@@ -185,17 +205,34 @@ def _beyond(listed: Sequence[ListedRun], keep: int) -> Iterator[ListedRun]:
 
 
 def _why_kept(item: ListedRun) -> str:
-    if is_in_use(item.run.folder):
-        return _IN_USE
+    folder = item.run.folder
+    link = next((path for path in (folder.parent.parent, folder.parent) if path.is_symlink()), None)
+    if link is not None:
+        return f"it lies behind the link {link}"
     if item.releases:
         names = ", ".join(str(release.version) for release in item.releases)
         return f"version {names} is released of it"
     if item.unknown_releases:
         return f"it is not known whether it was released: {item.unknown_releases}"
-    return ""
+    return _why_kept_now(item)
+
+
+def _why_kept_now(item: ListedRun) -> str:
+    """Return why a run stays of which nothing was released when its release was looked for, in words."""
+    folder, kept = item.run.folder, _evidence_kept(item).parent
+    if is_in_use(folder):
+        return _IN_USE
+    if kept.is_symlink() and _holds_failures(item):
+        return f"its evidence is to stay, and {kept} is a link"
+    return what_else_lies_in(folder)
 
 
 def _leftovers(root: Path, model: str | None) -> Iterator[Path]:
     for name in models_below(root) if model is None else (model,):
         place = root / "runs" / name
-        yield from sorted(path for path in place.glob(f"{_GOING}*") if (path / MARKER).is_file())
+        if not place.is_symlink() and not place.parent.is_symlink():
+            yield from sorted(path for path in place.glob(f"{_GOING}*") if _is_left_over(path))
+
+
+def _is_left_over(folder: Path) -> bool:
+    return is_plain_folder(folder) and is_plain_file(folder / MARKER) and not what_else_lies_in(folder)

@@ -10,9 +10,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from paritygate.errors import UsageError
-from paritygate.files import MARKER
+from paritygate.files import MARKER, is_plain_file, is_plain_folder
 from paritygate.pipelines.run.stopped import why_stopped
 from paritygate.pipelines.run.workspace import is_run_folder
+from paritygate.pipelines.spec.names import check_name
 from paritygate.text import counted, meant
 
 __all__ = ["LATEST", "PastRun", "find_run", "models_below", "runs_below"]
@@ -56,7 +57,12 @@ def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
     Args:
         root: What run folders lie below: `<root>/runs/<model>/<run-id>`.
         model: Only those of this model; all of them if None.
+
+    Raises:
+        UsageError: `model` cannot be the name of a model, such as a path.
     """
+    if model is not None:
+        check_name("model", model)
     found: list[tuple[datetime, int, PastRun]] = []
     for name in models_below(root) if model is None else (model,):
         for folder in _folders(root / "runs" / name):
@@ -67,7 +73,7 @@ def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
                 run_id=folder.name,
                 folder=folder,
                 begun=begun,
-                is_ours=not folder.is_symlink() and (folder / MARKER).is_file(),
+                is_ours=is_plain_folder(folder) and is_plain_file(folder / MARKER),
                 is_whole=is_run_folder(folder),
             )
             # The ids of two runs in the same second are in no order.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ExitCode, ParitygateError, UsageError
-from paritygate.files import MARKER
+from paritygate.files import MARKER, read_json
 from paritygate.pipelines.past_runs.finding import PastRun, models_below, runs_below
 from paritygate.pipelines.past_runs.releases import ReleaseOfRun, ReleasesOfModel, releases_of
 from paritygate.pipelines.run.in_use import is_in_use
@@ -112,15 +112,30 @@ def _listed(run: PastRun, released: ReleasesOfModel) -> ListedRun:
         verdict, code, problem = _state(run)
     except (ParitygateError, OSError, ValueError, LookupError, TypeError, AttributeError) as err:
         verdict, code, problem = _DAMAGED, None, str(err)
+    releases = tuple(item for name in sorted(_ids(run)) for item in released.by_run.get(name, ()))
     return ListedRun(
         run=run,
         verdict=verdict,
         exit_code=code,
         problem=problem,
-        releases=released.by_run.get(run.run_id, ()),
-        unknown_releases=released.unknown,
+        releases=releases,
+        unknown_releases=released.unknown or _noted_and_not_found(run, releases, released),
         size_bytes=bytes_on_disk(run.folder),
     )
+
+
+def _noted_and_not_found(run: PastRun, releases: Iterable[ReleaseOfRun], released: ReleasesOfModel) -> str:
+    """Return, in words, that a run's own folder notes a release that its repository lacks; empty where none does."""
+    found = {item.repository for item in releases}
+    missing = [place for place in released.noted.get(run.run_id, ()) if place not in found]
+    return f"{run.folder} notes a release to {missing[0]}, which holds none of it" if missing else ""
+
+
+def _ids(run: PastRun) -> set[str]:
+    """Return the ids that a release may know a run by: of its folder, which may be renamed, and of its evidence."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return {run.run_id, str(read_json(run.folder / "evidence.json")["run"])}
+    return {run.run_id}
 
 
 def _state(run: PastRun) -> tuple[str, int | None, str]:

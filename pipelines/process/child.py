@@ -26,6 +26,7 @@ from paritygate.errors import ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
+from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
 from paritygate.pipelines.process.crash_dump import innermost_frames
 from paritygate.pipelines.process.witness.listener import Listener
 from paritygate.telemetry import send_nothing
@@ -40,6 +41,7 @@ __all__ = [
     "StartedChild",
     "do_job",
     "environment_of_child",
+    "environment_of_job",
     "garbage_error",
     "receive",
     "result_of_child",
@@ -84,7 +86,6 @@ _PART_BYTES = 65536
 # No line of progress is nearly as long.
 _LONGEST_LINE = 1 << 20
 _SHOWN_OF_GARBAGE = 60
-_HINT_OF_GARBAGE = "code of the model or of the samples writes to files that it did not open: correct it"
 _GB = 10**9
 # A pipe may be open for longer than the child lives, in processes that it started: whether it lives is looked at.
 _LOOK_EVERY_S = 0.1
@@ -102,6 +103,11 @@ _ENVIRONMENT = {
 # Converters go through sets of texts: with another seed, the same source would become another file. Where models
 # answer, the seed stays drawn, so that an answer that follows from it shows.
 _ENVIRONMENT_OF_JOB = {"export": {"PYTHONHASHSEED": "0"}}
+# Threads of PyTorch and ONNX Runtime wait busily for their next work and for each other. On a machine with other work
+# that is several times the work itself. The answers are the same. Only a benchmark has them wait as they do where the
+# model is served. The variable is OpenMP's; see also `set_waiting` of the runner of ONNX Runtime.
+_PASSIVE = {"OMP_WAIT_POLICY": "passive"}
+_BENCHMARK = "benchmark"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,7 +297,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(write_end, *inherited),
-                env={**_ENVIRONMENT_OF_JOB.get(job.name, {}), **environment_of_child()},
+                env=environment_of_job(job.name),
                 # Ctrl-C reaches the parent only, which then ends the child and all it started.
                 start_new_session=True,
             )
@@ -305,8 +311,14 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
     return StartedChild(job=job, process=process, events=events, result=result, memory=MemoryWatch(process.pid))
 
 
+def environment_of_job(name: str) -> dict[str, str]:
+    """Return the environment variables that a child is started with for a job; those of the user come first."""
+    passive = {} if name == _BENCHMARK else _PASSIVE
+    return {**passive, **_ENVIRONMENT_OF_JOB.get(name, {}), **environment_of_child()}
+
+
 def environment_of_child() -> dict[str, str]:
-    """Return the environment variables that a child is started with."""
+    """Return the environment variables that a child is started with, whatever its job."""
     # Not by its names one by one, which would be reading them all where this process is itself watched.
     given = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
     return {**given, **_ENVIRONMENT}
@@ -363,7 +375,7 @@ def _event(child: StartedChild, line: bytes) -> tuple[str, int, int]:
     try:
         event = json.loads(line)
         return str(event["stage"]), int(event["done"]), int(event["total"])
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except NOT_OURS:
         raise garbage_error(child, line) from None
 
 
@@ -374,7 +386,7 @@ def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
     msg = (
         f"{child.job.what} failed: something else than paritygate wrote {shown!r} into its pipe{_last_lines(child.job)}"
     )
-    return child.job.crash_error(msg, hint=_HINT_OF_GARBAGE)
+    return child.job.crash_error(msg, hint=HINT_OF_GARBAGE)
 
 
 def receive(child: StartedChild, pipe: int, deadline: float, stage: str) -> bytes:
@@ -510,10 +522,12 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
     kind = getattr(paritygate.errors, str(outcome["class"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ParitygateError)):
         kind = job.crash_error
+    message, hint = str(outcome["message"]), str(outcome["hint"])
     if kind is UnsupportedOperatorsError:
-        rows = [tuple(row) for row in outcome["rows"]]
-        raise UnsupportedOperatorsError(outcome["message"], rows=rows, hint=outcome["hint"])
-    raise kind(outcome["message"], hint=outcome["hint"])
+        with reading_result(job):
+            rows = [(str(a), str(b), str(c), str(d)) for a, b, c, d in outcome["rows"]]
+        raise UnsupportedOperatorsError(message, rows=rows, hint=hint)
+    raise kind(message, hint=hint)
 
 
 def _outcome(child: StartedChild) -> dict[str, Any]:
@@ -526,10 +540,10 @@ def _outcome(child: StartedChild) -> dict[str, Any]:
         outcome = json.loads(child.result.read_bytes())
         if isinstance(outcome, dict) and _OUTCOMES[outcome["status"]] <= outcome.keys():
             return outcome
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except NOT_OURS:
         pass
     msg = f"{child.job.what} left a result that paritygate did not write: {child.result}{_last_lines(child.job)}"
-    raise child.job.crash_error(msg, hint=_HINT_OF_GARBAGE)
+    raise child.job.crash_error(msg, hint=HINT_OF_GARBAGE)
 
 
 def _check_room(folder: Path) -> None:

@@ -18,13 +18,13 @@ from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
 from paritygate.files import digest_of_file, read_json
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by, read_benchmark
-from paritygate.pipelines.choice.figures import machine_in_words
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.release.interface import INTERFACE, interface_changes
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.release.repository.manifest import read_released_evidence
 from paritygate.pipelines.release.repository.store import repository_of_release
+from paritygate.pipelines.release.timed import timed, why_not_comparable, why_not_trusted
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, worst_code
 from paritygate.pipelines.spec.against import FIGURES
@@ -36,6 +36,7 @@ __all__ = ["Held", "HeldFigure", "hold_against"]
 _SMALL_SHARE = 0.05
 _LARGEST = frozenset({"max_abs_diff", "p9999_abs_diff"})
 _BENCHMARK_FILE = "benchmark.json"
+_LATENCY = "latency_p50_ms"
 _EVIDENCE_SCHEMA = 2
 _MEGABYTE = 1e6
 _SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE})
@@ -158,9 +159,10 @@ def hold_against(
             pairs.append(pair)
             found += _of_results(pair, in_force)
             found.append(_size(run, pair, int(entry["size_bytes"]), in_force))
-    speed, unmeasured = _speeds(run, released, pairs, in_force)
-    found += speed
-    left_out += unmeasured
+    speeds = _speeds(run, released, pairs, in_force, is_declared=_LATENCY in declared)
+    found += speeds.figures
+    left_out += speeds.left_out
+    codes.append(speeds.exit_code)
     if not found and max(codes) == ExitCode.PASS:
         why = "; ".join(left_out) or "it holds no variant"
         msg = f"nothing of {released.model} version {released.version} can be held against the run: {why}"
@@ -320,49 +322,41 @@ def _size(run: RunFolder, pair: _Pair, bytes_before: int, factors: Mapping[str, 
     return _figure(pair, "size_mb", (was, now), factors["size_mb"] * was)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Speeds:
+    """The latencies that are compared, why the others are not, and the exit code of those that cannot be trusted."""
+
+    figures: tuple[HeldFigure, ...] = ()
+    left_out: tuple[str, ...] = ()
+    exit_code: int = int(ExitCode.PASS)
+
+
 def _speeds(
-    run: RunFolder, released: ReleaseDetails, pairs: list[_Pair], factors: Mapping[str, float]
-) -> tuple[list[HeldFigure], list[str]]:
-    """Return the latencies at the load that variants are chosen at now, and why others are not compared, in words."""
-    figure = "latency_p50_ms"
+    run: RunFolder, released: ReleaseDetails, pairs: list[_Pair], factors: Mapping[str, float], *, is_declared: bool
+) -> _Speeds:
+    """Return the latencies at the load that variants are chosen at now.
+
+    Timings that cannot be trusted show nothing: a factor that was declared is then not measured.
+    """
     new, old = read_benchmark(run), _released_benchmark(released)
     if new is None or old is None:
         side = "the run" if new is None else f"version {released.version}"
-        return [], [f"{figure}: {side} has no benchmark"] if pairs else []
+        return _Speeds(left_out=(f"{_LATENCY}: {side} has no benchmark",) if pairs else ())
     load = (new.batch_sizes[0], new.concurrency[0])
-    found, left_out = [], []
+    found, left_out, is_untrusted = [], [], False
     for pair in pairs:
-        now, was = _timed(pair.now, new, load), _timed(pair.was, old, load)
-        if now is None or was is None:
-            why = f"it was not measured {'now' if now is None else 'then'}"
-        elif now.place != was.place:
-            why = f"it was measured on {now.place} now, and on {was.place} then"
-        elif now.p50_ms is None or was.p50_ms is None:
-            why = "it was measured at another load"
-        else:
-            allowed = factors[figure] * was.p50_ms
-            found.append(_figure(pair, figure, (was.p50_ms, now.p50_ms), allowed))
-            continue
-        left_out.append(f"{pair.variant}: {figure}: {why}")
-    return found, left_out
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Timed:
-    """Where a variant was timed, and the median of a call; None where that was not at the load asked for."""
-
-    place: str
-    p50_ms: float | None
-
-
-def _timed(entry: EvidenceEntry, benchmark: BenchmarkResult, load: tuple[int, int]) -> _Timed | None:
-    """Return how fast the artifact that an entry is about was found to be; None where it was not timed."""
-    found = benchmark.of(entry.variant)
-    if found is None or found.artifact is None or found.artifact != entry.artifact:
-        return None
-    point = found.at(*load)
-    place = f"{found.device} of {machine_in_words(benchmark.machine, found.device)}"
-    return _Timed(place=place, p50_ms=None if point is None else point.latency_ms["p50"])
+        now, was = timed(pair.now, new, load), timed(pair.was, old, load)
+        why = why_not_comparable(now, was)
+        if not why and now is not None and was is not None and now.p50_ms is not None and was.p50_ms is not None:
+            allowed = factors[_LATENCY] * was.p50_ms
+            why = why_not_trusted(now, was, allowed)
+            is_untrusted = is_untrusted or bool(why)
+            if not why:
+                found.append(_figure(pair, _LATENCY, (was.p50_ms, now.p50_ms), allowed))
+        if why:
+            left_out.append(f"{pair.variant}: {_LATENCY}: {why}")
+    code = ExitCode.NOT_MEASURED if is_untrusted and is_declared else ExitCode.PASS
+    return _Speeds(figures=tuple(found), left_out=tuple(left_out), exit_code=int(code))
 
 
 def _released_benchmark(released: ReleaseDetails) -> BenchmarkResult | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
+from paritygate.file_names import check_names
 from paritygate.files import read_json, storage_errors, write_json_atomically
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.disk import make_folders
@@ -110,7 +111,9 @@ def forget_view(repository: Path, place: Path) -> tuple[ViewOrder, ...]:
 
 def _read(path: Path) -> KeptOrder:
     try:
-        return KeptOrder(path=path, order=from_data(ViewOrder, read_json(path)["order"]))
+        order = from_data(ViewOrder, read_json(path)["order"])
+        check_names((order.model, order.name))
+        return KeptOrder(path=path, order=order)
     except (OSError, KeyError, TypeError, ValueError) as err:
         msg = f"{path} is damaged: {type(err).__name__}: {err}"
         return KeptOrder(path=path, error=InputFileError(msg, hint="remove it, and write its view again"))

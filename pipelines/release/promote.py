@@ -15,7 +15,7 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE, file_digests
 from paritygate.backends import BACKENDS, backend_state
 from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError, UsageError
 from paritygate.file_names import path_below
 from paritygate.files import (
     MARKER,
@@ -43,6 +43,7 @@ from paritygate.pipelines.release.repository.candidate import (
     VariantCandidate,
     VariantEvidence,
 )
+from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.release import Release, promote
 from paritygate.pipelines.release.repository.state import state_of
@@ -52,6 +53,7 @@ from paritygate.pipelines.report.report_data import ReportData, collect_report, 
 from paritygate.pipelines.run.comparisons import RAN, Binding
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
+from paritygate.pipelines.run.released_to import note_release_to, write_released_to
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.text import is_placeholder
@@ -121,6 +123,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     despite: str = "",
     trust: str = "",
     choice: Choice | None = None,
+    commit: Commit[Release] | None = None,
 ) -> Release:
     """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
@@ -134,6 +137,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             says so. Empty where everything required passed.
         trust: The digest of the pack that the run came in, where evidence that came with it is believed; else empty.
         choice: What `choose_stage` found of the same run, devices and limits, where it was asked already.
+        commit: Is told what is about to be recorded, and that it was.
 
     Raises:
         FailedRunError: Something that the run requires did not pass, and no reason was given.
@@ -144,7 +148,6 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             evidence came with a pack whose digest is not the one that is trusted.
         NothingToRelease: Nothing fits, and the source may not take its place.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
-        InconclusiveError: The rounds that were timed do not tell which is the fastest.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated, or evidence
             since it was unpacked.
@@ -186,7 +189,18 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             who=user_name(),
             host=platform.node(),
         )
-        return promote(repository, candidate)
+        return _promote_noted(run, repository, candidate, commit or Commit())
+
+
+def _promote_noted(run: RunFolder, repository: Path, candidate: ReleaseCandidate, commit: Commit[Release]) -> Release:
+    """Release a run, which its own folder notes before: whatever ends this process, no release is without a note."""
+    before = note_release_to(run.folder, repository)
+    try:
+        return promote(repository, candidate, commit)
+    finally:
+        # Of the same release that is there already, another run is the one that it rests on.
+        if commit.done is None or not commit.done.is_new:
+            write_released_to(run.folder, before)
 
 
 def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
@@ -250,9 +264,6 @@ def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: st
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
         )
-    if choice.is_undecided:
-        msg = f"nothing to release: {choice.reason}"
-        raise InconclusiveError(msg, hint=choice.how_to_measure(run.folder, has_price=True))
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
         msg = f"nothing to release: {choice.reason}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from paritygate.codec import from_data
 from paritygate.errors import InputFileError
+from paritygate.files import parse_json
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.triton.settings import Settings
 
@@ -33,7 +33,7 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
     if content is None:
         return None
     try:
-        data = json.loads(content)
+        data = parse_json(content)
         return from_data(Tuned, {"digest": data["digest"], "settings": data["settings"]})
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{name}/{TUNED_FILE} is damaged: {type(err).__name__}: {err}"

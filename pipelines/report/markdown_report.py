@@ -12,7 +12,7 @@ from paritygate.pipelines.report.against.side_by_side import SideBySide
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.sections import VariantSection, contents_of
 from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary
-from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table
+from paritygate.pipelines.report.tables.table import Cell, Table, symbol_of
 from paritygate.pipelines.report.templating import Markup, template_environment
 from paritygate.text import printable
 
@@ -141,12 +141,12 @@ def _line(cells: Iterable[str]) -> str:
 
 def _cell(cell: Cell) -> str:
     if cell.kind == "status":
-        return str(_verdict(cell.text)) + (f" ({_escape_cell(cell.remark)})" if cell.remark else "")
+        return f"{cell.symbol} {cell.text}" + (f" ({_escape_cell(cell.remark)})" if cell.remark else "")
     return _escape_cell(f"{cell.text} ({cell.remark})" if cell.remark else cell.text)
 
 
 def _verdict(word: str) -> Markup:
-    return Markup(f"{SYMBOLS[word]} {word}")
+    return Markup(f"{symbol_of(word)} {word}")
 
 
 def _command(text: str) -> Markup:

@@ -20,10 +20,12 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import read_benchmark
 from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.job import OBJECTS
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.text import without_row_ids
+from paritygate.validate.gate.verdict import Status
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]
@@ -69,6 +71,13 @@ class VariantReport:
     def device(self) -> str | None:
         """Where it was measured; None if it was not."""
         return self.result.candidate.device if self.result is not None else None
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a copy of the source file, so that nothing was converted; of objects, that is not known."""
+        if self.result is None or self.result.candidate.kind in OBJECTS:
+            return False
+        return any(check.name == "distinct" and check.status == Status.WARNING for check in self.result.checks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -293,6 +302,8 @@ def _headline(variants: Sequence[VariantReport]) -> str:
     required = [variant for variant in variants if variant.is_required]
     counted = required or variants
     passed = [variant for variant in counted if variant.verdict == "pass"]
+    if required and len(passed) == len(required) == sum(variant.is_source for variant in required):
+        return _nothing_converted(required, variants)
     if required and len(passed) == len(required):
         which = f"{required[0].name} answers" if len(required) == 1 else f"All {len(required)} required variants answer"
         return f"{which} like the source, within the limits."
@@ -303,6 +314,18 @@ def _headline(variants: Sequence[VariantReport]) -> str:
     optional = "not required" if len(counted) == 1 else "none of them required"
     which = f"required {noun}" if required else f"{noun}, {optional},"
     return f"{len(passed)} of {len(counted)} {which} passed" + (f" ({others})." if others else ".")
+
+
+def _nothing_converted(required: Sequence[VariantReport], variants: Sequence[VariantReport]) -> str:
+    names = ", ".join(variant.name for variant in required)
+    are = "is" if len(required) == 1 else "are"
+    converted = next((variant.name for variant in variants if not variant.is_source), None)
+    to_do = (
+        f"require a variant that is converted, such as required: [{converted}]"
+        if converted is not None
+        else "add a target that is converted, such as onnx-fp16, to targets"
+    )
+    return f"nothing was converted or compared, because {names} {are} the source itself: {to_do}."
 
 
 def _named(variants: Iterable[VariantReport], verdict: str) -> Iterable[str]:

@@ -23,7 +23,7 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure
 from paritygate.pipelines.report.why import first_line, told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted
-from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.edges import how_to_declare
 
@@ -80,8 +80,8 @@ def run_summary(report: ReportData) -> Table:
     for variant in report.variants:
         words = why_of_variant(variant)
         alone = "" if words in shared else shorten(words, length)
-        verdict = _verdict(variant.verdict, variant.result)
-        rows.append((status(verdict, remark=alone), _name(variant, report), *figures_of(variant.result)))
+        verdict = _verdict(variant.verdict, variant.result, remark=alone)
+        rows.append((verdict, _name(variant, report), *figures_of(variant.result)))
     columns = [
         Column(title="verdict"),
         Column(title="variant"),
@@ -107,7 +107,7 @@ def comparison_summary(result: ComparisonResult) -> Table:
         ),
         rows=(
             (
-                status(_verdict(result.verdict, result), remark=shorten(why(result), _WHY_LENGTH)),
+                _verdict(result.verdict, result, remark=shorten(why(result), _WHY_LENGTH)),
                 text(result.precision),
                 *figures_of(result),
             ),
@@ -127,9 +127,9 @@ def verdict_words(verdict: str) -> str:
     return _NOT_AVAILABLE if verdict == NOT_AVAILABLE else verdict
 
 
-def _verdict(verdict: str, result: ComparisonResult | None) -> str:
+def _verdict(verdict: str, result: ComparisonResult | None, *, remark: str = "") -> Cell:
     has_findings = result is not None and (result.edge_findings or result.padding_findings)
-    return f"{verdict}, edge" if has_findings else verdict_words(verdict)
+    return status(verdict_words(verdict), flag="edge" if has_findings else "", remark=remark)
 
 
 def _name(variant: VariantReport, report: ReportData) -> Cell:
@@ -288,7 +288,8 @@ def _emulated(report: ReportData) -> Iterator[Remark]:
     for variant in report.variants:
         if variant.emulated is not None and variant.emulated.verdict != variant.verdict:
             reason = why(variant.emulated)
-            words = _verdict(variant.emulated.verdict, variant.emulated) + (f": {reason}" if reason else "")
+            verdict = _verdict(variant.emulated.verdict, variant.emulated).text
+            words = f"{verdict}: {reason}" if reason else verdict
             found.setdefault(words, []).append(variant.name)
     for words, names in found.items():
         yield Remark(kind="emulated", names=tuple(names), words=shorten(words, _REMARK_LENGTH))
@@ -362,10 +363,11 @@ def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
         differs = shorten(f"{finding.check}: {finding.detail}", _SHORT_WHY_LENGTH)
         names = tuple(filter(None, found))
         has_spec = bool(names)
-        words = (
-            f"{edge}, as no sample has: the answers differ: {differs}; "
+        words = f"{edge}, as no sample has: the answers differ: {differs}; " + (
             f"if it can occur, {how_to_declare(finding.if_it_occurs, has_spec=has_spec)}; "
             f"if it never can, {how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)}"
+            if finding.if_it_occurs or finding.if_it_never_occurs
+            else "if it can occur, put such rows into the samples"
         )
         remarks.append(Remark(kind="edge finding", names=names, words=words))
     yield from _first(remarks)

@@ -19,7 +19,7 @@ from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name, machine_facts
 from paritygate.models.recorded_source import size_of_source
-from paritygate.pipelines.benchmark.load import contradiction_note, cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.rounds import (
     BenchmarkSubject,
@@ -30,6 +30,7 @@ from paritygate.pipelines.benchmark.rounds import (
     uncertain,
     variant_of,
 )
+from paritygate.pipelines.benchmark.trust import contradictions
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import Progress
@@ -151,15 +152,14 @@ def benchmark_stage(
                 _load(subject, job, stack)
         digest = _check_same_rows(subjects)
         cycles = _warm_up(subjects, plan, progress)
-        chosen_at = plan_of(run.resolved).points[0]
-        run_rounds(subjects, plan, cycles, chosen_at=chosen_at, seed=run.resolved.spec.seed, progress=progress)
+        run_rounds(subjects, plan, cycles, seed=run.resolved.spec.seed, progress=progress)
         for subject in subjects:
             if subject.worker is not None:
                 subject.peak_memory_bytes = subject.worker.peak_memory_bytes
         measured = sum(subject.worker is not None for subject in subjects[1:])
         did(f"measured the speed of {measured} of {counted(len(subjects) - 1, 'variant')}")
     others = others_cores(load, mark_load())
-    doubts = _uncertain_note(subjects, chosen_at)
+    doubts = _uncertain_note(subjects, plan_of(run.resolved).points[0])
     result = BenchmarkResult(
         batch_sizes=plan.batch_sizes,
         concurrency=plan.concurrency,
@@ -173,11 +173,11 @@ def benchmark_stage(
         seed=run.resolved.spec.seed,
         notes=(*_point_note(run, plan), *load_note(others, cores()), *doubts),
     )
-    contradictions = contradiction_note(result)
-    result = replace(result, notes=(*result.notes, *contradictions))
+    distrust = _contradiction_note(result)
+    result = replace(result, notes=(*result.notes, *distrust))
     write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
     # Figures that tell nothing are not for other runs, and what failed is tried again. Those of a busy machine say so.
-    if not (doubts or contradictions or any(subject.may_be_released and subject.errors for subject in subjects)):
+    if not (doubts or distrust or any(subject.may_be_released and subject.errors for subject in subjects)):
         _keep(run, plan, device, result)
     return result
 
@@ -197,13 +197,26 @@ def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
 
 
 def _uncertain_note(subjects: Sequence[BenchmarkSubject], point: Point) -> tuple[str, ...]:
-    """Return what is to be said where speeds are uncertain even after all the rounds."""
+    """Return a note on the variants whose speed the rounds leave uncertain: a choice by speed treats them as tied."""
     found = uncertain(subjects, point)
     if not found:
         return ()
     rounds = max(len(subject.turns.get(point, ())) for subject in subjects)
     words = "; ".join(f"{one} against {other}" for one, other in found)
     return (f"after {rounds} rounds the speed is still uncertain by a factor of 2 or more: {words}",)
+
+
+def _contradiction_note(result: BenchmarkResult) -> tuple[str, ...]:
+    """Return a note on the variants whose medians and throughput disagree, where other work may be the reason."""
+    found = [
+        f"{item.variant} is {item.by_median:.3g} times by p50 and {item.by_throughput:.3g} times by rows/s at "
+        f"{point_words(item.point)}"
+        for item in contradictions(result)
+    ]
+    if not found:
+        return ()
+    why = "with other work on the machine neither is to be trusted, measure again on an idle one"
+    return (f"medians and throughput disagree: {'; '.join(found)}: {why}",)
 
 
 def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:

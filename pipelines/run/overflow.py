@@ -17,6 +17,7 @@ from paritygate.convert.conversion import DERIVATIONS
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import ChildJob, Progress
+from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
 
@@ -130,11 +131,12 @@ def find_overflow(
     )
     try:
         found: Mapping[str, Any] = run.do(job, progress)
+        with reading_result(job):
+            return OverflowFinding(precision=precision, **found)
     except StorageError:
         raise
     except ParitygateError as err:
         return OverflowFinding(precision=precision, not_checked=str(err).splitlines()[0])
-    return OverflowFinding(precision=precision, **found)
 
 
 def _limit(run: RunFolder, base: str) -> float:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
+from paritygate.artifact import ARTIFACT_FILE, Artifact, check_record, file_digests
 from paritygate.backends import version_of
 from paritygate.codec import from_data, to_data
 from paritygate.convert.conversion import DERIVATIONS
@@ -33,6 +33,7 @@ from paritygate.machine import machine_facts
 from paritygate.pipelines.calibration.calibration import CalibrationRequest
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import ChildJob, Progress
+from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.overflow import OVERFLOW_PRECISIONS, OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.schema import ResolvedSpec
@@ -170,51 +171,57 @@ class VariantMaker:
         with storage_errors(files):
             files.mkdir()
         try:
-            made = self._convert(variant, base, files)
+            job = self._job(variant, base, files)
+            made = self._convert(job, variant, files)
+            with reading_result(job):
+                signature, made_by = from_data(Signature, made["signature"]), _made_by(made, base, finding)
+                check_record({"files": file_digests(files), "main": made["main"], "variant": name})
+                ties = dict(made["ties"]) if base is None else self._ties
             with storage_errors(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(str(files), str(final))
                 (final / MARKER).touch()
         finally:
             remove_marked_folder(staged)
+        if base is None:
+            self._is_fit_known, self._ties = True, ties
         artifact = Artifact(
             variant=variant,
             folder=final,
             main=made["main"],
-            signature=from_data(Signature, made["signature"]),
+            signature=signature,
             files=file_digests(final),
-            made_by=_made_by(made, base, finding),
+            made_by=made_by,
         )
         artifact.save()
         return artifact
 
-    def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
+    def _job(self, variant: Variant, base: Artifact | None, files: Path) -> ChildJob:
         run = self._run
         origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
         written = {} if origin["spec"] is None else {"spec": _spec_of_outputs(run.resolved)}
-        made: Mapping[str, Any] = run.do(
-            ChildJob(
-                name="export",
-                args={
-                    "format": variant.format,
-                    "precision": str(variant.precision),
-                    "folder": str(files),
-                    **origin,
-                    "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
-                    "calibration": _calibration(run, variant),
-                    "engine": to_data(run.resolved.engine_settings(variant)),
-                },
-                folder=run.jobs(f"export-{variant}"),
-                what=f"the conversion of {run.resolved.name} to {variant}",
-                time_limit_s=self._time_limit_s,
-                crash_error=ConversionError,
-                for_messages={"origin": run.resolved.origin, **written},
-            ),
-            lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
-            makes=[files],
+        return ChildJob(
+            name="export",
+            args={
+                "format": variant.format,
+                "precision": str(variant.precision),
+                "folder": str(files),
+                **origin,
+                "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
+                "calibration": _calibration(run, variant),
+                "engine": to_data(run.resolved.engine_settings(variant)),
+            },
+            folder=run.jobs(f"export-{variant}"),
+            what=f"the conversion of {run.resolved.name} to {variant}",
+            time_limit_s=self._time_limit_s,
+            crash_error=ConversionError,
+            for_messages={"origin": run.resolved.origin, **written},
         )
-        if base is None:
-            self._is_fit_known, self._ties = True, made["ties"]
+
+    def _convert(self, job: ChildJob, variant: Variant, files: Path) -> Mapping[str, Any]:
+        made: Mapping[str, Any] = self._run.do(
+            job, lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total), makes=[files]
+        )
         return made
 
 

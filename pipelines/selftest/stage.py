@@ -17,6 +17,7 @@ from paritygate.errors import (
 from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
 from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.comparisons import comparison_job
 from paritygate.pipelines.run.export import export_stage
@@ -117,21 +118,20 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
     names = [f"{at} of {len(options.mutations)}, {name}" for at, name in enumerate(options.mutations, start=1)]
     try:
         with stage(progress, "planting", names) as did:
-            found = run_child(
-                ChildJob(
-                    name="selftest",
-                    args=to_data(request),
-                    folder=place,
-                    what=f"the selftest of {run.resolved.name}",
-                    time_limit_s=options.time_limit_s,
-                    crash_error=BackendError,
-                ),
-                progress,
+            child = ChildJob(
+                name="selftest",
+                args=to_data(request),
+                folder=place,
+                what=f"the selftest of {run.resolved.name}",
+                time_limit_s=options.time_limit_s,
+                crash_error=BackendError,
             )
+            found = run_child(child, progress)
             did(f"planted {counted(len(names), 'change')}")
     finally:
         remove_marked_folder(folder)
-    return from_data(SelftestResult, found)
+    with reading_result(child):
+        return from_data(SelftestResult, found)
 
 
 def _most_rows(signature: Signature) -> int | None:

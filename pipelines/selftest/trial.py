@@ -15,6 +15,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probes import broken_contract, question_of, recorded_probes
 from paritygate.pipelines.compare.reproduction import FailureStore
+from paritygate.pipelines.compare.session_probes import Unclipped
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest.result import FindingResult
 from paritygate.validate.gate.candidate import ModelCandidate
@@ -22,8 +23,8 @@ from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
+from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.recorded import expected_from_recording
-from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import open_samples
 
@@ -110,7 +111,7 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
     Raises:
         MeasurementError: The samples are not those of the recording.
     """
-    recording = Recording.load(job.reference.path)
+    recording = load_to_judge(job.reference.path)
     candidate = ModelCandidate(runner)
     workspace = make_marked_folder(folder / "passes")
     result = run_gate(
@@ -130,6 +131,7 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
         recorded_probes(job.reference.path) if is_asked else None,
         tuple(result.limits),
         lambda _, done, total: report(f"{what}: probes", done, total),
+        unclipped=Unclipped(job, folder, ref=runner.loaded.ref),
     )
     return Trial(
         checks=result.checks,
@@ -140,12 +142,14 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
     )
 
 
-def ask_until_failed(
+def ask_until_failed(  # noqa: PLR0913 - all that a probe hangs on
     job: ComparisonJob,
     candidate: ModelCandidate,
     recording: ProbesRecording | None,
     outputs: tuple[str, ...],
     report: Progress,
+    *,
+    unclipped: Unclipped,
 ) -> tuple[ProbeOutcome, ...]:
     """Return what came of each probe that was asked; what passes was asked everything.
 
@@ -155,6 +159,7 @@ def ask_until_failed(
         recording: The probes, with the reference's answers; None where there are none.
         outputs: The outputs that are compared.
         report: Takes the progress.
+        unclipped: Asks an INT8 candidate what it would answer if its activations had no ranges.
     """
     if recording is None or recording.skipped or not job.rules.probes:
         return ()
@@ -167,7 +172,7 @@ def ask_until_failed(
 
     recorded = {item.name: getattr(recording, item.name) for item in fields(recording)}
     stopping = _Stopping(**recorded, failed=failed)
-    question = replace(question_of(job, candidate, FailureStore(job, recording), outputs), keep=note)
+    question = replace(question_of(job, candidate, FailureStore(job, recording), outputs, unclipped), keep=note)
     outcomes = run_probes(
         candidate,
         stopping,

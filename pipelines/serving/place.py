@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from paritygate.errors import StorageError
+from paritygate.file_names import checked_name
 from paritygate.files import digest_of_file, fsync_tree, storage_errors
 from paritygate.text import from_here
 
@@ -60,31 +61,34 @@ class FolderOfPlace:
 
     def path_of(self, name: str) -> str:
         """Return where a file is, as messages say it."""
-        return self._place.path_of(f"{self._folder}/{name}")
+        return self._place.path_of(self._below(name))
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""
-        return self._place.read(f"{self._folder}/{name}")
+        return self._place.read(self._below(name))
 
     def folders(self, folder: str) -> Sequence[str]:
         """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
-        return self._place.folders(f"{self._folder}/{folder}")
+        return self._place.folders(self._below(folder))
 
     def digests(self, folder: str) -> Mapping[str, str]:
         """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
-        return self._place.digests(f"{self._folder}/{folder}")
+        return self._place.digests(self._below(folder))
 
     def add_folder(self, folder: str, files: Mapping[str, Content]) -> None:
         """Add a folder that is not there, with these files by their names within it: it appears whole or not at all."""
-        self._place.add_folder(f"{self._folder}/{folder}", files)
+        self._place.add_folder(self._below(folder), files)
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a small file: whoever reads it sees the old one or the new one."""
-        self._place.replace(f"{self._folder}/{name}", content)
+        self._place.replace(self._below(name), content)
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder with all that is in it, at once; nothing where there is none."""
-        self._place.remove_folder(f"{self._folder}/{folder}")
+        self._place.remove_folder(self._below(folder))
+
+    def _below(self, name: str) -> str:
+        return f"{self._folder}/{name}" if name else self._folder
 
 
 class LocalPlace:
@@ -104,17 +108,17 @@ class LocalPlace:
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""
-        path = self._root / name
+        path = self._path(name)
         return path.read_bytes() if path.is_file() else None
 
     def folders(self, folder: str) -> Sequence[str]:
         """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
-        top = self._root / folder
+        top = self._path(folder) if folder else self._root
         return sorted(path.name for path in top.iterdir() if path.is_dir()) if top.is_dir() else ()
 
     def digests(self, folder: str) -> Mapping[str, str]:
         """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
-        top = self._root / folder
+        top = self._path(folder)
         return {
             path.relative_to(top).as_posix(): digest_of_file(path)
             for path in sorted(top.rglob("*"))
@@ -127,11 +131,11 @@ class LocalPlace:
         Raises:
             StorageError: It is there and holds something, the disk is full, or the root cannot be written.
         """
-        target = self._root / folder
+        target = self._path(folder)
         with storage_errors(target), self._staging() as place:
             staged = Path(place) / PurePosixPath(folder).name
             for name, content in files.items():
-                path = staged / name
+                path = staged / checked_name(name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if isinstance(content, Path):
                     shutil.copyfile(content, path)
@@ -147,7 +151,7 @@ class LocalPlace:
         Raises:
             StorageError: The disk is full, or the file cannot be written.
         """
-        target = self._root / name
+        target = self._path(name)
         with storage_errors(target), self._staging() as place:
             staged = Path(place) / target.name
             staged.write_bytes(content)
@@ -160,10 +164,18 @@ class LocalPlace:
         Raises:
             StorageError: It cannot be removed.
         """
-        target = self._root / folder
+        target = self._path(folder)
         if target.is_dir():
             with storage_errors(target), self._staging() as place:
                 self._move(target, Path(place) / target.name)
+
+    def _path(self, name: str) -> Path:
+        """Return where something is.
+
+        Raises:
+            UsageError: The name leads out of the root.
+        """
+        return self._root / checked_name(name)
 
     def _staging(self) -> tempfile.TemporaryDirectory[str]:
         self._root.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
 from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import Tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule

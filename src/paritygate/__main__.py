@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+    from typing import TextIO
 
     import click
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
+_STDERR = 2
 # What a command that was stopped leaves: by its name, and of all others.
 _LEFT = {"compare": "nothing is kept"}
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
@@ -56,7 +59,8 @@ def _stopped(how: str, args: list[str]) -> list[str]:
 
 def _write(*lines: str) -> None:
     # What prints may be what was just imported, or what does not import.
-    os.write(sys.stderr.fileno(), "".join(f"{line}\n" for line in lines).encode())
+    with contextlib.suppress(OSError):
+        os.write(_STDERR, "".join(f"{line}\n" for line in lines).encode())
 
 
 def main(args: list[str] | None = None) -> None:
@@ -65,6 +69,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         import signal
 
+        _open_missing_streams()
         signal.signal(signal.SIGTERM, _terminate)
         code = _run(given)
     except KeyboardInterrupt:
@@ -73,7 +78,43 @@ def main(args: list[str] | None = None) -> None:
     except EOFError as err:
         _write(f"error: unexpected EOFError: {err}", _CUT_OFF if "marshal data" in str(err) else _A_BUG)
         code = 5
+    _end(code)
+
+
+def _open_missing_streams() -> None:
+    """Open the standard streams that whoever started the process has closed, so that no file takes their numbers.
+
+    What is printed to one is an error, as ever; a library that prints by itself writes into no file of ours.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            # Open for the other direction: each use fails.
+            opened = os.open(os.devnull, os.O_WRONLY if mode == "r" else os.O_RDONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - a number
+
+
+def _end(code: int) -> None:
+    """End the process with an exit code that nothing changes any more: no signal, and no stream that is full."""
+    # Ctrl-C may have come while it was imported.
+    signal = sys.modules.get("signal")
+    if signal is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        _flush(stream)
     sys.exit(code)
+
+
+def _flush(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        # What it holds would be written once more at the end, and Python would end in 120.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause

@@ -46,6 +46,7 @@ from paritygate.pipelines.spec.limits import parse_constraints
 from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.text import meant, nearest_first
+from paritygate.validate.gate.bounds import COVERED_ROWS
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
@@ -203,7 +204,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     valid_where: Mapping[str, str] | None = None,
     roles: Mapping[str, str | Mapping[str, Any]] | None = None,
     non_finite: str = "refuse",
-    min_rows: int = 1,
+    min_rows: int = COVERED_ROWS,
     batch_size: int = DEFAULT_BATCH_SIZE,
     pad: Mapping[str, float] | None = None,
     seed: int = 0,

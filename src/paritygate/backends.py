@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import json
+import re
 import shlex
 import urllib.parse
 import urllib.request
@@ -29,6 +30,7 @@ class Backend:
         distributions: Distribution names that may provide it, tried in order for the version.
         extra: The extra of paritygate that installs it.
         used_for: What it does here.
+        builds: Other distributions that write the same module over one another where several are installed.
     """
 
     name: str
@@ -36,20 +38,37 @@ class Backend:
     distributions: tuple[str, ...]
     extra: str
     used_for: str
+    builds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendState:
-    """Whether a backend is there."""
+    """Whether a backend is there.
+
+    Attributes:
+        backend: The backend.
+        version: The version that runs; None where it is not there.
+        reason: Why it is not there; empty where it is.
+        side_by_side: Several builds of it that are installed, each with its version; empty for one alone.
+    """
 
     backend: Backend
     version: str | None
     reason: str
+    side_by_side: tuple[tuple[str, str], ...] = ()
 
     @property
     def install(self) -> str:
         """The command that installs it."""
         return install_command(self.backend.extra)
+
+    @property
+    def warning(self) -> str:
+        """That several builds are installed, in words; empty where one is."""
+        if not self.side_by_side:
+            return ""
+        names = " and ".join(f"{name} {version}" for name, version in self.side_by_side)
+        return f"{names} are installed side by side, and {self.version} runs: keep one of them"
 
     @property
     def is_available(self) -> bool:
@@ -61,11 +80,27 @@ def _backend(name: str, module: str, distributions: tuple[str, ...], extra: str,
     return Backend(name=name, module=module, distributions=distributions, extra=extra, used_for=used_for)
 
 
+_VERSION = re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE)
+_BUILDS_OF_ONNXRUNTIME = (
+    "onnxruntime-directml",
+    "onnxruntime-openvino",
+    "onnxruntime-qnn",
+    "onnxruntime-rocm",
+    "onnxruntime-training",
+    "ort-nightly",
+    "ort-nightly-gpu",
+)
+
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        _backend(
-            "onnxruntime", "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "cpu", "run ONNX models, check exports"
+        Backend(
+            name="onnxruntime",
+            module="onnxruntime",
+            distributions=("onnxruntime", "onnxruntime-gpu"),
+            extra="cpu",
+            used_for="run ONNX models, check exports",
+            builds=_BUILDS_OF_ONNXRUNTIME,
         ),
         _backend("torch", "torch", ("torch",), "torch", "run and export PyTorch models"),
         _backend("onnxscript", "onnxscript", ("onnxscript",), "torch", "export PyTorch models to ONNX"),
@@ -147,8 +182,29 @@ def backend_state(name: str) -> BackendState:
         if backend.extra == "gpu" and version_of("onnxruntime"):
             reason += ", and the extra gpu needs an environment of its own, without cpu"
         return BackendState(backend=backend, version=None, reason=reason)
-    version = next((found for found in map(version_of, backend.distributions) if found), "unknown")
-    return BackendState(backend=backend, version=version, reason="")
+    names = (*backend.distributions, *backend.builds)
+    installed = tuple((name, version) for name in names if (version := version_of(name)))
+    version = next((version for _, version in installed), "unknown")
+    if not backend.builds:
+        return BackendState(backend=backend, version=version, reason="")
+    # Of several builds, the one that was installed last has written the module.
+    return BackendState(
+        backend=backend,
+        version=_version_in_module(backend.module) or version,
+        reason="",
+        side_by_side=installed if len(installed) > 1 else (),
+    )
+
+
+def _version_in_module(name: str) -> str | None:
+    """Return the version that a module names itself, without importing it; None where its file does not say it."""
+    spec = importlib.util.find_spec(name)
+    try:
+        text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = _VERSION.search(text)
+    return None if found is None else found[1]
 
 
 def require_backend(name: str) -> None:

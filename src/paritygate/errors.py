@@ -12,7 +12,6 @@ __all__ = [
     "ChangedViewError",
     "ConversionError",
     "ExitCode",
-    "InconclusiveError",
     "InputFileError",
     "MeasurementError",
     "MissingBackendError",
@@ -116,12 +115,6 @@ class BackendError(ParitygateError, RuntimeError):
 
 class MeasurementError(ParitygateError):
     """Something kept the comparison from being made."""
-
-
-class InconclusiveError(MeasurementError):
-    """What was measured is too uncertain to decide by."""
-
-    exit_code = ExitCode.INCONCLUSIVE
 
 
 class ZeroRowsError(MeasurementError):

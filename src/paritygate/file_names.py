@@ -1,7 +1,7 @@
-"""Which names of files are followed that were read from a file: each is of a file below one folder, on any machine.
+"""Check every name from a model, a pack, a server or a record before it becomes part of a path.
 
-Records, evidence, specs and packs may come from anywhere, and name files. A name that is not checked could lead out of
-the folder that it is relative to, and be read from there or written to.
+All of these may come from anywhere. A name that is not checked could lead out of the folder that it is relative to, and
+be read from there or written to.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from paritygate.errors import ArtifactIntegrityError
+from paritygate.errors import ArtifactIntegrityError, UsageError
 
-__all__ = ["check_names", "path_below", "why_not_names"]
+__all__ = ["check_names", "checked_name", "path_below", "why_not_names"]
 
 _MOST_BYTES = 255
 _MOST_PATH_BYTES = 1024
@@ -30,6 +30,20 @@ def check_names(names: Iterable[object]) -> None:
         if reason is not None:
             msg = f"the name {name!r} {reason}"
             raise ValueError(msg)
+
+
+def checked_name(name: str) -> str:
+    """Return a name that becomes part of a path, once it is known to stay below its folder.
+
+    Raises:
+        UsageError: It does not.
+    """
+    try:
+        check_names([name])
+    except ValueError as err:
+        msg = f"no file is read or written under this name: {err}"
+        raise UsageError(msg, hint="give it another name") from err
+    return name
 
 
 def path_below(folder: Path, name: str) -> Path:

@@ -26,8 +26,11 @@ __all__ = [
     "digest_of_json",
     "files_below",
     "fsync_tree",
+    "is_plain_file",
+    "is_plain_folder",
     "json_bytes",
     "make_marked_folder",
+    "parse_json",
     "read_json",
     "remove_marked_folder",
     "storage_errors",
@@ -216,14 +219,23 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
             number beyond all that float64 holds.
     """
     text = path.read_text(encoding="utf-8")
-    try:
-        data = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-    except RecursionError as err:
-        msg = "it is nested too deeply"
-        raise ValueError(msg) from err
+    data = parse_json(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\ud" in text.lower():
         json.dumps(data, ensure_ascii=False).encode()
     return data
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:  # noqa: ANN401 - as json.loads
+    """Return what `json.loads` does of a text that somebody else wrote.
+
+    Raises:
+        ValueError: It is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text, **options)
+    except RecursionError as err:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from err
 
 
 def _whole(text: str) -> int:
@@ -274,13 +286,23 @@ def remove_marked_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def is_plain_file(path: Path) -> bool:
+    """Return whether a file is there, and is no link."""
+    return path.is_file() and not path.is_symlink()
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Return whether a folder is there, and is no link."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def check_marked_folder(folder: Path) -> None:
     """Check that a folder is ours to delete.
 
     Raises:
         StorageError: It bears no marker file.
     """
-    if folder.is_symlink() or not (folder / MARKER).is_file():
+    if not is_plain_folder(folder) or not is_plain_file(folder / MARKER):
         msg = f"{folder} bears no {MARKER} file: it is not ours to delete"
         raise StorageError(msg, hint="remove it by hand if it is not needed")
 

@@ -19,7 +19,8 @@ _STATIC_EXAMPLE = "write for example onnx-fp32@batch=1,sequence=128"
 # A variant names a folder.
 _FORMAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DIM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SIZE = re.compile(r"[1-9][0-9]*")
+# More digits than any dim of a model has.
+_SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class Precision(str, Enum):

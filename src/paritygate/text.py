@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import click
+
+from paritygate.errors import StorageError
 
 __all__ = [
     "HIDDEN",
@@ -18,6 +24,7 @@ __all__ = [
     "echo",
     "echo_block",
     "from_here",
+    "give_up",
     "is_placeholder",
     "meant",
     "nearest_first",
@@ -28,6 +35,7 @@ __all__ = [
     "row_names",
     "row_range",
     "without_row_ids",
+    "writing",
 ]
 
 _HISSING = ("s", "x", "ch", "sh")
@@ -126,7 +134,7 @@ def echo(message: str, *, err: bool = False) -> None:
     that a message quotes (`  | ...`), the log's path (`  log: ...`), and `  inputs: {` and `  outputs: {` of a spec are
     kept.
     """
-    click.echo(as_message(message), err=err)
+    _write(as_message(message), err=err)
 
 
 def as_message(message: str) -> str:
@@ -136,7 +144,48 @@ def as_message(message: str) -> str:
 
 def echo_block(text: str, *, err: bool = False) -> None:
     """Print text whose line breaks are its own: JSON, where what is written out means the same, or a traceback."""
-    click.echo(printable(text), err=err)
+    _write(printable(text), err=err)
+
+
+def _write(text: str, *, err: bool) -> None:
+    with writing(err=err):
+        click.echo(text, err=err)
+
+
+@contextlib.contextmanager
+def writing(*, err: bool) -> Iterator[None]:
+    """Turn an error on writing to a standard stream into one of ours.
+
+    A message that cannot be written changes nothing of what is done: standard error is then given up.
+
+    Args:
+        err: Whether it is standard error.
+
+    Raises:
+        StorageError: Standard output cannot be written, such as on a full disk.
+        BrokenPipeError: The reader of standard output is gone.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        if not err:
+            raise
+        give_up(sys.stderr)
+    except OSError as error:
+        if err:
+            give_up(sys.stderr)
+            return
+        msg = f"standard output could not be written: {error.strerror}"
+        raise StorageError(msg, hint="write it elsewhere, or name a file with --json") from error
+
+
+def give_up(stream: TextIO) -> None:
+    """Have what is written to a standard stream, and what it holds still, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)
 
 
 def from_here(path: Path | str) -> str:

@@ -154,7 +154,6 @@ def test_without_a_gpu_make_gpu_test_ends_with_one_line_before_it_installs_anyth
 @pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.torch
-@pytest.mark.timeout(600)
 def test_a_rehearsal_on_the_cpu_predicts_what_pytorch_then_computes(project_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     out = tmp_path / "figures.json"

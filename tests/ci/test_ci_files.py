@@ -19,7 +19,6 @@ from tests.pipelines.conftest import make_desk
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-pytestmark = pytest.mark.timeout(300)
 
 SCHEMAS = {
     "action.yml": ["--builtin-schema", "vendor.github-actions"],

@@ -51,7 +51,6 @@ def skeleton(output: str) -> list[list[str]]:
     return lines
 
 
-@pytest.mark.timeout(900)
 def test_commands_of_a_page_run(
     run_page: Page,
     run_markers: tuple[str, ...],

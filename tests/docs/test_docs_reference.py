@@ -46,7 +46,7 @@ JUDGES = (
     "validate/reference/record.py",
     "validate/gate/gate.py",
     "validate/gate/measurement.py",
-    "validate/gate/resolution.py",
+    "validate/gate/limits/resolution.py",
     "validate/reference/noise_floor.py",
     "validate/gate/strata.py",
     "validate/detections/judgement.py",

@@ -16,7 +16,7 @@ import pytest
 from paritygate.backends import backend_state
 from paritygate.machine import device_name
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.gpu]
 
 SPEC = """
 model:

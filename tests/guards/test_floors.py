@@ -42,7 +42,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "jobs": {"process", "calibration", "spec", "compare", "inspecting", "benchmark", "run", "selftest"},
     "run_spec": {"process", "cache", "spec", "compare", "run", "choice", "report", "release"},
     "planning": {"process", "cache", "spec", "run", "run_spec"},
-    "past_runs": {"cache", "run", "release", "run_spec"},
+    "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "cli": {
         *("process", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest"),
         *("inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),

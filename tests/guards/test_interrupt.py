@@ -45,7 +45,7 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> N
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
 
     # Click ends the line of the terminal first.

@@ -8,10 +8,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.timeout(120)
-
 # Pages for whoever reads the repository.
 NOT_INSTALLED = {".md"}
 

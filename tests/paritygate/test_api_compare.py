@@ -207,9 +207,13 @@ def test_a_candidate_that_raises_later_fails() -> None:
 
 
 def test_too_few_rows_are_inconclusive_and_no_pass(files: Path) -> None:
-    result = pg.compare(str(files / "model.onnx"), right, samples={"x": _X}, min_rows=100, probes="none")
+    few = {"x": _X[:29]}
+    result = pg.compare(str(files / "model.onnx"), right, samples=few, probes="none")
 
-    assert result.verdict == "inconclusive"
+    assert (result.verdict, result.exit_code) == ("inconclusive", 3)
+    (rows,) = [check for check in result.checks if check.name == "rows"]
+    assert (rows.measured, rows.limit) == (29, 30)
+    assert pg.compare(str(files / "model.onnx"), right, samples=few, min_rows=29, probes="none").verdict == "pass"
     with pytest.raises(pg.ParityError, match="verdict: inconclusive"):
         result.assert_passed()
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +195,9 @@ class Bench:
         self.capture.readouterr()
         if not self.is_probing and "--probes" not in options:
             options = (*options, "--probes", "none")
+        if "--min-rows" not in options:
+            # Most tests need few rows to see what they look for.
+            options = (*options, "--min-rows", "1")
         if not {"--quiet", "--verbose", "--json"} & set(options):
             # What most tests look at are details.
             options = (*options, "--verbose")
@@ -248,8 +252,13 @@ def _forget_modules_of_users(names: set[str]) -> None:
 
 @contextlib.contextmanager
 def jobs_done_here(run: Callable[..., Any] = _run_here) -> Iterator[None]:
-    """Have a run do its jobs in this process, or by another function in place of `run_child`."""
+    """Have a run do its jobs in this process, or by another function in place of `run_child`.
+
+    In this process there is no cache, since it needs a child that is watched.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        if run is _run_here:
+            patch.setenv("PARITYGATE_CACHE", "off")
         for module in (child, init, selftest_stage, session_probes):
             patch.setattr(module, "run_child", run)
         yield
@@ -304,6 +313,29 @@ def isolated_bench(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     with jobs_done_here(run_child):
         yield Bench(folder=tmp_path, capture=capsys)
+
+
+class _Clock:
+    """The time module, but the monotonic clock is a day ahead once a file exists."""
+
+    def __init__(self, sign: Path) -> None:
+        self._sign = sign
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - anything of the module's
+        return getattr(time, name)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + 86400 * self._sign.exists()
+
+
+@pytest.fixture
+def time_is_over_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Return a function by which the time limit of a child is over once a file exists, however slow the machine is."""
+
+    def patch(sign: Path) -> None:
+        monkeypatch.setattr(child, "time", _Clock(sign))
+
+    return patch
 
 
 @pytest.fixture

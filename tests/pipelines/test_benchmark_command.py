@@ -247,19 +247,19 @@ def test_ctrl_c_leaves_no_worker_and_no_half_result(finished: Desk, tmp_path: Pa
     )
     try:
         assert process.stderr is not None
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while len(_workers(folder)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert len(_workers(folder)) == 2
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=600) == 130
     finally:
         process.kill()
         process.wait()
     assert "interrupted: nothing was published in part" in rest
     assert "Traceback" not in rest
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600
     while _workers(folder) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert _workers(folder) == []

@@ -64,13 +64,28 @@ def _spec(folder: Path, **parts: object) -> Any:  # noqa: ANN401 - a ResolvedSpe
     return parse_spec(yaml.safe_dump(data), folder=folder, origin="spec.yaml")
 
 
+def _in_16_bits(weight: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return weights of which no pair sums up to more than 16 bits, where a processor without VNNI cuts sums off."""
+    return weight * np.array([[1], [0], [1], [0]], dtype=np.float32)
+
+
+def _keep_in_16_bits(desk: Desk) -> None:
+    import onnx
+
+    path = desk.folder / "model.onnx"
+    model = onnx.load(path)
+    (weight,) = model.graph.initializer
+    weight.CopyFrom(onnx.numpy_helper.from_array(_in_16_bits(onnx.numpy_helper.to_array(weight)), weight.name))
+    onnx.save(model, path)
+
+
 def _variant(called: Called) -> dict[str, Any]:
     found: dict[str, Any] = called.data["runs"][0]["variants"]["onnx-int8"]
     return found
 
 
-@pytest.mark.exact_int8
 def test_int8_is_not_judged_by_the_rows_it_was_calibrated_on_and_other_variants_keep_them(desk: Desk) -> None:
+    _keep_in_16_bits(desk)
     np.savez(desk.folder / "inputs.npz", x=_bounded(300, seed=1))
     desk.spec(targets=["onnx-fp32", "onnx-int8"], decisions={})
 
@@ -301,8 +316,8 @@ def test_a_missing_calibration_file_is_said_before_anything_starts(desk: Desk) -
     assert not desk.runs
 
 
-@pytest.mark.exact_int8
 def test_dynamic_quantization_in_a_run_compares_every_row(desk: Desk) -> None:
+    _keep_in_16_bits(desk)
     desk.spec(**_INT8, calibration={"method": "dynamic"})
 
     called = desk.json("run", "--verbose", "spec.yaml")
@@ -470,10 +485,9 @@ def _int8_of(bench: Bench, source: str, values: NDArray[np.float32], activations
     return str(folder / "model.onnx")
 
 
-@pytest.mark.exact_int8
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 def test_a_calibration_on_rows_like_those_compared_passes(bench: Bench, activations: str) -> None:
-    source = bench.linear("source")
+    source = bench.linear("source", weight=_in_16_bits(bench.normal(4, 3, seed=7)))
     made = _int8_of(bench, source, _bounded(64, seed=5), activations)
 
     outcome = bench.compare(

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.errors import BackendError, ConversionError
-from paritygate.pipelines.process.child import ChildJob, run_child
+from paritygate.pipelines.process.child import ChildJob, environment_of_job, run_child
+from paritygate.pipelines.process.child_main import JOBS
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Outcome
@@ -174,11 +175,22 @@ def _is_alive(pid: int) -> bool:
     return not (status.exists() and "State:\tZ" in status.read_text())
 
 
-def _wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+def test_the_threads_of_a_child_wait_without_using_a_core_but_in_a_benchmark(
+    job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert environment_of_job(job).get("OMP_WAIT_POLICY") == (None if job == "benchmark" else "passive")
+
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert environment_of_job(job)["OMP_WAIT_POLICY"] == "active"
 
 
 @pytest.mark.parametrize(
@@ -234,18 +246,24 @@ def test_a_log_that_is_no_text_is_shown_as_far_as_it_goes(misbehave: Callable[..
 
 @pytest.mark.parametrize("name", ["hanging", "deaf"])
 def test_a_child_that_hangs_is_stopped_at_the_time_limit(
-    misbehave: Callable[..., Outcome], tmp_path: Path, name: str
+    misbehave: Callable[..., Outcome], time_is_over_once: Callable[[Path], None], tmp_path: Path, name: str
 ) -> None:
-    outcome = misbehave(name, "--time-limit", "3")
+    time_is_over_once(tmp_path / "child.pid")
+
+    outcome = misbehave(name, "--time-limit", "600")
 
     assert (outcome.code, outcome.result["verdict"]) == (5, "error")
-    assert "did not end within 3 s and was stopped while running the reference" in outcome.err
+    assert "did not end within 600 s and was stopped while running the reference" in outcome.err
     assert outcome.result["error"]["hint"].startswith("give it more time with --time-limit SECONDS")
     assert not _is_alive(int((tmp_path / "child.pid").read_text()))
 
 
-def test_what_the_child_started_is_stopped_with_it(misbehave: Callable[..., Outcome], tmp_path: Path) -> None:
-    misbehave("with_child", "--time-limit", "8")
+def test_what_the_child_started_is_stopped_with_it(
+    misbehave: Callable[..., Outcome], time_is_over_once: Callable[[Path], None], tmp_path: Path
+) -> None:
+    time_is_over_once(tmp_path / "child.pid")
+
+    misbehave("with_child", "--time-limit", "600")
 
     grandchild = int((tmp_path / "grandchild.pid").read_text())
     _wait_until(lambda: not _is_alive(grandchild))
@@ -255,11 +273,11 @@ def test_what_the_child_started_is_stopped_with_it(misbehave: Callable[..., Outc
 def test_samples_that_leave_a_process_behind_are_compared_and_the_process_is_ended(
     misbehave: Callable[..., Outcome], tmp_path: Path, name: str
 ) -> None:
-    outcome = misbehave(name, "--time-limit", "60")
+    outcome = misbehave(name, "--time-limit", "600")
 
     assert (outcome.code, outcome.result["verdict"]) == (0, "pass"), outcome.err
     grandchild = int((tmp_path / "grandchild.pid").read_text())
-    _wait_until(lambda: not _is_alive(grandchild), seconds=5)
+    _wait_until(lambda: not _is_alive(grandchild))
 
 
 def test_a_fork_that_goes_on_with_the_job_is_ended_and_changes_no_result(misbehave: Callable[..., Outcome]) -> None:
@@ -303,7 +321,7 @@ def test_garbage_in_place_of_the_result_is_one_clear_error(
     script = "import json, sys; from pathlib import Path\n"
     script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({result!r})"
     monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
-    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=600, crash_error=BackendError)
 
     with pytest.raises(BackendError, match=r"the job left a result that paritygate did not write: \S+/x\.result\.json"):
         run_child(job)
@@ -316,7 +334,7 @@ def test_an_error_of_a_class_that_is_none_of_ours_is_an_error_of_the_job(
     script = "import json, sys; from pathlib import Path\n"
     script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({outcome!r})"
     monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
-    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=600, crash_error=BackendError)
 
     with pytest.raises(BackendError, match="what it said"):
         run_child(job)
@@ -336,11 +354,11 @@ time.sleep(0.2)
 Path(json.loads(Path(sys.argv[3]).read_text())["result"]).write_text(json.dumps({"status": "ok", "value": pid}))
 """
     monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
-    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=600, crash_error=BackendError)
 
     left_behind = run_child(job)
 
-    _wait_until(lambda: not _is_alive(left_behind), seconds=5)
+    _wait_until(lambda: not _is_alive(left_behind))
 
 
 # Starts a child that would sleep for long, says its id and dies: the child is at the very beginning then.
@@ -351,7 +369,7 @@ from paritygate.errors import BackendError
 from paritygate.pipelines.process import child
 child._START = child._START.replace("main(*sys.argv[1:])", "import time; time.sleep(600)")
 started = child.start_child(child.ChildJob(
-    name="x", args={}, folder=Path(sys.argv[1]), what="x", time_limit_s=60, crash_error=BackendError
+    name="x", args={}, folder=Path(sys.argv[1]), what="x", time_limit_s=600, crash_error=BackendError
 ))
 print(started.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -364,7 +382,7 @@ def test_a_child_whose_parent_dies_at_once_ends_too(tmp_path: Path) -> None:
     assert tool.returncode == -signal.SIGKILL, tool.stderr
     child = int(tool.stdout)
     try:
-        _wait_until(lambda: not _is_alive(child), seconds=10)
+        _wait_until(lambda: not _is_alive(child))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -376,7 +394,7 @@ def test_an_unexpected_job_is_an_error_of_the_class_that_its_kind_has(tmp_path: 
         args={},
         folder=tmp_path,
         what="the job",
-        time_limit_s=60,
+        time_limit_s=600,
         crash_error=ConversionError,
     )
 
@@ -390,7 +408,7 @@ def test_an_unexpected_job_is_an_error_of_the_class_that_its_kind_has(tmp_path: 
 def test_the_result_of_an_earlier_job_is_not_taken_for_that_of_this_one(tmp_path: Path) -> None:
     (tmp_path / "no-such-job.result.json").write_text(json.dumps({"status": "ok", "value": "stale"}))
     job = ChildJob(
-        name="no-such-job", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError
+        name="no-such-job", args={}, folder=tmp_path, what="the job", time_limit_s=600, crash_error=BackendError
     )
 
     with pytest.raises(BackendError, match="the job failed"):
@@ -434,7 +452,7 @@ def test_a_signal_ends_the_tool_and_its_child_and_leaves_nothing(
     target.write_text('{"schema_version": 1, "verdict": "pass"}')
     with _started(isolated_bench, tool, "--json", str(target)) as (process, child):
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=600)
 
         assert process.returncode == code
         assert f"{word}: nothing is kept" in err
@@ -545,7 +563,7 @@ def test_a_reader_that_goes_away_is_no_traceback(isolated_bench: Bench, tool: li
     err = process.stderr.read().decode()
 
     # Not 1, which says that the candidate differs.
-    assert process.wait(timeout=30) == 5
+    assert process.wait(timeout=600) == 5
     assert "Traceback" not in err
     process.stderr.close()
 

@@ -226,7 +226,7 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
 
     assert called.code == 0, str(called)
     (entry,) = desk.evidence()["variants"]
-    off = ["shapes", "masks", "ids", "values", "sensitivity", "concurrent", "optimisation", "fresh"]
+    off = ["shapes", "masks", "ids", "values", "flat", "sensitivity", "concurrent", "optimisation", "fresh"]
     assert entry["result"]["probes"]["switched_off"] == off
     assert list(entry["result"]["probes"]["asked"]) == ["batches", "repeats"]
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {"onnx-fp32": off}
@@ -255,6 +255,6 @@ def test_validate_may_ask_fewer_and_says_what_was_not_recorded(desk: Desk) -> No
     asked = desk.evidence()["variants"][0]["result"]["probes"]
 
     assert (called.code, fewer.code, more.code) == (0, 0, 0)
-    assert (unasked["asked"], len(unasked["switched_off"])) == ({}, 10)
+    assert (unasked["asked"], len(unasked["switched_off"])) == ({}, 11)
     assert asked["not_recorded"] == ["ids", "values"]
     assert "warning: probes: not asked: the reference was recorded without ids, values" in more.out

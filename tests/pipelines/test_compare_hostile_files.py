@@ -228,3 +228,64 @@ def test_cases_without_rows_may_stand_between_others(bench: Bench) -> None:
 
     assert (right.code, right.result["rows"]) == (0, 7)
     assert bench.compare(bench.npz("wrong.npz", wrong), bench.linear("b"), "--samples", samples).code == 1
+
+
+@pytest.mark.parametrize("place", [b"w\0bin", b"w\xffbin"])
+def test_external_data_at_a_place_that_is_no_name_is_a_corrupt_input_file(bench: Bench, place: bytes) -> None:
+    import onnx
+
+    path = Path(bench.linear("outside"))
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    path.write_bytes(path.read_bytes().replace(b"w.bin", place))
+
+    outcome = bench.compare(bench.linear("a"), str(path), "--samples", bench.samples())
+
+    assert (outcome.code, outcome.result["error"]["kind"]) == (2, "InputFileError")
+
+
+@pytest.mark.parametrize("name", [b"batch", b"MatMul", b"weight", b"logits"])
+def test_a_name_that_is_no_text_is_a_corrupt_input_file(bench: Bench, name: bytes) -> None:
+    path = Path(bench.linear("odd"))
+    assert name in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(name, name[:-1] + b"\xff"))
+
+    outcome = bench.compare(bench.linear("a"), str(path), "--samples", bench.samples())
+
+    assert (outcome.code, outcome.result["error"]["kind"]) == (2, "InputFileError")
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+@pytest.mark.parametrize("options", [(), ("--decision", "empty:argmax,axis=1"), ("--axis", "empty=1")])
+def test_an_output_with_an_empty_axis_is_no_pass_and_no_crash(
+    bench: Bench, shape: tuple[int, ...], options: tuple[str, ...]
+) -> None:
+    from onnx import helper
+
+    def model(name: str) -> str:
+        nodes = [
+            helper.make_node("MatMul", ["x", "weight"], ["logits"]),
+            helper.make_node("Expand", ["nothing", "as"], ["wide"]),
+            helper.make_node("Shape", ["x"], ["size"], end=1),
+            helper.make_node("Concat", ["size", "others"], ["as"], axis=0),
+            helper.make_node("Identity", ["wide"], ["empty"]),
+        ]
+        return bench.model(
+            name,
+            [nodes[0], nodes[2], nodes[3], nodes[1], nodes[4]],
+            inputs={"x": ("float", ["batch", 4])},
+            outputs={"logits": ("float", ["batch", 3]), "empty": ("float", ["batch", *shape])},
+            weights={
+                "weight": bench.normal(4, 3),
+                "nothing": np.zeros((1, *(min(1, size) for size in shape)), np.float32),
+                "others": np.int64(shape),
+            },
+        )
+
+    outcome = bench.compare(model("a"), model("b"), "--samples", bench.samples(), *options)
+
+    # What is declared of no entries is wrong usage; else nothing was measured.
+    is_usage = options[:1] == ("--axis",) and shape[0] == 0
+    assert outcome.code == (2 if is_usage else 5)
+    assert outcome.result["error"] is None or outcome.result["error"]["kind"] == "UsageError"
+    ignored = bench.compare(model("a"), model("b"), "--samples", bench.samples(), "--ignore", "empty=no entries")
+    assert ignored.code == 0, ignored.out

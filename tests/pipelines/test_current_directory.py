@@ -195,7 +195,7 @@ def test_without_the_safe_path_a_child_imports_nothing_from_the_current_director
         args={},
         folder=tmp_path_factory.mktemp("job"),
         what="the job",
-        time_limit_s=60,
+        time_limit_s=600,
         crash_error=ConversionError,
     )
 
@@ -214,7 +214,7 @@ def test_a_package_in_the_current_directory_is_found_by_its_children(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr(child, "_python", lambda: [sys.executable, "-S"])
     job = ChildJob(
-        name="no-such-job", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=ConversionError
+        name="no-such-job", args={}, folder=tmp_path, what="the job", time_limit_s=600, crash_error=ConversionError
     )
 
     with pytest.raises(ConversionError, match="the job failed: KeyError: 'no-such-job'"):

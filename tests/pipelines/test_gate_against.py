@@ -355,7 +355,9 @@ def test_less_of_a_metric_is_worse(desk: Desk, was: float, now: float, is_worse:
 
 
 @pytest.mark.thorough
-def test_speed_counts_where_both_were_measured_on_one_machine(desk: Desk) -> None:
+def test_speed_counts_where_both_were_measured_on_one_machine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whatever else this machine does: what was timed beside other work is not compared.
+    monkeypatch.setattr("paritygate.pipelines.run.benchmark.others_cores", lambda *_: 0.0)
     desk.spec(benchmark={"rounds": 2, "seconds": 0.01})
     assert desk.call("run", "spec.yaml").code == 0
     # The same artifact, judged in the same way, is no new version: it is released again under the same number.
@@ -372,13 +374,20 @@ def test_speed_counts_where_both_were_measured_on_one_machine(desk: Desk) -> Non
     def slower(data: dict[str, Any]) -> None:
         for variant in data["variants"]:
             for point in variant["points"]:
-                point["latency_ms"]["p50"] *= 3
-                point["round_medians_ms"] = [value * 3 for value in point["round_medians_ms"]]
+                point["latency_ms"]["p50"] *= 1000
+                point["round_medians_ms"] = [value * 1000 for value in point["round_medians_ms"]]
 
     edit(desk.runs[-1] / "benchmark.json", slower)
     called = gate(desk, run=desk.runs[-1], against="next")
     assert called.code == 1
     assert [item["figure"] for item in called.data["figures"] if item["is_worse"]] == ["latency_p50_ms"]
+
+    edit(desk.runs[-1] / "benchmark.json", lambda data: data["machine"].update(others_cores=100.0))
+    beside_work = [
+        gate(desk, *options, run=desk.runs[-1], against="next") for options in ((), ("--worse", "latency_p50_ms=2"))
+    ]
+    # A factor that the user declares fails where the speed cannot be trusted.
+    assert [called.code for called in beside_work] == [0, 5]
 
     edit(desk.runs[-1] / "benchmark.json", lambda data: data["machine"]["cpu"].update(model="another"))
     called = gate(desk, run=desk.runs[-1], against="next")

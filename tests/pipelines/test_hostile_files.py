@@ -77,7 +77,6 @@ def _replace(path: Path, kind: str) -> None:
         path.symlink_to("/dev/zero" if kind == "device" else "nothing")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["pipe", "device", "link"])
 @pytest.mark.parametrize(
     ("name", "command"),
@@ -104,7 +103,6 @@ def test_a_pipe_or_link_in_a_repository_is_said_and_not_waited_at(
     assert Path(name).name in called.err + called.out
 
 
-@pytest.mark.timeout(120)
 def test_a_pipe_in_a_run_is_said_and_not_waited_at(finished: Desk, tmp_path: Path) -> None:
     desk = finished.copy(tmp_path)
     os.mkfifo(desk.run_folder / "onnx-fp32/pipe")

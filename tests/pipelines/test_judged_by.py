@@ -344,7 +344,7 @@ def test_the_command_that_asks_a_failed_probe_again_leaves_what_failed_as_it_is(
     with monkeypatch.context() as patched:
         patched.setattr(validate, "compare", note)
         patched.setattr(validate, "device_name", str)
-        validate.validate_stage(folder, time_limit_s=60, progress=lambda *_: None, device=device)
+        validate.validate_stage(folder, time_limit_s=600, progress=lambda *_: None, device=device)
     (run.run_folder / "evidence.json").write_bytes(before)
 
     assert seen[0].again == f"convert-and-validate validate --run {folder.folder} --scratch{option}"

@@ -105,7 +105,7 @@ def _find(desk: Desk, name: str = "onnx-fp16", **parts: object) -> OverflowFindi
 
 
 def _look(run: RunFolder, name: str = "onnx-fp16") -> OverflowFinding:
-    return find_overflow(run, run.artifact(name), run.artifact("onnx-fp32"), time_limit_s=60, progress=lambda *_: None)
+    return find_overflow(run, run.artifact(name), run.artifact("onnx-fp32"), time_limit_s=600, progress=lambda *_: None)
 
 
 def _engine(desk: Desk, name: str, *, batch: str = "batch") -> Called:
@@ -242,7 +242,7 @@ def test_what_cannot_be_looked_at_stops_nothing_and_is_said(desk: Desk, change: 
     change(desk)
 
     kept = reference if (run.folder / "onnx-fp32").exists() else None
-    found = find_overflow(run, run.artifact("onnx-fp16"), kept, time_limit_s=60, progress=lambda *_: None)
+    found = find_overflow(run, run.artifact("onnx-fp16"), kept, time_limit_s=600, progress=lambda *_: None)
 
     assert words in found.not_checked
     (note,) = found.notes
@@ -257,7 +257,7 @@ def test_another_fp32_model_is_no_reference(desk: Desk) -> None:
     run = open_run(desk.run_folder)
 
     found = find_overflow(
-        run, run.artifact("onnx-fp16"), run.artifact("onnx-bf16"), time_limit_s=60, progress=lambda *_: None
+        run, run.artifact("onnx-fp16"), run.artifact("onnx-bf16"), time_limit_s=600, progress=lambda *_: None
     )
 
     assert found.not_checked == "onnx-bf16 is not the one that onnx-fp16 was made from"

@@ -117,22 +117,23 @@ def test_an_option_of_the_spec_is_named_with_both_values(desk: Desk) -> None:
     assert _planned(desk)[0] == ("conversion of tiny to onnx-fp32", "done", "opset: nothing -> 18")
 
 
-@pytest.mark.torch
 def test_a_file_that_appeared_beside_the_code_is_named_from_here(tmp_path: Path) -> None:
     desk = Desk(folder=tmp_path)
-    desk.samples()
+    desk.onnx()
     desk.module(
         "coded",
         """
-        import torch
+        import numpy as np
+
+        from paritygate.batch import Batch
 
 
-        def load():
-            torch.manual_seed(0)
-            return torch.nn.Linear(4, 3).eval()
+        def rows():
+            values = np.random.default_rng(3).standard_normal((120, 4)).astype(np.float32)
+            yield Batch(inputs={"x": values}, ids=[str(row) for row in range(120)])
         """,
     )
-    desk.module_spec("coded:load")
+    desk.spec(samples={"source": "coded:rows"})
     assert desk.call("run", "--no-promote", "spec.yaml").code == 0
     desk.module("another", "")
     desk.module("one_more", "")
@@ -229,33 +230,14 @@ def test_what_is_wrong_with_the_spec_is_said(desk: Desk) -> None:
     assert "missing.npz" in called.err
 
 
-@pytest.mark.torch
 def test_another_model_is_not_one_that_changed(desk: Desk) -> None:
-    desk.module(
-        "nets",
-        """
-        import torch
-
-        def one():
-            torch.manual_seed(1)
-            return torch.nn.Linear(4, 3)
-
-        def two():
-            torch.manual_seed(2)
-            return torch.nn.Linear(4, 3)
-        """,
-    )
     whys = []
-    for factory in ("one", "two"):
-        model = {
-            "name": factory,
-            "source": f"nets:{factory}",
-            "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
-            "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
-        }
+    for name, fill in (("one", 1.0), ("two", 2.0)):
+        desk.onnx(f"{name}.onnx", fill=fill)
+        model = {"name": name, "source": f"{name}.onnx", "rename": {"output_0": "logits"}}
         # The second variant is made of the first, by the same request whatever the model is.
-        desk.spec(f"{factory}.yaml", model=model, targets=_TARGETS)
-        called = desk.json("run", "--no-promote", f"{factory}.yaml")
+        desk.spec(f"{name}.yaml", model=model, targets=_TARGETS, decisions={})
+        called = desk.json("run", "--no-promote", f"{name}.yaml")
         assert called.code == 0, str(called)
         whys += [job["why"] for job in called.data["runs"][0]["jobs"]]
 

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-pytestmark = [pytest.mark.children, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.children]
 
 
 def run_pytest(

@@ -12,7 +12,7 @@ from tests.pipelines.conftest import Desk
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.rtx, pytest.mark.slow, pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.rtx, pytest.mark.slow, pytest.mark.thorough]
 
 _FP32, _FP16 = "tensorrt-rtx-fp32", "tensorrt-rtx-fp16"
 

@@ -272,7 +272,6 @@ def model():
 @pytest.mark.children
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.timeout(600)
 @pytest.mark.thorough
 def test_an_optional_variant_that_crashes_is_reported_and_the_other_released(desk: Desk) -> None:
     desk.module("net", _KERAS)

@@ -184,6 +184,8 @@ def test_a_target_that_is_the_source_itself_is_said_to_be_that(desk: Desk) -> No
 
     assert called.code == 0
     assert "warning: distinct: the variant is the source itself, byte for byte" in called.out
+    assert "nothing was converted or compared" in called.out
+    assert "answers like the source" not in called.out
     assert desk.releases == ["tiny/1"]
 
 

@@ -14,7 +14,6 @@ pytestmark = [
     pytest.mark.children,
     pytest.mark.torch,
     pytest.mark.tensorflow,
-    pytest.mark.timeout(600),
 ]
 
 # What the README's commands and `make demo` make of them, and ask them, is not done again.

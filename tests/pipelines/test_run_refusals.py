@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,14 @@ def samples():
     wait_if_told()
     x = np.random.default_rng(0).standard_normal((120, 4)).astype(np.float32)
     yield Batch(inputs={"x": x}, ids=[str(row) for row in range(120)])
+"""
+_HANGS = """
+import pathlib
+import time
+
+print("about to hang", flush=True)
+pathlib.Path(__file__).with_name("hangs").touch()
+time.sleep(600)
 """
 _SLOW_SOURCE = """
 import slow
@@ -177,15 +185,16 @@ def test_a_source_that_crashes_or_is_no_model_ends_the_export_alone(
 
 
 @pytest.mark.children
-def test_a_converter_that_hangs_is_stopped(desk: Desk) -> None:
-    desk.module("net", "import time\nprint('about to hang')\ntime.sleep(600)")
+def test_a_converter_that_hangs_is_stopped(desk: Desk, time_is_over_once: Callable[[Path], None]) -> None:
+    desk.module("net", _HANGS)
+    time_is_over_once(desk.folder / "hangs")
 
-    called = desk.json("export", "--verbose", desk.module_spec("net:model"), "--time-limit", "1.5")
+    called = desk.json("export", "--verbose", desk.module_spec("net:model"), "--time-limit", "600")
 
     assert called.code == called.data["exit_code"] == 4
     failure = called.data["failures"]["onnx-fp32"]
     assert failure["message"].startswith(
-        "the conversion of tiny to onnx-fp32 did not end within 1.5 s and was stopped while loading the source"
+        "the conversion of tiny to onnx-fp32 did not end within 600 s and was stopped while loading the source"
     )
     assert "| about to hang" in failure["message"]
     assert "--time-limit" in failure["hint"]
@@ -193,16 +202,18 @@ def test_a_converter_that_hangs_is_stopped(desk: Desk) -> None:
 
 
 @pytest.mark.children
-def test_a_reference_that_hangs_is_not_measured(desk: Desk) -> None:
+def test_a_reference_that_hangs_is_not_measured(desk: Desk, time_is_over_once: Callable[[Path], None]) -> None:
     desk.module("slow", _SLOW)
     (desk.folder / "slow").write_text("record")
     spec = desk.spec(samples={"source": "slow:samples"})
     assert desk.call("export", "--verbose", spec).code == 0
 
-    called = desk.call("record", "--run", str(desk.run_folder), "--time-limit", "1.5")
+    time_is_over_once(desk.folder / "pid")
+
+    called = desk.call("record", "--run", str(desk.run_folder), "--time-limit", "600")
 
     assert called.code == 5
-    assert "the recording of tiny did not end within 1.5 s and was stopped" in called.err
+    assert "the recording of tiny did not end within 600 s and was stopped" in called.err
     assert not (desk.run_folder / "reference").exists()
     assert not (desk.run_folder / ".reference.partial").exists()
 
@@ -290,7 +301,7 @@ def _start(desk: Desk) -> subprocess.Popen[str]:
 
 def _pid_of_child(desk: Desk) -> int:
     path = desk.folder / "pid"
-    for _ in range(600):
+    for _ in range(6000):
         if path.is_file() and path.read_text():
             return int(path.read_text())
         time.sleep(0.1)
@@ -328,7 +339,7 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
     process = _start(desk)
     child = _pid_of_child(desk)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
 
     assert process.returncode == code, err
     left = "nothing was published in part, and what was finished is kept"
@@ -411,7 +422,7 @@ def test_two_runs_at_the_same_time_that_find_the_same_release_one_version(desk: 
     codes: list[int] = []
 
     def wait(process: subprocess.Popen[str]) -> None:
-        process.communicate(timeout=120)
+        process.communicate(timeout=600)
         codes.append(process.returncode)
 
     threads = [threading.Thread(target=wait, args=(process,)) for process in processes]

@@ -51,7 +51,6 @@ def _spec(desk: Desk, **model: Any) -> str:  # noqa: ANN401 - any part of a spec
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_run_judges_the_signature_that_the_spec_names(desk: Desk) -> None:
     called = desk.json("run", _spec(desk, signature="classify"))
     assert called.code == 0, str(called)

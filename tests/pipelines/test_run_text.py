@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 _NET = """
 import keras

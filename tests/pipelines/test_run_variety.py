@@ -376,7 +376,6 @@ def _run_scene(folder: Path, text: str, image: Sequence[int], pixels: Sequence[i
 @pytest.mark.thorough
 @pytest.mark.torch
 @pytest.mark.openvino
-@pytest.mark.timeout(600)
 def test_nchw_images_and_large_ids_pass_in_every_format_of_a_torch_module(tmp_path: Path) -> None:
     targets = ["onnx-fp32", "openvino-fp32", "torch-fp32", "torchscript-fp32", "pt2-fp32"]
 
@@ -390,7 +389,6 @@ def test_nchw_images_and_large_ids_pass_in_every_format_of_a_torch_module(tmp_pa
 @pytest.mark.tensorflow
 @pytest.mark.litert
 @pytest.mark.openvino
-@pytest.mark.timeout(600)
 @pytest.mark.thorough
 def test_nhwc_images_and_large_ids_pass_in_every_format_of_a_keras_model(tmp_path: Path) -> None:
     targets = ["savedmodel-fp32", "onnx-fp32", "tflite-fp32", "openvino-fp32"]

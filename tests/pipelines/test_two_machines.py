@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.rtx, pytest.mark.torch, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rtx, pytest.mark.torch, pytest.mark.thorough]
 
 _ENGINES = ("tensorrt-rtx-fp32", "tensorrt-rtx-fp16")
 _ENGINE_PACKAGES = ("tensorrt_rtx", "polygraphy")
@@ -148,7 +148,7 @@ class Machine:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         data = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}

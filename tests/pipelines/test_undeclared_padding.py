@@ -114,7 +114,7 @@ def _rows(kind: str = "right", *, empty: int = 0) -> dict[str, NDArray[np.generi
     mask = {
         "right": places < lengths[:, None],
         "left": places >= _WIDTH - lengths[:, None],
-        "inside": rng.random((_ROWS, _WIDTH)) < 0.5,
+        "inside": (rng.random((_ROWS, _WIDTH)) < 0.5) & (lengths > 0)[:, None],
     }[kind]
     return {"input_ids": rng.integers(1, 50, (_ROWS, _WIDTH)) * mask, "attention_mask": mask.astype(np.int64)}
 
@@ -265,21 +265,40 @@ def test_what_is_chosen_by_a_flag_has_to_be_right_either_way(
 
 
 @pytest.mark.parametrize("is_probing", [True, False])
-def test_a_row_that_attends_to_nothing_is_a_finding_of_its_pooled_output(bench: Bench, is_probing: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("roles", [(), ("--role", "attention_mask={empty: true}")])
+def test_a_row_of_the_samples_that_attends_to_nothing_has_to_hold(
+    bench: Bench,
+    is_probing: bool,  # noqa: FBT001
+    roles: tuple[str, ...],
+) -> None:
     bench.is_probing = is_probing
     sides = _model(bench, "reference", pooled=0.0), _model(bench, "candidate", padded=3.0, pooled=0.7)
 
-    outcome = _compared(bench, *sides, empty=2)
+    outcome = _compared(bench, *sides, empty=2, options=roles)
+
+    assert (outcome.code, "max_abs_diff" in outcome.failed) == (1, True), outcome.out
+    assert outcome.check("max_abs_diff", "logits")["measured"] == pytest.approx(0.7, rel=1e-3)
+    (looks_like,) = outcome.result["outputs"]["logits"]["looks_like"]
+    assert "roles: {attention_mask: {empty: false}}" in looks_like
+
+
+@pytest.mark.parametrize("kind", ["right", "inside"])
+@pytest.mark.parametrize("edge", ["warn", "fail"])
+def test_a_row_that_is_declared_never_to_occur_is_a_finding_of_its_pooled_output(
+    bench: Bench, kind: str, edge: str
+) -> None:
+    bench.is_probing = False
+    sides = _model(bench, "reference", pooled=0.0), _model(bench, "candidate", pooled=0.7)
+    never = ("--role", "attention_mask={empty: false}", "--edge", edge)
+
+    outcome = _compared(bench, *sides, kind=kind, empty=2, options=never)
 
     assert outcome.code == 0, outcome.out
-    detail = outcome.check("undeclared_padding", "logits")["detail"]
-    assert "where attention_mask is nowhere set, logits differs in 2 rows: max_abs_diff: 0.7 >" in detail
-    assert (
-        "leave them out of the samples; if they do and have to hold, write roles: {attention_mask: {empty: true}}"
-        in (detail)
-    )
-    held = _compared(bench, *sides, empty=2, options=("--role", "attention_mask={empty: true}"))
-    assert (held.code, "max_abs_diff" in held.failed) == (1, True)
+    check = outcome.check("undeclared_padding", "logits")
+    assert (check["status"], check["measured"]) == ("edge", pytest.approx(0.7, rel=1e-3))
+    # All other rows have to hold.
+    wrong = _model(bench, "wrong", body=[line.replace("x, column", "x, half") for line in _MASKED], pooled=0.7)
+    assert "max_abs_diff" in _compared(bench, sides[0], wrong, kind=kind, empty=2, options=never).failed
 
 
 def test_a_pooled_output_is_judged_in_every_row_with_a_position(bench: Bench) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from paritygate.__main__ import _run
 
-pytestmark = [pytest.mark.thorough, pytest.mark.torch, pytest.mark.openvino, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.thorough, pytest.mark.torch, pytest.mark.openvino]
 
 TARGETS = ("onnx-fp32", "onnx-fp16", "openvino-fp32")
 PLAIN = (

@@ -14,7 +14,7 @@ import paritygate as pg
 if TYPE_CHECKING:
     from tests.servers.conftest import Server
 
-pytestmark = [pytest.mark.servers, pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.servers, pytest.mark.thorough]
 _X = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
 _APP = """
 from fastapi import FastAPI

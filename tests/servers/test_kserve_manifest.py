@@ -14,7 +14,7 @@ import paritygate as pg
 from paritygate.pipelines.release.kserve_view import publish_kserve_view
 from paritygate.pipelines.release.view_order import ViewOrder
 
-pytestmark = [pytest.mark.servers, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.servers, pytest.mark.thorough]
 # Run where KServe is installed: prints the fields that its classes do not have.
 _PROGRAM = """
 import json, sys

@@ -13,7 +13,7 @@ from tests.servers.conftest import GRPC, ROWS, SERVERS, Server, environment_of, 
 
 import paritygate as pg
 
-pytestmark = [pytest.mark.servers, pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.servers, pytest.mark.thorough]
 
 
 def judged(server: Server, name: str, tmp_path: Path) -> list[pg.Comparison]:

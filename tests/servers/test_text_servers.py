@@ -17,7 +17,7 @@ import paritygate as pg
 if TYPE_CHECKING:
     from tests.servers.conftest import Server
 
-pytestmark = [pytest.mark.servers, pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.servers, pytest.mark.thorough]
 _WORDS = ["", "a", "good", "bad", "film", "żółw", "long", "plot"]
 _WEIGHTS = np.arange(len(_WORDS), dtype=np.float32) / 8
 _ROWS = 60

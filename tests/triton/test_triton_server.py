@@ -23,7 +23,7 @@ from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.validate.runners.endpoint.grpc import OpenInferenceGrpc
 from paritygate.validate.runners.endpoint.open_inference import OpenInference
 
-pytestmark = [pytest.mark.triton, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.triton, pytest.mark.thorough]
 _FAST = EndpointLimits(requests_per_second=100_000)
 _WITHIN = 1e-5
 

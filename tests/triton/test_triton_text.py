@@ -15,7 +15,7 @@ from paritygate.models.endpoint import EndpointLimits, parse_endpoint
 from paritygate.validate.runners.endpoint.grpc import OpenInferenceGrpc
 from paritygate.validate.runners.endpoint.open_inference import OpenInference
 
-pytestmark = [pytest.mark.triton, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.triton, pytest.mark.thorough]
 _WORDS = ["", "a", "good", "bad", "film", "żółw", "long", "plot"]
 _WEIGHTS = np.arange(len(_WORDS), dtype=np.float32) / 8
 _ROWS = 60

@@ -18,7 +18,7 @@ from paritygate.models.endpoint import EndpointLimits, parse_endpoint
 from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.validate.runners.endpoint.grpc import OpenInferenceGrpc
 
-pytestmark = [pytest.mark.triton, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.triton, pytest.mark.thorough]
 _PER_SECOND = 200
 _THREADS = 8
 _WITHIN_S = 30.0

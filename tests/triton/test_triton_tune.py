@@ -22,7 +22,7 @@ from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.settings import settings_of
 from paritygate.pipelines.serving.triton.view import write_view
 
-pytestmark = [pytest.mark.triton, pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.triton, pytest.mark.thorough]
 _EXPLICIT = ("--model-control-mode=explicit", "--load-model=perceptron")
 
 

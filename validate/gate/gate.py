@@ -16,8 +16,8 @@ from paritygate.validate.detections.judgement import detections_coverage, judge_
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.gate.limits.resolution import resolution_checks
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.gate.symptoms import symptoms_of
@@ -168,7 +168,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
             *health,
             *noise_checks(expected.noise, limits, profiles),
             *checks,
-            *resolution_checks(rules.tolerance, profiles, rules.decisions),
+            *resolution_checks(rules.tolerance, profiles, rules.decisions, rules.columns),
             *_left_out_checks(measurement, expected.positions),
             *of_padding.finish(),
             *(judge_gold(item, min_rows=rules.min_rows) for item in metrics.values()),

@@ -156,7 +156,8 @@ class Comparison:
         actual, comparable = _texts_as_marks(actual, comparable)
         self._add_differences(batch, actual, {n: a for n, a in comparable.items() if n not in self._plan.argmax_of})
         for name, decision in self._plan.decisions.items():
-            if name in comparable:
+            # Of an axis without entries nothing is chosen.
+            if name in comparable and expected[name].size:
                 decisions.check_rank(decision, expected[name].ndim)
                 decisions.check_classes(decision, expected[name].shape)
                 flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
@@ -164,7 +165,7 @@ class Comparison:
                 if name in self._sketches and not self._passes:
                     self._sketches[name].add_flips(decision, flips, actual[name], expected[name])
         for label, scores in self._plan.argmax_of.items():
-            if label in comparable and scores in expected:
+            if label in comparable and scores in expected and expected[scores].size:
                 self._add_labels(label, scores, actual, expected, batch)
         self._pass_rows += batch.rows
         self._pass_batches += 1

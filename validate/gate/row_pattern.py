@@ -147,6 +147,7 @@ class RowPattern:
         rows_near: Rows of these batches.
         held_beyond: Rows beyond with each trait.
         held_near: Rows of these batches with each trait.
+        empty_beyond: Rows beyond without any position, by mask.
         lengths_beyond: Ends of the length of rows beyond.
         lengths_within: Ends of the length of the others.
         magnitudes_beyond: Ends of the largest input of rows beyond.
@@ -173,6 +174,7 @@ class RowPattern:
     rows_near: int = 0
     held_beyond: Counter[str] = field(default_factory=Counter)
     held_near: Counter[str] = field(default_factory=Counter)
+    empty_beyond: Counter[str] = field(default_factory=Counter)
     lengths_beyond: Ends = field(default_factory=Ends)
     lengths_within: Ends = field(default_factory=Ends)
     magnitudes_beyond: Ends = field(default_factory=Ends)
@@ -255,6 +257,8 @@ def _add_traits(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool
     for name, held in seen.traits.held.items():
         pattern.held_near[name] += int(np.count_nonzero(held))
         pattern.held_beyond[name] += int(np.count_nonzero(held & is_beyond))
+    for name, held in seen.traits.empty().items():
+        pattern.empty_beyond[name] += int(np.count_nonzero(held & is_beyond))
     magnitudes = seen.traits.magnitudes
     if magnitudes is not None:
         pattern.magnitudes_beyond = pattern.magnitudes_beyond.of(magnitudes[is_beyond])
@@ -377,6 +381,7 @@ def merge(a: RowPattern, b: RowPattern) -> RowPattern:
         rows_near=a.rows_near + b.rows_near,
         held_beyond=a.held_beyond + b.held_beyond,
         held_near=a.held_near + b.held_near,
+        empty_beyond=a.empty_beyond + b.empty_beyond,
         lengths_beyond=a.lengths_beyond.with_ends(b.lengths_beyond),
         lengths_within=a.lengths_within.with_ends(b.lengths_within),
         magnitudes_beyond=a.magnitudes_beyond.with_ends(b.magnitudes_beyond),

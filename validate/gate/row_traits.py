@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -18,7 +18,6 @@ __all__ = ["TRAITS", "RowTraits"]
 
 # The words of each trait, the special ones before those that they are a case of.
 TRAITS = {
-    "empty_mask": "a mask of zeros only",
     "left_padded": "padding on the left",
     "padded": "padding",
     "non_finite": "NaN or infinity among their inputs",
@@ -51,7 +50,7 @@ class RowTraits:
         """The length of each row: places that its mask does not hide, else integers that are not 0, else values."""
         if not self._inputs or not self._rows:
             return None
-        masks = list(self._masks())
+        masks = list(self._masks().values())
         if masks:
             return np.asarray(np.count_nonzero(masks[0], axis=1), dtype=np.float64)
         integers = [array for array in self._inputs.values() if array.dtype.kind in "iub" and array.ndim == _MASK_RANK]
@@ -64,7 +63,7 @@ class RowTraits:
     def token_lengths(self) -> NDArray[np.float64] | None:
         """The lengths of rows that are sequences: with a mask, or of integers of rank 2 alone; else None."""
         is_sequence = all(array.dtype.kind in "iu" and array.ndim == _MASK_RANK for array in self._inputs.values())
-        return self.lengths if is_sequence or any(True for _ in self._masks()) else None
+        return self.lengths if is_sequence or self._masks() else None
 
     @functools.cached_property
     def width(self) -> int:
@@ -78,18 +77,23 @@ class RowTraits:
             return max(flat)
         return sum(array.size for array in self._inputs.values()) // max(1, self._rows)
 
-    def _masks(self) -> Iterator[NDArray[np.generic]]:
-        for name, array in self._inputs.items():
-            if "mask" in name.lower() and array.ndim == _MASK_RANK and array.shape[1] > 1:
-                yield array
+    def _masks(self) -> dict[str, NDArray[np.generic]]:
+        return {
+            name: array
+            for name, array in self._inputs.items()
+            if "mask" in name.lower() and array.ndim == _MASK_RANK and array.shape[1] > 1
+        }
+
+    def empty(self) -> dict[str, NDArray[np.bool_]]:
+        """Return which rows have no position set, by mask."""
+        return {name: np.asarray((mask == 0).all(axis=1)) for name, mask in self._masks().items()}
 
     @functools.cached_property
     def held(self) -> dict[str, NDArray[np.bool_]]:
         """Which rows have each of the `TRAITS`."""
         held = {name: np.zeros(self._rows, dtype=bool) for name in TRAITS}
-        for mask in self._masks():
+        for mask in self._masks().values():
             seen = mask != 0
-            held["empty_mask"] |= ~seen.any(axis=1)
             held["padded"] |= ~seen.all(axis=1)
             held["left_padded"] |= ~seen[:, 0] & seen.any(axis=1)
         for array in self._inputs.values():

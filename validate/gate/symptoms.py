@@ -234,11 +234,26 @@ def _attributed(pattern: RowPattern, rows: _Rows, strata: _Strata) -> tuple[str,
     """Return what the rows beyond the limits, and no others, have in common."""
     if not 0 < rows.beyond < rows.rows:
         return ()
+    # What can be done about empty rows is said however few there are.
+    empty = tuple(_empty_rows(pattern, rows))
+    if empty:
+        return empty
     trait = tuple(_trait(pattern, rows))
     # Batches of one size are often rows of one length; what is special about a row says more than how long it is.
     where = tuple(_sizes(pattern, rows)) or tuple(_places(pattern, rows))
     found = (*trait, *_stratum(strata, rows), *where)
     return found or tuple(_widths(pattern, rows)) or tuple(_lengths(pattern, rows)) or tuple(_magnitudes(pattern, rows))
+
+
+def _empty_rows(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
+    for name, empty in pattern.empty_beyond.items():
+        if empty == rows.beyond:
+            yield (
+                f"only rows without any position in {name} {rows.verb}: {counted(empty, 'row')} of {rows.rows}; if the "
+                f"service never gets such rows, remove them from the samples, or declare roles: {{{name}: "
+                "{empty: false}} in the spec (--role of compare)"
+            )
+            return
 
 
 def _trait(pattern: RowPattern, rows: _Rows) -> Iterator[str]:

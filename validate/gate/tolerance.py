@@ -105,7 +105,7 @@ SHARES_OF_SPREAD: Mapping[Precision, float] = {
     Precision.FP16: 5e-2,
     Precision.MIXED: 5e-2,
     Precision.BF16: 1e-1,
-    Precision.INT8: 2.5e-1,
+    Precision.INT8: 4e-1,
 }
 # Of shares of one quantity, what the root mean square of a column's differences may be of that of its distances from
 # the median. Source: as above.
@@ -114,6 +114,8 @@ SHARES_OF_RMS: Mapping[Precision, float] = {**SHARES_OF_SPREAD, Precision.INT8: 
 # Of the limit of a single value, its cap and its floor, how much that of a mean and of a repeat has.
 _CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
 _FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 4, "repeat_max_abs_diff": 1 / 2}
+# On made-up rows, a limit may be so many times as large a share of the spread of its channel, and half of it at most.
+_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
 # A candidate has noise of its own beside that of the reference.
 _NOISE_ROOM = 2.0
 _MOST_NOISE = 10.0
@@ -149,6 +151,8 @@ class Limits:
         axis: The channel axis of the output, or None for one channel.
         floor: One a channel: what arithmetic alone moves a value of the bulk by; 0 where `max_abs_diff` was declared.
         row_floor: The same for the check of a row, where channels without a known last operator have more.
+        row_share: One a channel: what the mean difference may be of the spread of the channel; no row has less.
+        is_one_value: Whether each row is one value.
         rms_diff: One a channel: the limit of the root mean square difference; empty where the channels are no shares.
         has_row_floor: Whether the check of a row has a floor: it has none where its limit was declared.
         center: The median of each channel; not read where nothing grows.
@@ -171,6 +175,8 @@ class Limits:
     axis: int | None
     floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     row_floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    row_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    is_one_value: bool = False
     rms_diff: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     has_row_floor: bool = False
     center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
@@ -235,7 +241,11 @@ class Limits:
         if not self.has_row_floor or not expected.size:
             return allowed
         expected = np.ma.filled(expected, np.nan)
+        if self.is_one_value:
+            # Such a row is off by as much as its value is.
+            return np.maximum(allowed, self.of_values("max_abs_diff", expected).reshape(len(sizes)))
         floors = on_axis(self.row_floor if is_bounded else self.floor, self.axis, expected.ndim)
+        floors = np.maximum(floors, on_axis(self.row_share, self.axis, expected.ndim))
         if self.step is not None:
             floors = np.maximum(floors, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
         # What is left out has no difference.
@@ -403,6 +413,8 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         axis=profile.axis,
         floor=np.where(is_declared(tolerance, profile, "max_abs_diff"), 0.0, floor),
         row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
+        row_share=_CAP_SHARE["mean_abs_diff"] * share * profile.own_spread,
+        is_one_value=profile.values == profile.rows,
         rms_diff=_rms_limit(tolerance, profile, floor),
         has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
         center=profile.center,
@@ -474,7 +486,11 @@ def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     A limit that a service declares is about its own inputs. It does not grow with the answer, and answers to made-up
     inputs may be of any size.
     """
-    declared, default = limits_for(tolerance, profile), limits_for(DEFAULT_TOLERANCES[tolerance.precision], profile)
+    declared = limits_for(tolerance, profile)
+    # Many more rows are made up than sampled, and the largest of honest differences grows with them.
+    share = SHARES_OF_SPREAD[tolerance.precision]
+    wider = replace(profile, own_spread=profile.own_spread * max(1.0, min(_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP / share)))
+    default = limits_for(DEFAULT_TOLERANCES[tolerance.precision], wider)
     return replace(
         default,
         max_abs_diff=np.maximum(declared.max_abs_diff, default.max_abs_diff),

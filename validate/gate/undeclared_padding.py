@@ -62,11 +62,8 @@ class UndeclaredPadding:
     def advice(self, output: str) -> str:
         """Return what to write, in the spec or as an option, in words."""
         name = self.mask.input
-        if self.mask.is_by_row:
-            return (
-                f"if such rows never occur, leave them out of the samples; if they do and have to hold, write roles: "
-                f"{{{name}: {{empty: true}}}}"
-            )
+        if self.mask.is_of_empty_rows:
+            return f"if such rows do occur, leave out empty: false of {name}"
         return (
             f"if nobody reads these positions, write outputs: {{{output}: {{valid_where: {name}}}}} in the spec, or "
             f"--valid-where {output}={name}; if somebody does, edge: fail holds them"
@@ -84,6 +81,9 @@ def holds_fill(padding: OutputProfile, counting: OutputProfile) -> bool:
 
 def is_excused(check: Check, padding: UndeclaredPadding, edge: EdgeRule) -> bool:
     """Return whether a check that fails where an output is padded is a finding and no failure."""
+    if padding.mask.is_of_empty_rows:
+        # They are declared never to occur: no answer to them is wrong.
+        return True
     return check.name not in _HELD and not padding.is_fill and edge is not EdgeRule.FAIL
 
 
@@ -128,7 +128,7 @@ class PaddingComparison:
             left_out = 0 if statistics is None else statistics.values
             if not left_out and name not in failed:
                 continue
-            where = f"where {item.mask.input} is {'nowhere set' if item.mask.is_by_row else '0'}"
+            where = f"where {item.mask.input} is {'nowhere set' if item.mask.is_of_empty_rows else '0'}"
             held = next(
                 (check for check in failed.get(name, ()) if not is_excused(check, item, self._rules.edge)), None
             )
@@ -146,7 +146,7 @@ class PaddingComparison:
                 numbers, _, more = first.detail.partition(", ")
                 detail = (
                     f"{where}, {name} differs{rows}: {first.name}: {numbers}; excused as padding; {item.advice(name)}; "
-                    f"it is padding, because {item.mask.why}; judged is all else, without these {left_out} values"
+                    f"it is excused, because {item.mask.why}; judged is all else, without these {left_out} values"
                 )
                 detail += f"; {more}" if more else ""
             elif item.is_fill:

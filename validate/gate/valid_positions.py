@@ -88,12 +88,13 @@ class PaddingMask(ValidWhere):
 
     Attributes:
         why: How it is known for a mask of padding, in words.
-        is_by_row: Whether the output has no positions: then a row does not count where the mask is nowhere set.
+        is_of_empty_rows: Whether it leaves out whole rows, those where the mask is nowhere set, because they are
+            declared never to occur. Nothing else leaves out a row of an output without positions.
         are_empty_rows_held: Whether such rows are declared to occur, so that they count in full.
     """
 
     why: str
-    is_by_row: bool = False
+    is_of_empty_rows: bool = False
     are_empty_rows_held: bool = False
 
     def left_out(self, inputs: Arrays, output: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -108,7 +109,7 @@ class PaddingMask(ValidWhere):
         try:
             # By its name: the class that a decorator with slots returns is another one than `super` looks for.
             return ValidWhere.left_out(
-                self, {self.input: is_set.any(axis=1) if self.is_by_row else is_set}, output, shape
+                self, {self.input: is_set.any(axis=1) if self.is_of_empty_rows else is_set}, output, shape
             )
         except UsageError:
             return np.zeros(shape, dtype=bool)

@@ -171,7 +171,12 @@ def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
     if measured.passes > 1:
         detail += f", asked {measured.passes} times"
     if status is Status.INCONCLUSIVE:
-        detail += f": fewer than the {plan.rules.min_rows} that min_rows asks for"
+        may_differ = mismatch_rate_upper_95(0, measured.rows)
+        detail += (
+            f": fewer than the {plan.rules.min_rows} that min_rows asks for; {counted(measured.rows, 'row')} without a "
+            f"mismatch: up to {may_differ:.0%} may differ; give more rows, or accept so few: --min-rows "
+            f"{measured.rows} (min_rows in a spec)"
+        ).replace("%", " %")
     elif measured.rows < COVERED_ROWS:
         status = Status.WARNING
         bound = upper_bound_text(mismatch_rate_upper_95(0, measured.rows))
@@ -450,7 +455,7 @@ def _check_nearest(
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
     """Return a warning where the mean of the signed difference of a channel is above half the limit of its mean."""
-    bars = limits.mean_abs_diff / 2
+    bars = np.minimum(limits.mean_abs_diff, limits.mean_of_columns) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(statistics.bias_by_channel == 0, 0.0, np.abs(statistics.bias_by_channel) / bars)
     at = int(np.where(np.isnan(parts), np.inf, parts).argmax())

@@ -16,6 +16,7 @@ class DropKind(str, Enum):
     """Why a batch is left out; the first ones say something of the reference, the last two of the probe alone."""
 
     NOT_ANSWERED = "not_answered"
+    # Of recordings of earlier versions alone: such ids are out-of-sample rows.
     ANY_ID = "any_id"
     UNSTEADY = "unsteady"
     SENSELESS = "senseless"

@@ -12,13 +12,13 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.signature import is_float_dtype
 from paritygate.validate.probes.derive.sizes import OpenDim, open_dims
+from paritygate.validate.probes.edge import Edge, EdgeKind
 from paritygate.validate.probes.padding import Padding, kinds_by_row, real_positions
 from paritygate.validate.probes.roles import InputRole, Role
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 __all__ = [
-    "Edge",
-    "EdgeKind",
-    "edges_in_words",
     "edges_of",
     "how_to_declare",
     "role_option",
@@ -41,22 +38,6 @@ __all__ = [
 ]
 
 _OF_ONE_INPUT = re.compile(r"roles: \{([^:{}]+): (\{[^{}]*\})\}")
-
-
-class EdgeKind(str, Enum):
-    """How a row is unlike every sample."""
-
-    EMPTY_MASK = "empty_mask"
-    PADDING = "padding"
-    SHORT = "short"
-    NAN = "nan"
-    INFINITY = "infinity"
-    VALUES = "values"
-    IDS = "ids"
-    SIZE = "size"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 _PADDING_WORDS: Mapping[Padding, str] = {
@@ -68,30 +49,6 @@ _PADDING_WORDS: Mapping[Padding, str] = {
 
 # How much of the range of all features each has to hold, so that one range can be declared of them.
 _LEAST_SHARE_OF_RANGE = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edge:
-    """Rows of a batch that are unlike every sample in one way.
-
-    Attributes:
-        input: The input that they are unlike in, or the dim.
-        kind: How.
-        words: The same in words, such as `an empty row of attention_mask`.
-        rows: Their positions in the batch.
-        if_it_occurs: What to write in the spec where the service can get such rows.
-        if_it_never_occurs: What to write where it cannot; empty where nothing says it.
-    """
-
-    input: str
-    kind: EdgeKind
-    words: str
-    rows: tuple[int, ...]
-    if_it_occurs: str
-    if_it_never_occurs: str
-
-    def __str__(self) -> str:
-        return self.words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +66,7 @@ class _Found:
 
 def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
     """Return in which ways rows of a batch are unlike every sample, and not declared to occur."""
-    edges = []
+    edges = list(batch.edges)
     for found in _unlike(context, batch):
         # What an input without rows holds, every row of the batch meets.
         places = np.flatnonzero(found.at) if len(found.at) == batch.rows else np.arange(batch.rows)
@@ -349,11 +306,6 @@ def _sizes(context: ProbeContext, dim: OpenDim, batch: ProbeBatch) -> Iterator[_
 
 def _listed(kinds: Sequence[Padding]) -> str:
     return str(kinds[0]) if len(kinds) == 1 else f"[{', '.join(map(str, kinds))}]"
-
-
-def edges_in_words(edges: Iterable[Edge]) -> str:
-    """Return in which ways rows are unlike every sample, such as `an empty row of attention_mask`."""
-    return " and ".join(dict.fromkeys(map(str, edges)))
 
 
 def role_option(said: str) -> str:

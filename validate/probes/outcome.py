@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, batches_in_words, drop_words
-from paritygate.validate.probes.edges import Edge, edges_in_words
+from paritygate.validate.probes.edge import Edge, edges_in_words
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.recording import ProbeRecord
 

@@ -7,7 +7,7 @@ samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +19,8 @@ from paritygate.validate.probes.survey import Survey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from paritygate.validate.probes.edge import Edge
 
 __all__ = [
     "LARGEST_OF_FP16",
@@ -59,12 +61,18 @@ class ProbeBatch:
         is_invented: Whether values were made up, so that it has to be seen whether the answer hangs on their last bit.
         hangs_on_runtime: Whether what a right model answers hangs on its runtime, as with NaN that nobody looks for:
             only a candidate of the reference's own runtime is held to the answer.
-        must_refuse: Inputs that the reference has to refuse for this batch to count: one that answers ids outside of
-            every table does not say which ids are right. None where nothing of the kind is asked.
+        must_refuse: Inputs of ids outside of every table: where the reference refuses them, what it answers shows which
+            ids are valid. None where nothing of the kind is asked, or where it has a default for unknown ids.
+        edges: In which ways all of its rows are unlike every sample, where their values do not show it.
+        divided: The input whose whole numbers it divides, the rows being three beside each boundary: what the reference
+            answers alike on all three is no boundary of it. Empty for none.
         note: What is not asked of all that there is to ask, in words; empty where nothing is left out.
         fewer: Makes the same batch of fewer rows, which is asked where this one would cost too much; None for nothing.
         apart: Makes smaller batches of the same rows, which are asked where this one is not answered, so that one row
             takes no other with it; None for nothing.
+        moved_alike: Makes series of the same inputs, each row moved as a whole by one, two and more equal steps, where
+            it is asked so to values whose sums are exact as well, else by next to nothing. Where the answer to one
+            series follows a straight line, it is steady. None where it is enough to move each value by itself.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -76,9 +84,12 @@ class ProbeBatch:
     is_invented: bool = False
     hangs_on_runtime: bool = False
     must_refuse: Mapping[str, NDArray[np.generic]] | None = None
+    edges: tuple[Edge, ...] = ()
+    divided: str = ""
     note: str = ""
     fewer: Callable[[], ProbeBatch] | None = None
     apart: Callable[[], Iterable[ProbeBatch]] | None = None
+    moved_alike: Callable[[bool], Iterable[Sequence[Mapping[str, NDArray[np.generic]]]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,6 +229,11 @@ PROBES: Mapping[str, ProbeKind] = {
             "values",
             "rare values: zeros, negative, constant, tied, large, missing",
             "no input holds numbers, pictures or lengths",
+        ),
+        _kind(
+            "flat",
+            "rows with one value all over, as of an idle sensor or a blank picture, that are divided by their spread",
+            "no input holds numbers or pictures whose rows have several values",
         ),
         _kind("sensitivity", "inputs that are ignored or swapped", "no two rows of the samples have one shape"),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -22,9 +23,11 @@ from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limit
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.allowance import Allowance
+from paritygate.validate.probes.derive.divisions import THREE
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, batches_in_words
-from paritygate.validate.probes.edges import EdgeKind, edges_of, why_declared_not_to_occur
+from paritygate.validate.probes.edge import Edge, EdgeKind, where_rounded
+from paritygate.validate.probes.edges import edges_of, why_declared_not_to_occur
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,
@@ -43,6 +46,7 @@ from paritygate.validate.probes.recording import (
     ProbeRecord,
     ProbesRecording,
 )
+from paritygate.validate.probes.steady.flat_rows import STEADY_SHARE, FlatRows, moved_in_limits, why_flat_unsteady
 from paritygate.validate.reference.own_noise import (
     NOISE_FACTOR,
     RowNoise,
@@ -62,18 +66,15 @@ if TYPE_CHECKING:
 __all__ = ["ProbePlan", "record_probes"]
 
 _ON_ROWS_BESIDE = "the reference answers the same otherwise alone than in a batch, by more than ten limits"
-_ANY_ID = (
-    "it lies outside of every table, and the reference accepts even the largest integer as an id: which ids are valid "
-    "cannot be told from it"
-)
-# An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
-_STEADY_SHARE = 0.5
+_NO_TIME_LEFT = "all probes together may cost four times what the samples do, and five seconds of CPU"
 # Those that ask little come first: what they leave of all that probes may cost is for the others.
-_ORDER = ("sensitivity", "masks", "shapes", "ids", "batches", "values")
+_ORDER = ("sensitivity", "flat", "masks", "shapes", "ids", "batches", "values")
 # Rows of a batch that are asked alone; the others are asked in a smaller batch.
 _ALONE = 4
 # How often every row is asked: as it is, among other rows, and where values were made up, moved by a larger rounding.
 _TIMES, _TIMES_INVENTED = 2, 3
+# How often rows are asked that are moved as a whole: along a series of steps, and in two other ways.
+_TIMES_ALIKE = 20
 # What answers to rows alone may take in memory.
 _BYTES_OF_ROWS = 64 << 20
 _SIGNAL_RANK = 3
@@ -98,6 +99,9 @@ class ProbePlan:
         hangs_on_batch: Whether the reference answers rows of the samples otherwise by the rows beside them, as far as
             was seen: then a right conversion does so too, and made-up rows are asked like all others.
         allowance: What all of it may cost; None for whatever it costs.
+        chooses: Whether the model goes on with places that it chose among: which of equal ones it takes is nobody's
+            business, and shows only where values are moved by themselves.
+        otherwise: Opens the reference in the other ways in which it runs here, such as on one thread.
     """
 
     context: ProbeContext
@@ -109,6 +113,8 @@ class ProbePlan:
     padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
     hangs_on_batch: bool = False
     allowance: Allowance | None = None
+    chooses: bool = False
+    otherwise: Callable[[], Sequence[Runner]] = tuple
 
 
 def record_probes(
@@ -233,13 +239,12 @@ class _Making:
             derived = derived.fewer()
             is_allowed = self._is_allowed(derived)
         if not is_allowed:
-            reason = "all probes together may cost four times what the samples do, and five seconds of CPU"
-            self.drops.add(Dropped(about=about, kind=DropKind.NO_TIME_LEFT, reason=reason))
+            self.drops.add(Dropped(about=about, kind=DropKind.NO_TIME_LEFT, reason=_NO_TIME_LEFT))
             return
         self.rows += derived.rows
         if derived.must_refuse is not None and not self._is_refused(derived.must_refuse):
-            self.drops.add(Dropped(about=about, kind=DropKind.ANY_ID, reason=_ANY_ID))
-            return
+            # It takes even the largest integer: what lies outside of every table has a default, which no sample shows.
+            derived = replace(derived, must_refuse=None)
         found = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
         if isinstance(found, Dropped):
             self._leave_out(derived, found)
@@ -249,12 +254,16 @@ class _Making:
         answers = {f"{OUTPUT}{key}": found.outputs[key] for key in self._plan.profiles}
         asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
-        self.batches.append(BatchRecord.of(batch, edges_of(context, batch), found.noise))
+        edges = (*edges_of(context, batch), *_not_jumping(batch, found.outputs))
+        self.batches.append(BatchRecord.of(batch, edges, found.noise))
         self.notes.update({batch.note: None} if batch.note else {})
 
     def _leave_out(self, derived: ProbeBatch, dropped: Dropped) -> None:
-        """Keep why a batch is left out; or ask its parts, where one row may be all that is not answered."""
-        if dropped.kind is DropKind.NOT_ANSWERED and derived.apart is not None:
+        """Keep why a batch is left out; or ask its parts, where one row may be all that is not answered steadily."""
+        is_of_one_row = dropped.kind is DropKind.NOT_ANSWERED or (
+            dropped.kind is DropKind.UNSTEADY and derived.moved_alike is not None
+        )
+        if is_of_one_row and derived.apart is not None:
             for part in derived.apart():
                 self.take(part)
             return
@@ -288,6 +297,24 @@ class _Making:
         if inputs is not self._must_refuse:
             self._must_refuse, self._refuses = inputs, not _is_answered(self._runner, inputs)
         return self._refuses
+
+
+def _not_jumping(batch: ProbeBatch, outputs: Outputs) -> tuple[Edge, ...]:
+    """Return the edge of rows at boundaries of a division at which the reference itself answers all numbers alike.
+
+    It divides what float32 rounded before, so that its own boundaries are elsewhere.
+    """
+    if not batch.divided:
+        return ()
+    is_same = np.ones(batch.rows // THREE, dtype=bool)
+    for array in outputs.values():
+        if not array.ndim or len(array) != batch.rows:
+            # It says nothing of single rows.
+            continue
+        threes = np.ma.filled(array, 0).reshape(len(is_same), THREE, -1)
+        is_same &= (threes == threes[:, :1]).all(axis=(1, 2))
+    rows = np.flatnonzero(np.repeat(is_same, THREE))
+    return (where_rounded(batch.divided, rows.tolist()),) if len(rows) else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -343,12 +370,17 @@ def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbeP
         why_not = f"the reference does not answer: {err}"
     if why_not:
         return Dropped(about=batch.about, kind=DropKind.NOT_ANSWERED, reason=why_not)
+    noise = {} if is_calm else _noise(alone, batch, first, plan)
     if batch.is_invented:
         found = _if_steady(runner, batch, first, plan, is_known=is_calm)
+        if batch.moved_alike is not None:
+            found = _of_flat_rows(found, runner, batch, first, plan)
         if isinstance(found, Dropped):
             return found
+        if batch.moved_alike is not None and noise:
+            reason = "the reference answers it otherwise beside other rows"
+            return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
         batch = found
-    noise = {} if is_calm else _noise(alone, batch, first, plan)
     if len(_unsteady_rows(noise)) == batch.rows:
         name = next(name for name, rows in noise.items() if any(row.is_unsteady for row in rows))
         largest = max(row.max_abs_diff for row in noise[name] if row.is_unsteady)
@@ -500,20 +532,61 @@ def _if_steady(
     """
     if not is_known:
         float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, plan.context), Precision.FP32)
-        if float32 > _STEADY_SHARE:
+        if float32 > STEADY_SHARE:
             return _unsteady(batch, float32)
     float16 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, plan.context), Precision.FP16)
-    if float16 <= _STEADY_SHARE:
+    if float16 <= STEADY_SHARE:
         return batch
     if any(_is_flat_signal(array) for array in batch.inputs.values() if is_float_dtype(array.dtype.name)):
-        for draw in range(1, _DRAWS_OF_FLAT + 1):
-            if plan.allowance is not None and not plan.allowance.takes(batch.inputs, times=1, calls=1):
-                break
-            moved = _moved(batch, _ROUNDING_OF_FP32, plan.context, draw=draw)
-            float32 = _movement(runner, outputs, plan, moved, Precision.FP32)
-            if float32 > _STEADY_SHARE:
-                return _unsteady(batch, float32)
+        float32 = _movement_in_draws(runner, batch, outputs, plan)
+        if float32 > STEADY_SHARE:
+            return _unsteady(batch, float32)
     return replace(batch, is_beyond_seen=True)
+
+
+def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> float:
+    """Return by how many limits the answer moves with its inputs, in the first draw in which it jumps."""
+    found = 0.0
+    for draw in range(1, _DRAWS_OF_FLAT + 1):
+        if plan.allowance is not None and not plan.allowance.takes(batch.inputs, times=1, calls=1):
+            break
+        moved = _moved(batch, _ROUNDING_OF_FP32, plan.context, draw=draw)
+        found = _movement(runner, outputs, plan, moved, Precision.FP32)
+        if found > STEADY_SHARE:
+            break
+    return found
+
+
+def _of_flat_rows(
+    found: ProbeBatch | Dropped, runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan
+) -> ProbeBatch | Dropped:
+    """Return the batch of flat rows, or why the reference has no one answer to them.
+
+    Args:
+        found: The same, of rows whose values were moved by themselves; whole numbers were not.
+        runner: The reference.
+        batch: The rows.
+        outputs: Its answer to them.
+        plan: What to ask.
+    """
+    if plan.chooses:
+        if isinstance(found, Dropped):
+            return found
+        movement = _movement_in_draws(runner, batch, outputs, plan)
+        return _unsteady(batch, movement) if movement > STEADY_SHARE else found
+    if plan.allowance is not None and not plan.allowance.takes(batch.inputs, times=_TIMES_ALIKE, calls=_TIMES_ALIKE):
+        return Dropped(about=batch.about, kind=DropKind.NO_TIME_LEFT, reason=_NO_TIME_LEFT)
+    is_moved = any(is_float_dtype(array.dtype.name) for array in batch.inputs.values())
+    is_exact = isinstance(found, Dropped) or not is_moved
+    moved_alike = batch.moved_alike or (lambda _: ())
+    # Made by and by: most rows are steady by the first series.
+    series = itertools.chain.from_iterable(moved_alike(exactly) for exactly in ((True,) if is_exact else (False, True)))
+    rows = FlatRows(inputs=batch.inputs, outputs=outputs, series=series, profiles=plan.profiles)
+    why_not = why_flat_unsteady(runner, plan.otherwise(), rows)
+    if why_not:
+        return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=why_not)
+    # What computes in less than float32 sums up nothing exactly.
+    return replace(batch, is_beyond_seen=True) if is_exact else found
 
 
 def _unsteady(batch: ProbeBatch, moved: float) -> Dropped:
@@ -557,13 +630,4 @@ def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs,
     except (BackendError, UsageError, MeasurementError):
         return float("inf")
     floats = {name: profile for name, profile in plan.profiles.items() if profile.is_float}
-    ratios = [
-        repeat_difference(found[name], outputs[name], profile, _strict(profile, precision))[0]
-        for name, profile in (floats or plan.profiles).items()
-    ]
-    return max(ratios, default=0.0)
-
-
-def _strict(profile: OutputProfile, precision: Precision) -> Limits:
-    limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
-    return replace(limits, repeat_max_abs_diff=limits.max_abs_diff)
+    return moved_in_limits(found, outputs, floats or plan.profiles, precision)

@@ -19,7 +19,7 @@ from paritygate.files import write_json_atomically
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.drops import DropKind, Dropped
-from paritygate.validate.probes.edges import Edge
+from paritygate.validate.probes.edge import Edge
 from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.reference.own_noise import RowNoise

@@ -68,7 +68,10 @@ def infer_roles(
         for spec in signature.inputs
         if spec.name in survey.inputs
     }
-    return {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
+    found = {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
+    # What is divided is so whatever it stands for.
+    known = {name: use.divisions for name, use in (uses or {}).items()}
+    return {name: replace(role, divisions=known.get(name, ())) for name, role in found.items()}
 
 
 def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, found: InputRole) -> InputRole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from paritygate.validate.probes.derive.thresholds import Buckets, Keys, Threshold
+from paritygate.validate.probes.derive.thresholds import Buckets, Division, Keys, Threshold
 from paritygate.validate.probes.padding import Padding
 
 __all__ = ["DeclaredRole", "Form", "InputRole", "Role"]
@@ -97,6 +97,7 @@ class InputRole:
         thresholds: Numbers that the model compares the values with, or clips them to.
         buckets: What the model rounds the values into.
         keys: What the model looks the values up by in tables.
+        divisions: What the model divides its whole numbers by.
         is_size: Whether a shape or the rounds of a loop hang on its values, as far as is known: nothing outside of the
             range seen is asked.
         form: For numbers: what all values seen have in common; None where nothing, or where the spec says the role.
@@ -121,4 +122,5 @@ class InputRole:
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
     keys: tuple[Keys, ...] = ()
+    divisions: tuple[Division, ...] = ()
     declared: DeclaredRole = DeclaredRole()

@@ -22,7 +22,7 @@ from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING, is_e
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
-from paritygate.validate.probes.edges import Edge, EdgeKind, edges_in_words
+from paritygate.validate.probes.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
@@ -61,7 +61,7 @@ _WIDER_MEAN = 1.5
 # picture of one color rounding adds up over all places, while among real values much of it cancels.
 _ADDED_UP = 2.0
 # Rows of the other probes are longer or otherwise put together, and their values those of real rows.
-_OF_VALUES = "values"
+_OF_VALUES = frozenset({"flat", "values"})
 # How names, shapes and dtypes that differ are called: they have to hold whatever the inputs are.
 _CONTRACT = "contract"
 
@@ -105,6 +105,8 @@ class ProbeQuestion:
         outputs: The outputs that are compared value by value.
         unfit: Why a candidate does not take these inputs at all, such as one with fixed dims; empty where it does.
         runtime: What runs the candidate; empty to hold it to everything.
+        unclipped: Of an INT8 candidate, returns what it would answer if its activations had no ranges; None where none
+            of them goes beyond its range, or where that cannot be told.
         keep: Puts a batch of a probe that was failed, or that holds a finding, where the user finds it, and returns
             where that is; empty for nowhere.
     """
@@ -113,6 +115,7 @@ class ProbeQuestion:
     outputs: tuple[str, ...]
     unfit: Callable[[_Outputs], str] = lambda _: ""
     runtime: str = ""
+    unclipped: Callable[[Batch], _Outputs | None] = lambda _: None
     keep: Callable[[str, FailedBatch], str] = lambda *_: ""
 
 
@@ -362,6 +365,8 @@ class JudgedProbe:
         self._padding = recording.padding
         self._batch_axes = recording.batch_axes
         self._padded: dict[str, Check] = {}
+        # Among which calls the batch at hand was asked, in words; empty where that is no matter.
+        self.when = ""
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
         """Ask one batch and judge the answer."""
@@ -392,6 +397,7 @@ class JudgedProbe:
             return
         whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
         of_whole: Comparison | None = None
+        is_cut_off = False
         for part in parts_of(whole, self._batch_axes):
             if part.edges and self._question.rules.edge is EdgeRule.OFF:
                 continue
@@ -401,6 +407,7 @@ class JudgedProbe:
             check = check or self._failed_where_padded(part)
             if check is None:
                 continue
+            is_contract = check.name.startswith(_CONTRACT) and not _is_size(part.edges)
             failed = FailedBatch(
                 at=at,
                 stored=stored,
@@ -409,18 +416,37 @@ class JudgedProbe:
                 actual=actual,
                 output=check.output,
                 limit=None if check.limit is None else float(check.limit),
-                edges=() if check.name.startswith(_CONTRACT) and not _is_size(part.edges) else part.edges,
+                edges=() if is_contract else part.edges or self._edges_of_clipping(whole, part),
             )
             self._take(failed)
             if not failed.edges:
                 return
+            is_cut_off = is_cut_off or failed.edges != part.edges
         record = stored.record
-        if record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise:
+        # What is cut off counts in no mean of all batches.
+        if is_cut_off or record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise:
             return
         if of_whole is None:
             self._all.add(whole.batch, actual, self._expected(whole))
         else:
             self._all.take_in(of_whole)
+
+    def _edges_of_clipping(self, whole: Part, part: Part) -> tuple[Edge, ...]:
+        """Return the edge of rows on which an INT8 candidate differs only because it cuts activations off.
+
+        Without the ranges of its activations its weights and operators are the same, so that a fault in them still
+        fails. Rows of the samples are within the ranges, or fail.
+        """
+        if self._name == _OF_SAME_ROWS or self._question.rules.precision is not Precision.INT8:
+            return ()
+        found = self._question.unclipped(whole.batch)
+        if found is None or any(name not in found for name in whole.actual):
+            return ()
+        parts = parts_of(replace(whole, actual=found), self._batch_axes)
+        same = next(other for other in parts if other.batch.ids == part.batch.ids and other.edges == part.edges)
+        if self._failed_check(same) is not None or self._failed_where_padded(same) is not None:
+            return ()
+        return (beyond_calibration(part.stored.record.rows),)
 
     def _expected(self, part: Part) -> _Outputs:
         outputs = part.stored.outputs
@@ -490,7 +516,7 @@ class JudgedProbe:
         found, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
         profiles = {name: self._profiles[name] for name in expected}
-        scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name == _OF_VALUES)
+        scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name in _OF_VALUES)
         for name, noise in record.noise.items():
             limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
             is_alike = name in expected and found[name].shape == expected[name].shape
@@ -517,7 +543,7 @@ class JudgedProbe:
             part.stored,
             profiles,
             self._question,
-            has_made_up_values=self._name == _OF_VALUES,
+            has_made_up_values=self._name in _OF_VALUES,
             has_decisions=has_decisions,
         )
         alone = Comparison(scale.plan)
@@ -534,7 +560,10 @@ class JudgedProbe:
         if not failed.edges:
             self.fail(failed)
             return
-        failed = replace(failed, is_finding=self._question.rules.edge is not EdgeRule.FAIL)
+        # Where activations go beyond their ranges, that is nothing that the rows hold and samples lack.
+        is_calibration = all(edge.kind is EdgeKind.CALIBRATION for edge in failed.edges)
+        is_finding = is_calibration or self._question.rules.edge is not EdgeRule.FAIL
+        failed = replace(failed, is_finding=is_finding)
         words = edges_in_words(failed.edges)
         self._found[words] = self._found.get(words, 0) + 1
         if words not in self._findings:
@@ -546,9 +575,10 @@ class JudgedProbe:
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
+        about = failed.stored.record.about
         return ProbeFailure(
             batch=failed.at,
-            about=failed.stored.record.about,
+            about=f"{about}, {self.when}" if self.when else about,
             check=failed.check,
             detail=failed.detail,
             inputs=self._question.keep(self._name, failed) if is_stored else "",
@@ -685,7 +715,11 @@ class _Scale:
     def with_wider_mean(self) -> _Scale:
         """Return the same for rows of the samples of which some are asked many times."""
         limits = {
-            name: replace(item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN)
+            name: replace(
+                item,
+                mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN,
+                mean_of_columns=item.mean_of_columns * _WIDER_MEAN,
+            )
             for name, item in self.plan.limits.items()
         }
         return replace(self, plan=replace(self.plan, limits=limits))

@@ -8,13 +8,14 @@ which the reference is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.signature import Signature
-from paritygate.validate.gate.valid_positions import PaddingMask, ValidWhere, valid_positions, valid_rows
+from paritygate.validate.gate.valid_positions import PaddingMask, valid_positions, valid_rows
 from paritygate.validate.probes.graph.uses import GraphUse
 from paritygate.validate.probes.padding import Padding
 from paritygate.validate.probes.roles import InputRole, Role
@@ -47,40 +48,29 @@ def padding_masks(
 ) -> dict[str, PaddingMask]:
     """Return by output the one mask that leaves some of it out, as far as samples, roles and graph say so.
 
+    Rows of the samples whose mask is nowhere set count, unless roles say that such rows never occur.
+
     Args:
         reference: The signature of the reference; dims are matched by name.
         survey: What the samples hold.
         roles: What each input is.
-        uses: What the graph does with them; without a graph nothing is left out.
+        uses: What the graph does with them; without a graph no position is left out.
         others: Signatures that may name the dims where that of the reference does not.
     """
     signatures = (reference, *others)
-    masks = {
-        name: role
-        for name, role in roles.items()
-        if role.role is Role.MASK
-        and name in uses
-        and uses[name].masking.is_mask
-        and _is_at_one_end(survey.inputs[name])
-    }
-    outputs = [spec.name for spec in reference.outputs]
+    masks = {name: role for name, role in roles.items() if role.role is Role.MASK}
     found: dict[str, list[PaddingMask]] = {}
-    for name, role in masks.items():
-        by_position = {output: _by_position(output, name, signatures) for output in outputs}
-        has_positions = any(by_position.values()) or _masks_ids(role, roles)
-        has_empty_rows = Padding.EMPTY in survey.inputs[name].padding.kinds and not role.declared.empty
-        for output, by_positions in by_position.items():
-            is_by_row = by_positions is None and has_positions and has_empty_rows
-            where = _by_row(output, name, signatures) if is_by_row else by_positions
-            if where is not None:
-                mask = PaddingMask(
-                    input=name,
-                    axes=where.axes,
-                    why=_why(name, role, survey.inputs[name]),
-                    is_by_row=is_by_row,
-                    are_empty_rows_held=bool(role.declared.empty),
-                )
-                found.setdefault(output, []).append(mask)
+    for output in (spec.name for spec in reference.outputs):
+        for name, role in masks.items():
+            seen = survey.inputs[name]
+            is_padding = name in uses and uses[name].masking.is_mask and _is_at_one_end(seen)
+            mask = _by_position(output, name, signatures) if is_padding else None
+            if mask is not None:
+                held = bool(role.declared.empty)
+                mask = replace(mask, why=_why(name, role, seen), are_empty_rows_held=held)
+            elif role.declared.empty is False and Padding.EMPTY in seen.padding.kinds:
+                mask = _of_empty_rows(output, name, signatures)
+            found.setdefault(output, []).extend([] if mask is None else [mask])
     # Of two masks, nothing says which one it is.
     return {output: of_output[0] for output, of_output in found.items() if len(of_output) == 1}
 
@@ -92,22 +82,22 @@ def _is_at_one_end(seen: InputSurvey) -> bool:
     return has_positions and bool(kinds & _AT_ONE_END) and kinds <= _AT_ONE_END | {Padding.NONE, Padding.EMPTY}
 
 
-def _by_position(output: str, mask: str, signatures: Sequence[Signature | None]) -> ValidWhere | None:
+def _by_position(output: str, mask: str, signatures: Sequence[Signature | None]) -> PaddingMask | None:
     try:
-        return valid_positions({output: mask}, signatures)[output]
+        axes = valid_positions({output: mask}, signatures)[output].axes
     except UsageError:
         return None
+    return PaddingMask(input=mask, axes=axes, why="")
 
 
-def _by_row(output: str, mask: str, signatures: Sequence[Signature | None]) -> ValidWhere | None:
+def _of_empty_rows(output: str, mask: str, signatures: Sequence[Signature | None]) -> PaddingMask | None:
     try:
-        return valid_rows(output, mask, signatures)
+        axes = valid_rows(output, mask, signatures).axes
     except UsageError:
         return None
-
-
-def _masks_ids(role: InputRole, roles: Mapping[str, InputRole]) -> bool:
-    return role.of is not None and role.of in roles and roles[role.of].role is Role.ID
+    return PaddingMask(
+        input=mask, axes=axes, why=f"roles say that rows without {mask} never occur", is_of_empty_rows=True
+    )
 
 
 def _why(name: str, role: InputRole, seen: InputSurvey) -> str:
@@ -123,9 +113,12 @@ def _why(name: str, role: InputRole, seen: InputSurvey) -> str:
 def unread_by(
     runner: Runner, survey: Survey, roles: Mapping[str, InputRole], masks: Mapping[str, PaddingMask]
 ) -> dict[str, PaddingMask]:
-    """Return the masks of those outputs that the reference answers alike whatever stands where the mask is 0."""
-    found: dict[str, PaddingMask] = {}
-    for name in dict.fromkeys(mask.input for mask in masks.values()):
+    """Return the masks of those outputs that the reference answers alike whatever stands where the mask is 0.
+
+    Rows that are declared never to occur are left out, whatever it answers.
+    """
+    found = {output: mask for output, mask in masks.items() if mask.is_of_empty_rows}
+    for name in dict.fromkeys(mask.input for mask in masks.values() if not mask.is_of_empty_rows):
         asked = _with_other_padding(runner, survey, roles, name)
         if asked is None:
             continue
@@ -137,6 +130,7 @@ def unread_by(
             output: mask
             for output, mask in masks.items()
             if mask.input == name
+            and not mask.is_of_empty_rows
             and _is_alike(answers[output], others[output], mask.left_out(asked[0], output, answers[output].shape))
         }
     return found

@@ -55,7 +55,10 @@ def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.floa
     """Return `values` as shape (channels, n): one row a channel, one channel where `axis` is None."""
     if axis is None:
         return values.reshape(1, -1)
-    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    channels = values.shape[axis]
+    # Of no channel, or of channels without values, the number of values is not to be found by dividing.
+    each = values.size // channels if channels else 0
+    return np.moveaxis(values, axis, 0).reshape(channels, each)
 
 
 def on_axis(values: NDArray[_Kind], axis: int | None, rank: int) -> NDArray[_Kind]:

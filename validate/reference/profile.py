@@ -168,7 +168,7 @@ def infer_channel_axis(
     first = seen[0]
     if any(_is_map_of(first, shape) for shape in inputs):
         return None
-    fixed = [axis for axis in range(1, len(first)) if len({shape[axis] for shape in seen}) == 1]
+    fixed = [axis for axis in range(1, len(first)) if first[axis] and len({shape[axis] for shape in seen}) == 1]
     if declared is not None and len(declared) == len(first):
         fixed = [axis for axis in fixed if isinstance(declared[axis], int)]
     if not fixed:
@@ -188,10 +188,20 @@ def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bo
     )
 
 
-def has_columns(shapes: Iterable[Sequence[int]]) -> bool:
-    """Return whether an output of rank 2 has several columns, always as many."""
-    widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in map(tuple, shapes)}
-    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS
+def has_columns(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | None] | None = None) -> bool:
+    """Return whether an output of rank 2 has several columns, always as many.
+
+    A square whose second dim is declared as of no fixed size may hold an answer to each pair of rows.
+
+    Args:
+        shapes: The shapes seen.
+        declared: The shape in the signature, where there is one.
+    """
+    seen = [tuple(shape) for shape in shapes]
+    widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in seen}
+    is_fixed = declared is None or len(declared) != _COLUMNS_RANK or isinstance(declared[1], int)
+    is_of_pairs = not is_fixed and all(shape[0] == shape[-1] for shape in seen)
+    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS and not is_of_pairs
 
 
 def with_activation_floors(

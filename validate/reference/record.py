@@ -380,7 +380,7 @@ def profile_all(
         if is_float_dtype(dtype):
             axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name), inputs))
             axis = _checked_axis(name, axis, shapes[name])
-        if axis is None and is_float_dtype(dtype) and has_columns(shapes[name]):
+        if axis is None and is_float_dtype(dtype) and has_columns(shapes[name], declared.get(name)):
             axis = 1
         profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
     return profiles
@@ -412,6 +412,9 @@ def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) ->
     if len(sizes) > 1:
         msg = f"axis {axis} of output {name!r} changes its size between batches ({min(sizes)} to {max(sizes)})"
         raise UsageError(msg, hint="scales are kept per channel: name an axis of fixed size")
+    if not max(sizes):
+        msg = f"axis {axis} of output {name!r} has no entries in any batch"
+        raise UsageError(msg, hint="name an axis that has entries, or leave the output out: --ignore OUTPUT=REASON")
     return axis % max(ranks)
 
 

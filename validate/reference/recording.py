@@ -17,7 +17,7 @@ import numpy as np
 from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, digest_of_json, storage_errors, write_json_atomically
+from paritygate.files import digest_of_file, digest_of_json, parse_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, dtype_name, is_comparable_dtype
 from paritygate.validate.reference.profile import OutputProfile
 
@@ -155,7 +155,7 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
     from safetensors import safe_open
 
     with safe_open(str(path), framework="np") as file:
-        batches = json.loads(file.metadata()["batches"])
+        batches = parse_json(file.metadata()["batches"])
         keys: dict[int, list[str]] = {}
         for key in file.keys():  # noqa: SIM118 - it is no mapping
             keys.setdefault(int(key.partition("/")[0]), []).append(key)
@@ -182,7 +182,7 @@ class Recording:
         profiles: Profile of each output.
         health: What was found of the reference's health, one `(name, detail)` each.
         settings: How it was recorded: seed, repeated rows, whether non-finite values were declared.
-        digest_before: The digest of a recording of an earlier version, whose profiles were made anew; empty for others.
+        digest_before: The digest of a recording of an earlier version, whose profiles hold less; empty for others.
     """
 
     folder: Path
@@ -249,29 +249,6 @@ class Recording:
             msg = f"{path} is damaged: {err}"
             raise InputFileError(msg, hint=again) from err
         if any("own_spread" not in profile for profile in data["profiles"].values()):
-            return _profiled_anew(found, digest_of_json(data))
+            # Its profiles are no longer written as they were, and others name it by this digest.
+            return replace(found, digest_before=digest_of_json(data))
         return found
-
-
-def _profiled_anew(recording: Recording, digest: str) -> Recording:
-    """Return a recording of before channels had a spread of their own, with the profiles of today.
-
-    Where positions are left out by inputs that are not here, or the arrays are not, the profiles stay as they were.
-
-    Args:
-        recording: The recording.
-        digest: Its digest as it is in the file, which others name.
-    """
-    from paritygate.validate.reference.noise_floor import NoiseFloor, with_noise
-    from paritygate.validate.reference.record import profile_all
-
-    found = replace(recording, digest_before=digest)
-    is_masked = found.settings.get("valid_where") or found.settings.get("undeclared_padding")
-    if is_masked or not all((found.folder / chunk).is_file() for chunk in found.chunks):
-        return found
-    axes = {name: profile.axis for name, profile in found.profiles.items() if profile.axis is not None}
-    profiles = profile_all(
-        found.batches, shapes=found.shapes, dtypes=found.dtypes, axes=axes, signature=found.signature
-    )
-    noise = found.settings.get("noise")
-    return replace(found, profiles=profiles if noise is None else with_noise(profiles, from_data(NoiseFloor, noise)))

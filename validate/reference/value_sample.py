@@ -92,7 +92,7 @@ def _beside(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def _thinned(sample: ValueSample) -> ValueSample:
-    most = max(_LEAST_OF_A_CHANNEL, _VALUES_KEPT // sample.channels)
+    most = max(_LEAST_OF_A_CHANNEL, _VALUES_KEPT // max(1, sample.channels))
     while sample.kept > most:
         sample.level += 1
         _keep(sample)

@@ -29,6 +29,7 @@ from paritygate.validate.emulation.canary import VALUES, canary_alone, check_can
 from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 from paritygate.validate.runners.onnxruntime.runner import reason_of_onnxruntime
+from paritygate.validate.runners.onnxruntime.waiting import set_waiting
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _open_session(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = True
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    set_waiting(options)
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     if weights:
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]

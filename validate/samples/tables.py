@@ -16,6 +16,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
+from paritygate.files import parse_json
 from paritygate.text import row_name
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
 
 def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         # Half of a surrogate pair is JSON, but no text.
         json.dumps(row, ensure_ascii=False).encode() if b"\\ud" in line.lower() else None
     except (ValueError, RecursionError) as err:

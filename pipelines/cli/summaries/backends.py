@@ -22,4 +22,6 @@ def backends_lines(states: Sequence[BackendState]) -> Iterator[str]:
         if not state.is_available:
             yield from wrapped(f"{_MISSING}: {state.backend.name}: {state.reason}; what installs it:")
             yield from command_lines(state.install, indent="  ")
+        if state.warning:
+            yield from wrapped(f"warning: {state.warning}")
     yield from wrapped(f"targets of this version: {', '.join(map(str, AVAILABLE_TARGETS))}")

@@ -28,11 +28,15 @@ _COLUMNS = (
 
 
 def exit_code_of_choice(choice: Choice) -> int:
-    """Return 0 if something is chosen; 3 if the fastest cannot be told; 5 if what passed was not measured; else 1."""
-    if choice.chosen:
-        return int(ExitCode.PASS)
+    """Return 0 if something is chosen; 3 if the fastest cannot be told; 5 if what passed was not measured; else 1.
+
+    A run and a release end in 0 where this is 3: of a tie they take the most accurate. Who asks which is the fastest is
+    told that nobody knows.
+    """
     if choice.is_undecided:
         return int(ExitCode.INCONCLUSIVE)
+    if choice.chosen:
+        return int(ExitCode.PASS)
     return int(ExitCode.NOT_MEASURED if choice.is_open else ExitCode.PARITY_FAILED)
 
 
@@ -48,7 +52,8 @@ def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
             print_lines(screen_table(_short_table(title, choice)))
     if choice.chosen:
         names = ", ".join(candidate.name for candidate in choice.chosen)
-        said = f"choice: {names}" + (f", because {choice.reason}" if choice.reason else "")
+        word = "a tie" if choice.is_undecided else "choice"
+        said = f"{word}: {names}" + (f", because {choice.reason}" if choice.reason else "")
     else:
         said = f"no choice: {choice.reason}"
     print_lines(wrapped(said, width=shown.width), err=shown.to_stderr)

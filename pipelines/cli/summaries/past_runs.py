@@ -16,6 +16,8 @@ from paritygate.text import counted, from_here
 __all__ = ["plan_lines", "runs_lines"]
 
 _WHEN = "%Y-%m-%d %H:%M"
+# Names of what stays, of which there may be many.
+_NAMED = 5
 # How many characters there is room for beside the other columns.
 _MOST_RELEASED = 10
 _COLUMNS = (
@@ -101,6 +103,9 @@ def plan_lines(plan: Plan, *, is_done: bool) -> list[str]:
     for folder, size in plan.sizes.items():
         what = "the stage cache" if folder == plan.cache else "left over of an earlier call:"
         lines += wrapped(f"{verb}: {what} {from_here(folder)} ({size_words(size)})")
+    if plan.beside_cache:
+        names = ", ".join(plan.beside_cache[:_NAMED]) + (" ..." if len(plan.beside_cache) > _NAMED else "")
+        lines += wrapped(f"stays: the folder of the stage cache, because it holds {names}")
     if plan.is_empty:
         return [*lines, "there is nothing to remove"]
     freed = size_words(plan.freed_bytes)

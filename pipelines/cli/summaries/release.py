@@ -21,7 +21,7 @@ from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
 from paritygate.text import echo, from_here
 from paritygate.validate.gate.bounds import upper_bound_text
-from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
 
 __all__ = [
     "concessions",
@@ -134,9 +134,10 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
     """Yield what a release answers otherwise where no sample is."""
     for name in released:
         for finding in provenance.get("edge_findings", {}).get(name, ()):
+            occurs = finding["if_it_occurs"] or "put such rows into the samples"
             yield (
                 f"edge finding of {name}: {finding['edge']}, as no sample has: the answers differ: "
-                f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
+                f"{finding['check']}: {finding['detail']}; if it can occur: {occurs}; "
                 f"if it never can: {finding['if_it_never_occurs'] or 'nothing has to be declared'}"
             )
         for detail in provenance.get("padding_findings", {}).get(name, ()):

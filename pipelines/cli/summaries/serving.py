@@ -27,6 +27,7 @@ from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.text import counted, from_here
 
 __all__ = [
+    "code_of_views",
     "following_lines",
     "forgotten_lines",
     "kept_view_lines",
@@ -202,13 +203,16 @@ def _if_it_is_gone(order: ViewOrder, repository: Path, width: int | None = WIDTH
     yield from command_lines(f"forget it: {forget}", width=width)
 
 
-def print_following_views(views: Sequence[FollowingView], repository: Path, *, is_quiet: bool, to_stderr: bool) -> int:
-    """Print what became of the views that follow an alias, and return the exit code of the worst that is behind."""
-    behind = [view for view in views if view.error is not None]
+def code_of_views(views: Sequence[FollowingView]) -> int:
+    """Return the exit code of the worst of the views that follow an alias and are behind."""
+    return worst_code([view.error.exit_code for view in views if view.error is not None])
+
+
+def print_following_views(views: Sequence[FollowingView], repository: Path, *, is_quiet: bool, to_stderr: bool) -> None:
+    """Print what became of the views that follow an alias."""
     remarks = [view for view in views if view.error is not None or not view.is_there]
     lines = list(following_lines(remarks if is_quiet else views, repository, WIDTH))
     print_lines(lines, err=to_stderr or bool(remarks))
-    return worst_code([view.error.exit_code for view in behind if view.error is not None])
 
 
 def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str]:

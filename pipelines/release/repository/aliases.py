@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.pipelines.release.repository.commands import command_on
+from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.inspect import read_state, version_of
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.manifest import difference_of_release
@@ -60,12 +61,23 @@ class AliasMove:
     record: int | None
     is_rollback: bool
 
+    @property
+    def in_words(self) -> str:
+        """What it is, in words."""
+        return f"moved alias {self.alias} of {self.model} to {self.version}"
+
 
 _NO_NOTE = Note()
 
 
-def roll_back(
-    repository: Path, model: str, *, alias: str | None = None, to: int | None = None, note: Note = _NO_NOTE
+def roll_back(  # noqa: PLR0913 - one argument for each option of the command
+    repository: Path,
+    model: str,
+    *,
+    alias: str | None = None,
+    to: int | None = None,
+    note: Note = _NO_NOTE,
+    commit: Commit[AliasMove] | None = None,
 ) -> AliasMove:
     """Move an alias back to a version that it pointed to before, whose files are verified first.
 
@@ -77,6 +89,7 @@ def roll_back(
         alias: The alias; `prod`, or the only one there is, if None.
         to: A version in the alias's past; the nearest one if None.
         note: What the log keeps of why and by whom.
+        commit: Is told what is about to be recorded, and that it was.
 
     Raises:
         UsageError: There is no such model, alias or version, or the version is not in the alias's past.
@@ -90,10 +103,18 @@ def roll_back(
         name = _alias_of(repository, state, model, alias)
         return name, _version_before(repository, state, model, name, to)
 
-    return _move(repository, model, RecordKind.ROLLED_BACK, target, note)
+    return _move(repository, model, RecordKind.ROLLED_BACK, target, note, commit)
 
 
-def point_alias(repository: Path, model: str, alias: str, which: int | str, *, note: Note = _NO_NOTE) -> AliasMove:
+def point_alias(  # noqa: PLR0913 - one argument for each option of the command
+    repository: Path,
+    model: str,
+    alias: str,
+    which: int | str,
+    *,
+    note: Note = _NO_NOTE,
+    commit: Commit[AliasMove] | None = None,
+) -> AliasMove:
     """Point an alias, which need not exist, to a release whose files are verified first.
 
     Args:
@@ -102,6 +123,7 @@ def point_alias(repository: Path, model: str, alias: str, which: int | str, *, n
         alias: The alias.
         which: A version, as a number or its digits, or another alias.
         note: What the log keeps of why and by whom.
+        commit: Is told what is about to be recorded, and that it was.
 
     Raises:
         UsageError: There is no such model or version, or `alias` cannot be an alias.
@@ -115,7 +137,7 @@ def point_alias(repository: Path, model: str, alias: str, which: int | str, *, n
     def target(state: ModelState) -> tuple[str, int]:
         return alias, version_of(state, model, which)
 
-    return _move(repository, model, RecordKind.ALIAS_MOVED, target, note)
+    return _move(repository, model, RecordKind.ALIAS_MOVED, target, note, commit)
 
 
 def _alias_of(repository: Path, state: ModelState, model: str, alias: str | None) -> str:
@@ -163,14 +185,20 @@ def _version_before(repository: Path, state: ModelState, model: str, alias: str,
     raise UsageError(msg, hint=hint)
 
 
-def _move(
-    repository: Path, model: str, kind: RecordKind, target: Callable[[ModelState], tuple[str, int]], note: Note
+def _move(  # noqa: PLR0913, PLR0917 - what the two ways to move an alias share
+    repository: Path,
+    model: str,
+    kind: RecordKind,
+    target: Callable[[ModelState], tuple[str, int]],
+    note: Note,
+    commit: Commit[AliasMove] | None,
 ) -> AliasMove:
     """Record that an alias moves to `target`, which is asked again where another process recorded something first."""
     # What is wrong with the call is said before anything is written.
     target(read_state(repository, model))
     verified: set[int] = set()
     moves: list[AliasMove] = []
+    commit = commit or Commit()
 
     def record_of(state: ModelState) -> Record | None:
         alias, version = target(state)
@@ -190,10 +218,13 @@ def _move(
             is_rollback=kind is RecordKind.ROLLED_BACK,
         )
         moves.append(move)
-        return None if move.previous == version else record
+        if move.previous == version:
+            return None
+        commit.begin(replace(move, record=len(state.history) + 1))
+        return record
 
     with staging_folder(repository) as staging:
-        number = append_record(repository, model, record_of, staging)
+        number = append_record(repository, model, record_of, staging, commit)
     return replace(moves[-1], record=number)
 
 

@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 
+# No version has as many digits, and Python takes no number of some thousands of them.
+_MOST_DIGITS = 18
+_LONGEST_NAMED = 100
 _DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
 
 
@@ -275,13 +278,22 @@ def version_of(state: ModelState, model: str, which: int | str | None) -> int:
     if which is None:
         version = max(state.releases, default=0)
     else:
-        version = state.aliases.get(str(which), 0) if is_alias else int(which)
+        version = state.aliases.get(str(which), 0) if is_alias else _number(str(which))
     if version in state.releases:
         return version
     versions = ", ".join(str(number) for number in sorted(state.releases)) or "none"
     aliases = ", ".join(sorted(state.aliases)) or "none"
-    what = "has no release" if which is None else f"has no release {str(which)!r}"
+    what = "has no release" if which is None else f"has no release {_named(str(which))!r}"
     if version in state.collected:
         what += f" any more: its files were collected on {state.collected[version].time}"
     msg = f"model {model!r} {what} (versions: {versions}; aliases: {aliases}){meant(str(which), state.aliases)}"
     raise UsageError(msg, hint="name one of the versions or aliases above")
+
+
+def _number(text: str) -> int:
+    """Return a version; 0, which none has, for a number that is too long to be one."""
+    return int(text) if len(text) <= _MOST_DIGITS else 0
+
+
+def _named(text: str) -> str:
+    return text if len(text) <= _LONGEST_NAMED else f"{text[:_LONGEST_NAMED]}..."

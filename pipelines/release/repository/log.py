@@ -15,11 +15,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import RepositoryError, StorageError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.release.repository.commands import command_on
+from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.disk import make_folders, reading_errors, sync_folder
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
 from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
@@ -117,7 +119,11 @@ def _check_follows(path: Path, record: Record, before: Record | None) -> None:
 
 
 def append_record(
-    repository: Path, model: str, record_of: Callable[[ModelState], Record | None], staging: Path
+    repository: Path,
+    model: str,
+    record_of: Callable[[ModelState], Record | None],
+    staging: Path,
+    commit: Commit[Any] | None = None,
 ) -> int | None:
     """Append a record to the model's log and return its number, once it is on the disk.
 
@@ -130,6 +136,7 @@ def append_record(
         record_of: Returns the record, given what those before it add up to; called again where another process
             took the number. None if nothing is to be recorded.
         staging: A staging folder of this repository, where the record is written before it is linked.
+        commit: Is told when the record is there.
 
     Returns:
         The number; None if nothing was to be recorded.
@@ -153,11 +160,26 @@ def append_record(
         number = len(state.history) + 1
         # A new file for each try: one that was linked after all is never written to again.
         write_json_atomically(written, to_data(record.after(state.history[-1] if state.history else None)))
-        if _link(written, _record_file(folder, number)):
+        with (commit or Commit[Any]()).recording() as finish:
+            is_linked = False
+            try:
+                is_linked = _link(written, _record_file(folder, number))
+            finally:
+                # A network filesystem may link a file and say that it failed.
+                if is_linked or _is_linked(written, _record_file(folder, number)):
+                    finish()
+        if is_linked:
             break
     with storage_errors(folder):
         sync_folder(folder)
     return number
+
+
+def _is_linked(written: Path, numbered: Path) -> bool:
+    try:
+        return written.samefile(numbered)
+    except OSError:
+        return False
 
 
 def _link(written: Path, numbered: Path) -> bool:

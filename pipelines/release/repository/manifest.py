@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError
-from paritygate.files import digest_of_file
+from paritygate.file_names import check_names
+from paritygate.files import digest_of_file, read_json
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
     MANIFEST_FILE,
@@ -106,7 +106,14 @@ def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
         change = "is not what was recorded" if path.exists() else "is missing"
         msg = f"{path} {change} when version {record.version} was released"
         raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        manifest: dict[str, Any] = read_json(path)
+        # Each is the name of a folder of the release, and of what a runtime opens in it.
+        check_names(entry["name"] for entry in manifest["variants"])
+        check_names(main for entry in manifest["variants"] if (main := entry.get("main", ".")) != ".")
+    except (ValueError, LookupError, TypeError, AttributeError) as err:
+        msg = f"{path} is no manifest: {type(err).__name__}: {err}"
+        raise ArtifactIntegrityError(msg, hint="promote the model again: its log was forged as well") from err
     return manifest
 
 
@@ -122,7 +129,11 @@ def read_released_evidence(folder: Path, manifest: Mapping[str, Any]) -> dict[st
         msg = f"{path} {'is not what was released' if path.exists() else 'is missing'}"
         see = command_on(repository_of_release(folder), "verify", manifest["model"], str(manifest["version"]))
         raise ArtifactIntegrityError(msg, hint=f"see what else: {see}")
-    evidence: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        evidence: dict[str, Any] = read_json(path)
+    except ValueError as err:
+        msg = f"{path} is no evidence: {err}"
+        raise ArtifactIntegrityError(msg, hint="promote the model again: its log was forged as well") from err
     return evidence
 
 

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
@@ -26,6 +26,7 @@ from paritygate.pipelines.release.repository.candidate import (
     check_copies,
     check_files,
 )
+from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.disk import sync_folder
 from paritygate.pipelines.release.repository.identity import identity_in, identity_of
 from paritygate.pipelines.release.repository.log import append_record, read_records
@@ -79,8 +80,13 @@ class Release:
     was_left: bool = False
     damaged: tuple[int, ...] = ()
 
+    @property
+    def in_words(self) -> str:
+        """What it is, in words."""
+        return f"released {self.version} of {self.model}"
 
-def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
+
+def promote(repository: Path, candidate: ReleaseCandidate, commit: Commit[Release] | None = None) -> Release:
     """Release `candidate` under the next version of its model and move its alias there.
 
     If a release of the model is there that holds the same artifacts with the same findings, no version is made, and
@@ -93,6 +99,7 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
     Args:
         repository: The root of the repository; created where it does not exist.
         candidate: What to release.
+        commit: Is told what is about to be recorded, and that it was: an error after that undoes nothing.
 
     Returns:
         The release, which is on the disk with its record; the one that was there, if it is the same.
@@ -110,28 +117,39 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
     # A damaged log stops the release before anything is copied.
     state = state_of(read_records(repository, candidate.model))
     same, damaged = _same_release(repository, candidate, state)
+    commit = commit or Commit()
+
+    def release_of(version: int, manifest: str, number: int | None, *, is_new: bool) -> Release:
+        return Release(
+            model=candidate.model,
+            version=version,
+            folder=release_folder(repository, candidate.model, version),
+            alias=candidate.alias,
+            record=number,
+            manifest=manifest,
+            variants=tuple(variant.name for variant in candidate.variants),
+            reason=candidate.reason,
+            choice=candidate.choice,
+            despite=candidate.despite,
+            trust=candidate.trust,
+            is_new=is_new,
+            was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
+            damaged=damaged,
+        )
+
     with staging_folder(repository) as staging:
         if same is None:
-            version, manifest, number, is_new = _release(repository, candidate, staging)
-        else:
-            version, manifest, is_new = same, str(state.releases[same].manifest), False
-            number = append_record(repository, candidate.model, lambda now: _move_to(candidate, version, now), staging)
-    return Release(
-        model=candidate.model,
-        version=version,
-        folder=release_folder(repository, candidate.model, version),
-        alias=candidate.alias,
-        record=number,
-        manifest=manifest,
-        variants=tuple(variant.name for variant in candidate.variants),
-        reason=candidate.reason,
-        choice=candidate.choice,
-        despite=candidate.despite,
-        trust=candidate.trust,
-        is_new=is_new,
-        was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
-        damaged=damaged,
-    )
+            return _release(repository, candidate, staging, commit, release_of)
+        manifest = str(state.releases[same].manifest)
+
+        def record_of(now: ModelState) -> Record | None:
+            record = _move_to(candidate, same, now)
+            if record is not None:
+                commit.begin(release_of(same, manifest, len(now.history) + 1, is_new=False))
+            return record
+
+        number = append_record(repository, candidate.model, record_of, staging, commit)
+        return release_of(same, manifest, number, is_new=False)
 
 
 def _same_release(
@@ -165,8 +183,15 @@ def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Re
     return _record(candidate, RecordKind.ALIAS_MOVED, {candidate.alias: version})
 
 
-def _release(repository: Path, candidate: ReleaseCandidate, staging: Path) -> tuple[int, str, int | None, bool]:
-    """Make a version; return its number, the manifest's digest, the number of its record and whether it is new.
+class _ReleaseOf(Protocol):
+    def __call__(self, version: int, manifest: str, number: int | None, *, is_new: bool) -> Release:
+        """Return the release of a version, the digest of its manifest, and the number of its record."""
+
+
+def _release(
+    repository: Path, candidate: ReleaseCandidate, staging: Path, commit: Commit[Release], release_of: _ReleaseOf
+) -> Release:
+    """Make a version, and return its release.
 
     If another process released the same meanwhile, that release is returned, and what was made here is taken back.
     """
@@ -180,20 +205,23 @@ def _release(repository: Path, candidate: ReleaseCandidate, staging: Path) -> tu
     def record_of(state: ModelState) -> Record | None:
         same, _ = _same_release(repository, candidate, state)
         found.append((version, manifest) if same is None else (same, str(state.releases[same].manifest)))
-        return released if same is None else _move_to(candidate, same, state)
+        record = released if same is None else _move_to(candidate, same, state)
+        if record is not None:
+            commit.begin(release_of(*found[-1], len(state.history) + 1, is_new=same is None))
+        return record
 
     try:
         folder = release_folder(repository, candidate.model, version)
         with storage_errors(folder):
             sync_folder(folder.parent)
-        number = append_record(repository, candidate.model, record_of, staging)
+        number = append_record(repository, candidate.model, record_of, staging, commit)
     except BaseException:
         _withdraw_unrecorded(content, repository, candidate.model, version)
         raise
     is_new = found[-1][0] == version
     if not is_new:
         _withdraw_unrecorded(content, repository, candidate.model, version)
-    return *found[-1], number, is_new
+    return release_of(*found[-1], number, is_new=is_new)
 
 
 def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from paritygate.files import MARKER, remove_marked_folder, storage_errors
+from paritygate.files import MARKER, parse_json, remove_marked_folder, storage_errors
 from paritygate.pipelines.release.repository.disk import make_folders
 
 __all__ = ["CONTENT", "clean_staging", "staging_folder"]
@@ -109,7 +109,7 @@ def _is_abandoned(descriptor: int) -> bool:
     except OSError:
         is_lock_known = False
     try:
-        host = json.loads(os.pread(descriptor, 4096, 0))["host"]
+        host = parse_json(os.pread(descriptor, 4096, 0))["host"]
     except (ValueError, KeyError, TypeError):
         host = None
     if is_lock_known and host == platform.node():

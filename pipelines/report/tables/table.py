@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["SYMBOLS", "Cell", "Column", "Table", "code", "facts", "figure", "of_texts", "status", "text"]
+__all__ = [
+    "SYMBOLS",
+    "Cell",
+    "Column",
+    "Table",
+    "code",
+    "facts",
+    "figure",
+    "of_texts",
+    "status",
+    "symbol_of",
+    "text",
+]
 
 # Beside the word, so that no verdict is told by colour alone.
 SYMBOLS = {
@@ -22,6 +34,7 @@ SYMBOLS = {
     "nothing required": "○",
     "not asked": "○",
 }
+_OTHER_SYMBOL = "○"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +47,7 @@ class Cell:
         anchor: Where a click leads to within the page; empty for nowhere.
         remark: A word behind it, in brackets; empty for none.
         fraction: What part of its limit the number is, drawn as a bar; None for no bar.
+        symbol: What stands beside a status; empty for other cells.
     """
 
     text: str
@@ -41,6 +55,7 @@ class Cell:
     anchor: str = ""
     remark: str = ""
     fraction: float | None = None
+    symbol: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +106,13 @@ def figure(words: str, *, fraction: float | None = None) -> Cell:
     return Cell(text=words, kind="figure", fraction=fraction)
 
 
-def status(word: str, *, remark: str = "") -> Cell:
-    """Return a cell with a verdict or the status of a check."""
-    return Cell(text=word, kind="status", remark=remark)
+def status(word: str, *, flag: str = "", remark: str = "") -> Cell:
+    """Return a cell with a verdict or the status of a check; `flag` is a status of less weight beside it."""
+    # A pass with a flag is to be looked at: the flag has the symbol.
+    symbol = symbol_of(flag if flag and word == "pass" else word)
+    return Cell(text=f"{word}, {flag}" if flag else word, kind="status", remark=remark, symbol=symbol)
+
+
+def symbol_of(word: str) -> str:
+    """Return the symbol of a verdict or status, also of one that has none of its own."""
+    return SYMBOLS.get(word, _OTHER_SYMBOL)

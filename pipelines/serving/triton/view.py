@@ -28,6 +28,7 @@ __all__ = ["CONFIG_FILE", "TritonView", "WrittenView", "make_view", "version_in_
 
 CONFIG_FILE = "config.pbtxt"
 _WARMUP = "warmup"
+_INPUT = "input-"
 # Of a digest, after `sha256:`; as a folder's name it tells inputs of one version from those of another time.
 _DIGEST_SHOWN = slice(7, 19)
 _OURS = re.compile(r"[0-9a-f]{12}")
@@ -257,10 +258,11 @@ def _warmup_of(
     from paritygate.validate.runners.endpoint.tensors import as_bytes
 
     arrays = [rows[spec.name] for spec in artifact.signature.inputs]
-    raw = {spec.name: as_bytes(array) for spec, array in zip(signature.inputs, arrays, strict=True)}
+    # By number, since a model may name an input like a path.
+    raw = {f"{_INPUT}{at}": as_bytes(array) for at, array in enumerate(arrays)}
     folder = digest_of_files({name: digest_of(value) for name, value in raw.items()})[_DIGEST_SHOWN]
     inputs = [
-        WarmupInput(name=spec.name, dtype=spec.dtype, shape=array.shape, file=f"{folder}/{spec.name}")
-        for spec, array in zip(signature.inputs, arrays, strict=True)
+        WarmupInput(name=spec.name, dtype=spec.dtype, shape=array.shape, file=f"{folder}/{name}")
+        for spec, array, name in zip(signature.inputs, arrays, raw, strict=True)
     ]
     return {f"{folder}/{name}": value for name, value in raw.items()}, inputs

@@ -92,7 +92,8 @@ def _drawn(draw: random.Random) -> dict[str, object]:
     return parts
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.thorough) for n in range(2, 16))])
+# The first seed shows what the thorough ones show more often.
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 16))])
 def test_what_is_judged_anew_is_what_comes_of_asking(desk: Desk, seed: int) -> None:
     _spec(desk, **_drawn(random.Random(seed)))  # noqa: S311 - draws limits
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.cache_cost import looked_at
-from tests.pipelines.conftest import Desk
+from tests.pipelines.conftest import Desk, make_desk
 
 pytestmark = pytest.mark.children
 
@@ -31,17 +31,42 @@ main()
 """
 
 
+def _run_and_released(folder: Path) -> Desk:
+    desk = make_desk(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PARITYGATE_CACHE", raising=False)
+        patch.chdir(folder)
+        assert _ran().returncode == 0
+    return desk
+
+
+@pytest.fixture
+def unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return a spec that was never run."""
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return make_desk(tmp_path)
+
+
 @pytest.fixture
 def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """Return a spec that was run and released."""
-    desk = Desk(folder=tmp_path)
-    desk.onnx()
-    desk.samples()
-    desk.spec()
     monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert _ran().returncode == 0
-    return desk
+    return _run_and_released(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def _known_to_all(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    return _run_and_released(tmp_path_factory.mktemp("known"))
+
+
+@pytest.fixture
+def unchanged(_known_to_all: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return a spec that was run and released, for tests that change nothing."""
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    monkeypatch.chdir(_known_to_all.folder)
+    return _known_to_all
 
 
 def _ran(*words: str) -> subprocess.CompletedProcess[str]:
@@ -49,17 +74,32 @@ def _ran(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_it_says_that_nothing_has_changed_and_what_it_came_to(known: Desk) -> None:
-    (first,) = known.runs
+@pytest.fixture(scope="module")
+def _changing(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    return _run_and_released(tmp_path_factory.mktemp("changing"))
+
+
+@pytest.fixture
+def settled(_changing: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return a spec of which nothing has changed, for tests that change one thing: it is cheaper than a new run."""
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    monkeypatch.chdir(_changing.folder)
+    _changing.spec()
+    assert any("nothing has changed" in _ran().stdout for _ in range(3))
+    return _changing
+
+
+def test_it_says_that_nothing_has_changed_and_what_it_came_to(unchanged: Desk) -> None:
+    (first,) = unchanged.runs
     said = _ran().stdout
     assert said.startswith(f"nothing has changed since run {first.name} of ")
     assert "verdict: pass: tiny" in said
     assert "tiny version 1 already holds exactly this: no new version was made; alias prod" in said
-    assert known.runs == [first]
+    assert unchanged.runs == [first]
 
 
-def test_its_json_says_of_each_job_where_it_was_done(known: Desk) -> None:
-    (first,) = known.runs
+def test_its_json_says_of_each_job_where_it_was_done(unchanged: Desk) -> None:
+    (first,) = unchanged.runs
     ran = _ran("--json", "-")
     (run,) = json.loads(ran.stdout)["runs"]
     assert (ran.returncode, run["run"], run["exit_code"]) == (0, str(first), 0)
@@ -78,19 +118,23 @@ def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
     "change",
     ["its report", "another run", "an alias", "a released file", "a package", "the path", "the spec", "an option"],
 )
-def test_what_the_run_itself_follows_counts(known: Desk, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_run_itself_follows_counts(
+    settled: Desk, change: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     words: list[str] = []
-    place = known.folder / "installed"
+    place = tmp_path / "installed"
     place.mkdir()
     if change == "its report":
-        (known.runs[0] / "report.html").write_text("something else")
+        (settled.runs[-1] / "report.html").write_text("something else")
     elif change == "another run":
-        assert known.call("run", "spec.yaml", "--no-cache", "--no-promote").code == 0
+        assert settled.call("run", "spec.yaml", "--no-cache", "--no-promote").code == 0
     elif change == "an alias":
-        assert known.call("alias", "tiny", "canary", "1").code == 0
+        assert settled.call("alias", "tiny", "staging", "1").code == 0
     elif change == "a released file":
-        (released,) = known.folder.glob("artifacts/repository/store/tiny/1/onnx-*/model.onnx")
-        released.unlink()
+        released = list(settled.folder.glob("artifacts/repository/store/tiny/*/onnx-*/model.onnx"))
+        assert released
+        for path in released:
+            path.unlink()
     elif change == "a package":
         # On the path before, and with one more in it now.
         monkeypatch.setenv("PYTHONPATH", str(place))
@@ -99,13 +143,13 @@ def test_what_the_run_itself_follows_counts(known: Desk, change: str, monkeypatc
     elif change == "the path":
         monkeypatch.setenv("PYTHONPATH", str(place))
     elif change == "the spec":
-        known.spec(decisions={"logits": {"threshold": 0}})
+        settled.spec(decisions={"logits": {"threshold": 0}})
     else:
         words = ["--alias", "canary"]
-    before = len(known.runs)
+    before = len(settled.runs)
 
     assert "nothing has changed" not in _ran(*words).stdout
-    assert len(known.runs) == before + 1
+    assert len(settled.runs) == before + 1
 
 
 def test_a_released_file_that_is_damaged_is_said_and_released_anew(known: Desk) -> None:
@@ -121,8 +165,8 @@ def test_a_released_file_that_is_damaged_is_said_and_released_anew(known: Desk) 
 
 
 @pytest.mark.parametrize("what", ["the folder of the spec", "the spec", "the samples"])
-def test_a_link_that_is_led_elsewhere_counts(known: Desk, what: str) -> None:
-    here = known.folder
+def test_a_link_that_is_led_elsewhere_counts(unknown: Desk, what: str) -> None:
+    here = unknown.folder
     for place, scale in (("one", 1), ("two", 2)):
         (here / place).mkdir()
         for name in ("spec.yaml", "model.onnx"):
@@ -147,17 +191,16 @@ def test_a_link_that_is_led_elsewhere_counts(known: Desk, what: str) -> None:
     assert "nothing has changed" not in ran("two")
 
 
-def test_a_spec_that_is_edited_while_its_run_goes_on_is_run(known: Desk) -> None:
-    # Another spec than that of the run before, so that this one is done.
-    known.spec(decisions={"logits": {"threshold": 1}})
+def test_a_spec_that_is_edited_while_its_run_goes_on_is_run(unknown: Desk) -> None:
+    unknown.spec(decisions={"logits": {"threshold": 1}})
     command = [sys.executable, "-c", _EDITED_MEANWHILE, "run", "spec.yaml"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    assert "threshold: 2" in (known.folder / "spec.yaml").read_text()
+    assert "threshold: 2" in (unknown.folder / "spec.yaml").read_text()
 
     assert "nothing has changed" not in subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("unchanged")
 def test_what_make_and_python_set_for_the_moment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "PYTHONUNBUFFERED"):
         monkeypatch.setenv(name, "1")
@@ -178,12 +221,12 @@ def test_what_is_damaged_is_not_said_again(known: Desk) -> None:
     assert "all 3 jobs were taken over" in ran.stdout
 
 
-def test_it_imports_no_framework_and_starts_no_child(known: Desk) -> None:
-    assert looked_at(["run", "spec.yaml"], known.folder / "look.json") == {"frameworks": [], "children": 0}
+def test_it_imports_no_framework_and_starts_no_child(unchanged: Desk) -> None:
+    assert looked_at(["run", "spec.yaml"], unchanged.folder / "look.json") == {"frameworks": [], "children": 0}
 
 
-def test_the_one_that_looks_would_notice(known: Desk) -> None:
-    found = looked_at(["run", "spec.yaml", "--no-cache"], known.folder / "look.json")
+def test_the_one_that_looks_would_notice(unknown: Desk) -> None:
+    found = looked_at(["run", "spec.yaml", "--no-cache"], unknown.folder / "look.json")
     assert found["children"] > 0
 
 

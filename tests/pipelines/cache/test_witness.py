@@ -47,7 +47,7 @@ def _watched(tmp_path: Path, code: str) -> Readings:
         text=True,
     )
     listener.start()
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=600)
     assert process.returncode == 0
     listener.add_of_python(json.loads(out.splitlines()[-1]))
     return listener.close()

@@ -123,8 +123,8 @@ def new_model_run(
 def measure(run: RunFolder) -> None:
     """Record the reference and compare every artifact, in this process."""
     with jobs_done_here():
-        record_stage(run, time_limit_s=60, progress=lambda *_: None)
-        validate_stage(run, time_limit_s=60, progress=lambda *_: None)
+        record_stage(run, time_limit_s=600, progress=lambda *_: None)
+        validate_stage(run, time_limit_s=600, progress=lambda *_: None)
 
 
 @pytest.fixture(scope="session")

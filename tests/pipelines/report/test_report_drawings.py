@@ -148,7 +148,8 @@ def test_a_number_beyond_an_axis_lies_at_its_end() -> None:
     assert frame.y(2) == frame.y(1) < frame.y(0) == frame.bottom
 
 
-@pytest.mark.parametrize("times", [8, 30])
+# Eight times as many are beyond what is drawn already; thirty times take half a minute.
+@pytest.mark.parametrize("times", [8, pytest.param(30, marks=pytest.mark.thorough)])
 def test_the_page_stays_below_2_mb_whatever_is_drawn(report: ReportData, times: int) -> None:
     size = 60
     cells = " ".join(f"{x},{y},7" for x in range(size) for y in range(1, size + 1))

@@ -126,7 +126,7 @@ def test_a_reference_recorded_again_on_other_samples_makes_the_result_void(copie
     samples = spec.samples.model_copy(update={"source": "report_samples:other_rows"})
     resolved = replace(copied_run.resolved, spec=spec.model_copy(update={"samples": samples}))
     run = replace(copied_run, resolved=resolved)
-    record_stage(run, time_limit_s=60, progress=lambda *_: None)
+    record_stage(run, time_limit_s=600, progress=lambda *_: None)
 
     variant = variant_of(collect_report(run), "onnx-fp32")
 

@@ -118,7 +118,7 @@ def under(tmp_path: Path) -> Callable[..., Any]:
             str(repository),
             str(pickled),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

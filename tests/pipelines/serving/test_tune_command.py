@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,8 +28,10 @@ from paritygate.pipelines.release.repository import Release
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of
+from paritygate.pipelines.tuning import measuring
+from paritygate.pipelines.tuning.load import Window
 
-# Long beside what this process takes for an answer: client and server share it.
+# What an answer takes by the clock of the tests: the time that this process takes for one does not count.
 _CALL_S = 0.02
 
 
@@ -39,6 +42,8 @@ class Server:
     url: str = ""
     name: str = "triton"
     is_controlled: bool = True
+    # Seconds that an answer really takes.
+    call_s: float = 0.0
     # Of the request, counted from 0: what happens in place of the right answer.
     instead: Callable[[int], Any] = lambda _: None
     refuses: Callable[[Mapping[str, Any]], bool] = lambda _: False
@@ -94,7 +99,7 @@ def _handler(server: Server) -> type[QuietHandler]:
                 self.send(wrong[1], wrong[0])
                 return
             with server.running:
-                time.sleep(_CALL_S)
+                time.sleep(server.call_s)
             length = int(self.headers["Inference-Header-Content-Length"])
             shape = json.loads(body[:length])["inputs"][0]["shape"]
             y = np.frombuffer(body[length:], dtype=np.float32).reshape(shape) + 1
@@ -123,10 +128,39 @@ def words(server: Server, *more: str) -> list[str]:
 
 
 @pytest.fixture
+def steady_clock(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every request really be sent, one after the other, and take what it would on a machine with time to spare.
+
+    `test_tune_load.py` is about the real loops.
+    """
+
+    def closed(
+        send: Callable[[int], Any], *, callers: int, seconds: float, least: int = 1, first: int = 0
+    ) -> Window[Any]:
+        at_once = min(callers, server.settings.instances)
+        count = max(least, callers, round(seconds * at_once / _CALL_S))
+        answers = Counter(send(first + number) for number in range(count))
+        each = _CALL_S * callers / at_once
+        return Window(latencies=[each] * count, seconds=count * _CALL_S / at_once, answers=answers)
+
+    def opened(send: Callable[[int], Any], times: Sequence[float], *, first: int = 0, **_: object) -> Window[Any]:
+        answers = Counter(send(first + number) for number in range(len(times)))
+        return Window(latencies=[_CALL_S] * len(times), seconds=times[-1] + _CALL_S, answers=answers)
+
+    monkeypatch.setattr(measuring, "closed_loop", closed)
+    monkeypatch.setattr(measuring, "open_loop", opened)
+
+
+@pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server, make_release: Callable[..., Release]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: Server,
+    make_release: Callable[..., Release],
+    steady_clock: None,
 ) -> Callable[..., Result]:
     """Return a function that calls the command on a release whose view was written, and that the server has."""
+    del steady_clock
     monkeypatch.chdir(tmp_path)
     make_release()
     rows = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
@@ -404,19 +438,20 @@ def test_a_signal_leaves_the_server_with_what_it_had(
     tmp_path: Path, server: Server, call: Callable[..., Result], number: signal.Signals, code: int
 ) -> None:
     del call
+    server.call_s = _CALL_S
     before = json.loads(json.dumps(server.config))
     arguments = words(server, "--seconds", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "paritygate", *arguments], cwd=tmp_path, env=dict(os.environ), stderr=subprocess.PIPE
     )
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         # Once it has other settings than it had, and is measured with them.
         while server.settings.instances == 1 and time.monotonic() < end:
             time.sleep(0.05)
         assert server.settings.instances == 4
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=600)
     finally:
         if process.poll() is None:
             process.kill()

@@ -6,6 +6,7 @@ import itertools
 import math
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,10 +35,11 @@ def test_an_open_loop_counts_what_waits_and_a_closed_one_does_not() -> None:
     times = arrival_times(rate, 1.5, arrivals=Arrivals.CONSTANT, seed=0)
     opened = open_loop(Stalls(20, stall), times, callers=2, give_up_s=60)
 
-    assert sum(each > stall / 2 for each in closed.latencies) == 1
-    # Half of those that were to be sent meanwhile waited for longer than half of it: 25 of 50.
-    assert 20 <= sum(each > stall / 2 for each in opened.latencies) <= 45
-    assert percentile_of(closed.latencies, 99) < 0.1 < stall / 2 < percentile_of(opened.latencies, 90)
+    # Half of those that were to be sent meanwhile waited for longer than half of it: 25 of 50, or more if it is slow.
+    late = sum(each > stall / 2 for each in opened.latencies)
+    assert late >= 20
+    assert 1 <= sum(each > stall / 2 for each in closed.latencies) < late / 4
+    assert percentile_of(opened.latencies, 90) > stall / 2
 
 
 def test_what_an_open_loop_gives_up_counts_as_never_answered() -> None:
@@ -55,34 +57,34 @@ def test_what_an_open_loop_gives_up_counts_as_never_answered() -> None:
 
 
 def test_callers_of_a_closed_loop_send_together_and_no_number_twice() -> None:
-    busy, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(4, timeout=600)
 
     def send(number: int) -> int:
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        time.sleep(0.01)
-        with lock:
-            busy -= 1
+        if number < 7 + together.parties:
+            together.wait()
+        time.sleep(0.001)
         return number
 
-    window = closed_loop(send, callers=4, seconds=0.2, first=7)
+    window = closed_loop(send, callers=4, seconds=0.1, first=7)
 
-    assert most == 4
+    assert window.answered >= together.parties
     assert sorted(window.answers) == list(range(7, 7 + window.answered))
-    # Four at once, 10 ms each.
-    assert 200 <= window.per_second <= 400
+    assert window.per_second == window.answered / window.seconds
 
 
-def test_a_window_goes_on_until_there_are_enough_for_its_percentile() -> None:
+def test_a_window_goes_on_until_there_are_enough_for_its_percentile(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A clock that only requests move on, so that no pause of the machine counts.
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: 0.0, monotonic=time.monotonic)
+    monkeypatch.setattr("paritygate.pipelines.tuning.load.time", clock)
+
     def send(number: int) -> int:
-        time.sleep(0.01)
+        now[0] += 1.0
         return number
 
-    assert closed_loop(send, callers=1, seconds=0.1, least=20).answered >= 20
+    assert closed_loop(send, callers=1, seconds=10.0, least=20).answered == 20
     # And ends at four times as long.
-    assert closed_loop(send, callers=1, seconds=0.1, least=1000).seconds < 1
+    assert closed_loop(send, callers=1, seconds=10.0, least=1000).seconds == 40.0
 
 
 def test_the_first_error_ends_all_callers() -> None:
@@ -99,7 +101,8 @@ def test_the_first_error_ends_all_callers() -> None:
 
     with pytest.raises(MeasurementError, match="gone"):
         closed_loop(send, callers=3, seconds=60)
-    assert sent < 60
+    # Without an end there would be tens of thousands.
+    assert sent < 1000
 
 
 def test_random_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() -> None:

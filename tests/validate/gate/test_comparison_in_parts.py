@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paritygate.batch import Batch
 from paritygate.precision import Precision
 from paritygate.validate.gate.decisions import parse_decision
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.tolerance import limits_for
 from paritygate.validate.reference.profile import profile_outputs

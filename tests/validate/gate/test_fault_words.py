@@ -360,10 +360,7 @@ def test_rows_longer_than_the_traced_one() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("trait", "words"),
-    [("padded", "padding"), ("left", "padding on the left"), ("empty", "a mask of zeros only")],
-)
+@pytest.mark.parametrize(("trait", "words"), [("padded", "padding"), ("left", "padding on the left")])
 def test_rows_of_one_kind_of_mask(trait: str, words: str) -> None:
     expected = _normal(_ROWS, 4)
     rng = np.random.default_rng(5)
@@ -371,8 +368,6 @@ def test_rows_of_one_kind_of_mask(trait: str, words: str) -> None:
     chosen = rng.random(_ROWS) < 0.1
     if trait == "left":
         mask[chosen] = _mask(np.full(int(chosen.sum()), 20))[:, ::-1]
-    if trait == "empty":
-        mask[chosen] = 0
     bad = np.flatnonzero(mask.min(axis=1) == 0 if trait == "padded" else chosen)
     others = _ROWS - len(bad)
 
@@ -381,6 +376,19 @@ def test_rows_of_one_kind_of_mask(trait: str, words: str) -> None:
     assert len(found) == 1
     assert found[0].startswith(f"only rows with {words} differ: {len(bad)} of {len(bad)}, and none of ")
     assert int(found[0].split()[-2]) <= others
+
+
+def test_rows_without_any_position_name_their_mask() -> None:
+    expected = _normal(_ROWS, 4)
+    mask = _mask(np.full(_ROWS, 32))
+    mask[[7, 9]] = 0
+    ids = np.full((_ROWS, 32), 5)
+
+    (found,) = _of(expected, _wrong_at(np.array([7, 9]), expected), inputs={"the_mask": mask, "ids": ids})
+
+    assert "roles: {the_mask: {empty: false}}" in found
+    others = _of(expected, _wrong_at(np.array([7, 11]), expected), inputs={"the_mask": mask, "ids": ids})
+    assert "roles" not in "".join(others)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import recorded_model
 from paritygate.pipelines.jobs import compare
 from paritygate.precision import Precision
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import limits_for

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.precision_steps import Step
 from paritygate.validate.gate.tolerance import (
     DEFAULT_TOLERANCES,

@@ -14,7 +14,7 @@ from paritygate.batch import Batch
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.validate.gate.decisions import Decision, Rule
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.precision_steps import Step, below_steps
 from paritygate.validate.gate.rules import GateRules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Dim
+from paritygate.validate.emulation.unclipped import answer_beyond_ranges, without_ranges
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.decisions import Decision
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_for
@@ -78,6 +80,23 @@ class Answered:
         """The detail of each probe that failed."""
         return {item.name: item.detail for item in self.outcomes if item.status is Status.FAIL}
 
+    @property
+    def found(self) -> dict[str, set[str]]:
+        """By probe with out-of-sample findings, in which ways their rows are unlike the samples."""
+        return {
+            item.name: {str(edge.kind) for finding in item.findings for edge in finding.edges}
+            for item in self.outcomes
+            if item.findings
+        }
+
+
+class _Reader:
+    def __init__(self, samples: Samples) -> None:
+        self._samples = iter(samples)
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._samples, None)
+
 
 class ProbeDesk:
     """Builds models, records references with their probes and asks candidates."""
@@ -112,13 +131,41 @@ class ProbeDesk:
         onnx.checker.check_model(model)
         return model
 
-    def runner(self, model: onnx.ModelProto) -> Runner:
+    def runner(self, model: onnx.ModelProto, *, is_optimised: bool = True) -> Runner:
         """Return the model, loaded."""
         import onnx
 
         folder = self._next()
         onnx.save(model, folder / "model.onnx")
-        return open_runner(LoadedModel(ref=parse_source("model.onnx", folder)))
+        return open_runner(LoadedModel(ref=parse_source("model.onnx", folder), is_optimised=is_optimised))
+
+    def quantized(self, model: onnx.ModelProto, samples: Samples) -> onnx.ModelProto:
+        """Return the model in INT8, calibrated on samples: pairs of QuantizeLinear and DequantizeLinear."""
+        import onnx
+        from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+        folder = self._next()
+        onnx.save(model, folder / "float.onnx")
+        quantize_static(
+            folder / "float.onnx",
+            folder / "int8.onnx",
+            _Reader(samples),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+        return onnx.load(folder / "int8.onnx")
+
+    def _unclipped(self, model: onnx.ModelProto) -> Callable[[Batch], dict[str, Array] | None]:
+        """Return what answers in place of an INT8 model as if its activations had no ranges."""
+        import onnx
+
+        changed = onnx.ModelProto()
+        changed.CopyFrom(model)
+        if not without_ranges(changed):
+            return lambda _: None
+        return functools.partial(answer_beyond_ranges, self.runner(changed))
 
     def ask(
         self,
@@ -188,6 +235,7 @@ class ProbeDesk:
     ) -> Answered:
         """Ask a candidate the probes, at the edge as well by default, and hold it to the plain samples."""
         kind = Precision(precision)
+        is_int8 = kind is Precision.INT8
         question = ProbeQuestion(
             rules=GateRules(
                 tolerance=parse_tolerance(kind, {}),
@@ -197,8 +245,10 @@ class ProbeDesk:
             ),
             outputs=tuple(asked.recording.profiles),
             runtime=runtime,
+            unclipped=self._unclipped(candidate) if is_int8 else lambda _: None,
         )
-        model = ModelCandidate(self.runner(candidate))
+        # Without optimisations no integer operator computes an INT8 graph, so that every processor answers alike.
+        model = ModelCandidate(self.runner(candidate, is_optimised=not is_int8))
         return Answered(outcomes=run_probes(model, asked.probes, question), gate=_gate(model, asked, question))
 
 

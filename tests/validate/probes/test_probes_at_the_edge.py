@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from paritygate.validate.gate.verdict import Status
-from paritygate.validate.probes.edges import EdgeKind, edges_of
+from paritygate.validate.probes.edge import EdgeKind
+from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.roles import DeclaredRole, Role

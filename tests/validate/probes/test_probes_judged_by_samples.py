@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paritygate.precision import Precision
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.probes.recording import BatchRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import JudgedProbe, ProbeQuestion

@@ -11,7 +11,7 @@ import pytest
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import ModelCandidate
-from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.allowance import Allowance, SamplesCost
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _RANDOM = np.random.default_rng(3)
 _TABLE = _RANDOM.normal(size=(100, 4)).astype(np.float32)
 _LOOKUP = "(int64[B, S] x) => (float[B, 4] y) { r = Gather(t, k) y = ReduceMean<axes = [1], keepdims = 0>(r) }"
-_CLIPPED = _LOOKUP.replace("{", "{ k = Clip(x, zero, last)")
+# One of them stands in recordings of earlier versions alone.
+_KINDS = [kind for kind in DropKind if kind is not DropKind.ANY_ID]
 _PLAIN = "(float[B, 3] x) => (float[B, 3] y) { y = Tanh(x) }"
 # Far from zero next to nothing is divided by next to nothing; where both are the same, by zero.
 _UNSTEADY = "(float[B, 4] x) => (float[B, 4] y) { m = ReduceMean<axes=[1], keepdims=1>(x) d = Sub(x, m) y = Mul(d, w) }"
@@ -69,8 +70,6 @@ def _case(desk: ProbeDesk, kind: DropKind) -> tuple[onnx.ModelProto, Samples, st
     ids: Samples = [{"x": _RANDOM.integers(0, 20, size=(4, 6))} for _ in range(4)]
     if kind is DropKind.NOT_ANSWERED:
         return desk.model(_LOOKUP.replace("k)", "x)"), {"t": _TABLE}), ids, "ids"
-    if kind is DropKind.ANY_ID:
-        return desk.model(_CLIPPED, {"t": _TABLE, "zero": np.int64(0), "last": np.int64(99)}), ids, "ids"
     if kind is DropKind.UNSTEADY:
         return desk.model(_UNSTEADY, {"w": np.float32(3e4)}), [{"x": 1e-4 * _normal(4, 4)} for _ in range(3)], "values"
     if kind is DropKind.SENSELESS:
@@ -82,7 +81,7 @@ def _case(desk: ProbeDesk, kind: DropKind) -> tuple[onnx.ModelProto, Samples, st
     return desk.model(_PLAIN, {}), [{"x": _normal(4, 3)} for _ in range(4)], "values"
 
 
-@pytest.mark.parametrize("kind", DropKind)
+@pytest.mark.parametrize("kind", _KINDS)
 def test_each_kind_is_counted_and_worded_apart(desk: ProbeDesk, kind: DropKind) -> None:
     model, samples, name = _case(desk, kind)
     declared = {"x": DeclaredRole(nan=False)} if kind is DropKind.NEVER_OCCURS else None
@@ -104,7 +103,7 @@ def test_each_kind_is_counted_and_worded_apart(desk: ProbeDesk, kind: DropKind) 
 
 def test_what_was_cut_for_want_of_rows_or_seconds_is_a_warning_and_nothing_else_is(desk: ProbeDesk) -> None:
     statuses = {}
-    for kind in DropKind:
+    for kind in _KINDS:
         model, samples, name = _case(desk, kind)
         allowance = _spent() if kind is DropKind.NO_TIME_LEFT else None
         max_rows = 4 if kind is DropKind.NO_ROWS_LEFT else 512
@@ -144,17 +143,6 @@ def test_all_are_counted_and_the_first_of_each_kind_are_named() -> None:
 
     assert drops.counts == {DropKind.SENSELESS: 1, DropKind.NO_ROWS_LEFT: 120}
     assert [item.about for item in drops.named] == [*map(str, range(50)), "the other"]
-
-
-def test_a_reference_that_takes_any_id_is_said_to(desk: ProbeDesk) -> None:
-    model, samples, name = _case(desk, DropKind.ANY_ID)
-    probe = _only(desk.ask(model, samples, names=[name]))
-
-    reasons = {item.about: item.reason for item in probe.dropped}
-    assert reasons["the value 100 in x"] == (
-        "it lies outside of every table, and the reference accepts even the largest integer as an id: which ids are "
-        "valid cannot be told from it"
-    )
 
 
 @pytest.mark.parametrize(

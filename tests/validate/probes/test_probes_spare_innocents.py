@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -262,37 +261,11 @@ def test_weights_rounded_to_bfloat16_fail_no_probe_of_bf16(kind: str, desk: Prob
     assert answered.failed == {}
 
 
-class _Reader:
-    def __init__(self, samples: Samples) -> None:
-        self._samples = iter(samples)
-
-    def get_next(self) -> dict[str, Array] | None:
-        return next(self._samples, None)
-
-
-def _quantized(model: onnx.ModelProto, samples: Samples, folder: Path) -> onnx.ModelProto:
-    import onnx
-    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
-
-    onnx.save(model, folder / "float.onnx")
-    quantize_static(
-        folder / "float.onnx",
-        folder / "int8.onnx",
-        _Reader(samples),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-    )
-    return onnx.load(folder / "int8.onnx")
-
-
-@pytest.mark.exact_int8
 @pytest.mark.parametrize("kind", ["picture", "pooled"])
-def test_honest_int8_fails_no_probe_of_int8(kind: str, desk: ProbeDesk, tmp_path: Path) -> None:
+def test_honest_int8_fails_no_probe_of_int8(kind: str, desk: ProbeDesk) -> None:
     made = _kinds()[kind]
     model = desk.model(made.text, made.weights)
-    answered = desk.answer(desk.ask(model, made.samples), _quantized(model, made.samples, tmp_path), precision="int8")
+    answered = desk.answer(desk.ask(model, made.samples), desk.quantized(model, made.samples), precision="int8")
     assert answered.gate == ()
     assert answered.failed == {}
 

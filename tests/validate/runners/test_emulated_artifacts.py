@@ -156,7 +156,6 @@ _EXCEPTIONS = ("is a BitCast", "has no Cast to bfloat16")
 
 @pytest.mark.slow
 @pytest.mark.thorough
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
 def test_every_model_of_onnx_itself_that_runs_runs_emulated(tmp_path: Path, precision: Precision) -> None:
     failures, emulated = [], 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from paritygate.text import counted
+from paritygate.text import counted, row_name
 from paritygate.validate.probes.derive.sizes import batch_sizes, more_batch_sizes
 from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
 from paritygate.validate.probes.survey import Rows
@@ -30,7 +30,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     for rows, order in zip(groups, orders, strict=True):
         if not rows.with_rows:
             # There are no rows to put together otherwise: these inputs are asked for a second answer to them.
-            yield _batch(rows, [0], f"the inputs of row {rows.ids[0]} once more")
+            yield _batch(rows, [0], f"the inputs of {row_name(rows.ids[0])} once more")
             continue
         again = _large_again(rows, order, sizes) if rows is groups[0] else ()
         for batch in itertools.chain(_of_sizes(rows, order, sizes), again, _around_one(rows, order, sizes)):
@@ -56,22 +56,22 @@ def _large_again(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iter
         again = _filled(order[::-1], max(sizes))
         yield _batch(rows, again, f"{_of(max(sizes))} in reverse order, asked after one of {min(sizes)}")
     if max(sizes) > 1:
-        yield _batch(rows, [order[0]] * max(sizes), f"row {rows.ids[order[0]]} repeated {max(sizes)} times")
+        yield _batch(rows, [order[0]] * max(sizes), f"{row_name(rows.ids[order[0]])} repeated {max(sizes)} times")
 
 
 def _around_one(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
     low, high = min(sizes), max(sizes)
     first, others = order[0], list(order[1:]) or [order[0]]
     for row in order[:_ALONE]:
-        yield _batch(rows, [row] * low, f"row {rows.ids[row]} alone")
+        yield _batch(rows, [row] * low, f"{row_name(rows.ids[row])} alone")
     # One row, with others beside it, first, in the middle and last.
     beside = max(low - 1, min(len(others), high - 1, _BESIDE))
     if beside:
         for position in dict.fromkeys((0, beside // 2, beside)):
             chosen = _filled(others, beside)
             chosen.insert(position, first)
-            yield _batch(rows, chosen, f"row {rows.ids[first]} at position {position} of {beside + 1}")
-        yield _batch(rows, [first, *_filled(others[::-1], beside)], f"row {rows.ids[first]} among other rows")
+            yield _batch(rows, chosen, f"{row_name(rows.ids[first])} at position {position} of {beside + 1}")
+        yield _batch(rows, [first, *_filled(others[::-1], beside)], f"{row_name(rows.ids[first])} among other rows")
 
 
 def _of(size: int) -> str:

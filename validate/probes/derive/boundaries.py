@@ -268,6 +268,11 @@ def _of_table(place: _Place, buckets: Buckets, allowed: int) -> Iterator[tuple[_
     )
     for column in place.where(buckets.columns):
         yield kind, [_Question(value=value, column=column) for value in values]
+        for unknown in (-1, rows) if is_whole else ():
+            # A model may refuse what is in no bucket, or have a default for it: it stands in a batch of its own.
+            value = float(unknown - buckets.after)
+            beside = _Kind(about="beside the buckets of a table", is_invented=kind.is_invented, is_far=kind.is_far)
+            yield beside, [_Question(value=value, column=column)]
 
 
 def _of_edges(place: _Place) -> Iterator[tuple[_Kind, list[_Question]]]:

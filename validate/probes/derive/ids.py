@@ -252,8 +252,7 @@ def _special(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[
     yield from _compared(asker, role, positions)
     yield from _guarded(asker, role, low)
     yield from _of_other_columns(asker, role, low)
-    if not role.is_shifted:
-        yield from _outside(context, asker, role, low)
+    yield from _outside(context, asker, role, low)
 
 
 def _compared(asker: _Asker, role: InputRole, positions: int) -> Iterator[ProbeBatch]:
@@ -317,7 +316,8 @@ def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -
     if not dtype.startswith(("int", "uint")):
         return
     limits = np.iinfo(dtype)
-    wanted = [-1, _BEYOND_FLOAT32, _BEYOND_INT32, _BEYOND_UINT32]
+    # Where a number is added before the table, what lies far outside means nothing; what lies beside it may be unknown.
+    wanted = [(role.low or 0) - 1] if role.is_shifted else [-1, _BEYOND_FLOAT32, _BEYOND_INT32, _BEYOND_UINT32]
     guard = None
     lasts = [ends[1] for ends in role.columns if ends is not None]
     last = max(lasts) if asker.takes(role.columns) else role.high
@@ -329,8 +329,9 @@ def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -
 
     if last is not None:
         wanted.append(last + 1)
-        if role.is_table:
+        if role.is_table and not role.is_shifted:
             wanted += [2 * last + 1, 4 * last + 3]
+        if role.is_table:
             guard = filled(int(limits.max), "").inputs
     for value in wanted:
         is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high

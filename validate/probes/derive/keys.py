@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.derive.thresholds import Keys
+from paritygate.validate.probes.edge import of_no_table
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.survey import Rows
 
@@ -21,6 +23,8 @@ __all__ = ["of_keys"]
 _NAME = "keys"
 # How many keys are named of a batch.
 _NAMED = 3
+# A text that is hardly a key.
+_NO_KEY = "?"
 
 
 def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
@@ -38,6 +42,7 @@ def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
         for keys in role.keys
     ]
     for place in asked:
+        yield from place.unknown()
         yield from place.batches(max(1, rows // len(asked)))
 
 
@@ -67,6 +72,23 @@ class _Place:
         for start in range(0, len(wanted), size):
             yield self._batch(wanted[start : start + size], note)
 
+    def unknown(self) -> Iterator[ProbeBatch]:
+        """Yield values that are no keys, each by itself: the reference may refuse one, or have a default for it."""
+        known = {key for key in map(self._in_dtype, self._keys.values) if key is not None}
+        if not known:
+            return
+        is_text = self._real.dtype.kind in "UO"
+        # What lies between keys is asked as a number.
+        wanted = ["", _NO_KEY] if is_text else [-1, max(known) + 1]
+        real = self._real.reshape(len(self._real), -1)
+        columns = [at % real.shape[1] for at in self._keys.columns or range(real.shape[1])]
+        # Where a sample holds a text that is no key, the default is something that occurs.
+        is_new = is_text and bool(np.isin(real[:, columns], list(known)).all())
+        for value in map(self._in_dtype, wanted):
+            if value is not None and value not in known:
+                batch = self._batch([value], "", about="a value that is no key")
+                yield replace(batch, edges=(of_no_table(self._name, batch.rows),) if is_new else ())
+
     def _apart(self, keys: Sequence[Any], note: str) -> Iterator[ProbeBatch]:
         """Yield the halves: of keys that a model does not know at this place, the others are asked all the same."""
         half = len(keys) // 2
@@ -83,7 +105,7 @@ class _Place:
         with np.errstate(over="ignore"):
             return float(key) if dtype.kind == "f" and float(np.asarray(key).astype(dtype)) == key else None
 
-    def _batch(self, keys: Sequence[Any], note: str) -> ProbeBatch:
+    def _batch(self, keys: Sequence[Any], note: str, *, about: str = "keys that the model looks up") -> ProbeBatch:
         count = max(min(self._sizes), len(keys))
         inputs = self._rows.take([int(row) for row in np.resize(self._random.permutation(len(self._rows.ids)), count)])
         real = inputs[self._name]
@@ -98,7 +120,7 @@ class _Place:
         return ProbeBatch(
             inputs=inputs,
             rows=count,
-            about=f"{self._name}: keys that the model looks up ({named})",
+            about=f"{self._name}: {about} ({named})",
             # What is calibrated on samples may never have met what such a key stands for.
             is_unlike_seen=True,
             note=note,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Buckets", "Keys", "Threshold"]
+__all__ = ["Buckets", "Division", "Keys", "Threshold"]
 
 _Columns = tuple[int, ...] | None
 
@@ -64,3 +64,24 @@ class Keys:
 
     values: tuple[str | float, ...]
     columns: _Columns = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Division:
+    """A division of whole numbers: its answer jumps where `scale * value - offset` is a multiple of `step`.
+
+    Attributes:
+        step: What they are divided by, in all; at least 2.
+        scale: What they are multiplied by before; never 0.
+        offset: What is taken from that.
+        columns: The features that are divided; None for any.
+        is_float: Whether some of it is computed in floats.
+        is_computed: Whether numbers that are not whole, or other inputs, come into it.
+    """
+
+    step: int
+    scale: int = 1
+    offset: int = 0
+    columns: _Columns = None
+    is_float: bool = False
+    is_computed: bool = False

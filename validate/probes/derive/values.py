@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.derive.boundaries import at_boundaries, features_in_words, in_buckets
+from paritygate.validate.probes.derive.divisions import at_divisions
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.probe import LARGEST_OF_FP16, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import Form, Role
@@ -40,6 +41,7 @@ _SERIES_RANK = 3
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     """Yield real rows in which the values of one input are others."""
+    yield from at_divisions(context)
     yield from at_boundaries(context)
     yield from _of_inputs(context)
     yield from in_buckets(context)

@@ -11,7 +11,7 @@ from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Steadiness", "Steps", "is_trees", "steadiness_of"]
+__all__ = ["Steadiness", "Steps", "goes_on_with_choices", "is_trees", "steadiness_of"]
 
 # Of operators of other domains, such as trees and functions of the model itself, nothing is known.
 _KNOWN = frozenset({"", "ai.onnx", "com.microsoft"})
@@ -115,6 +115,17 @@ def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple
             is_level = is_level and not _is_normalised(node, own)
             computed.update(node.outputs)
     return Steadiness(is_exact=True, is_level=is_level)
+
+
+def goes_on_with_choices(graph: onnx.GraphProto) -> bool:
+    """Return whether the model goes on with places that it chose among: of equal ones, it may take any.
+
+    Of bodies of branches and loops nothing is known.
+    """
+    steps = Steps(graph)
+    return steps.has_bodies or any(
+        node.op_type in _CHOOSING and not steps.used.isdisjoint(node.outputs) for node in steps.nodes
+    )
 
 
 def is_trees(node: onnx.NodeProto) -> bool:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.derive.thresholds import Buckets, Keys, Threshold
+from paritygate.validate.probes.derive.thresholds import Buckets, Division, Keys, Threshold
 from paritygate.validate.probes.graph.constants import Constants, constants_of
+from paritygate.validate.probes.graph.divisions import divisions_in
 from paritygate.validate.probes.graph.flow import InputFlow, input_flow_from
 from paritygate.validate.probes.graph.keys import keys_in
 from paritygate.validate.probes.graph.masking import NO_MASKING, Masking, masking_by
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
+from paritygate.validate.probes.graph.steadiness import goes_on_with_choices
 from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, reaches, widest_range
 from paritygate.validate.probes.graph.thresholds import buckets_in, thresholds_in
 
@@ -58,7 +60,9 @@ class GraphUse:
         thresholds: Numbers that it is compared with or clipped to.
         buckets: What it is rounded into.
         keys: What it is looked up by in tables.
+        divisions: What its whole numbers are divided by.
         positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
+        chooses: The graph goes on with places that it chose among, such as those of the largest scores.
         masking: Of an input of rows and positions: whether it leaves out what stands where it is 0.
     """
 
@@ -75,7 +79,9 @@ class GraphUse:
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
     keys: tuple[Keys, ...] = ()
+    divisions: tuple[Division, ...] = ()
     positions: tuple[int, ...] = ()
+    chooses: bool = False
     masking: Masking = NO_MASKING
 
 
@@ -90,6 +96,7 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
     }
     positions = _positions(graph, constants, {tensor for found in flows.values() for tensor in found})
     sizes = inputs_of_sizes(model)
+    chooses = goes_on_with_choices(graph)
     functions = frozenset(function.name for function in model.functions)
     # A mask of padding has rows and positions; every walk goes through the whole graph.
     masking = {
@@ -102,6 +109,7 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
             _use(found, graph, constants),
             positions=positions,
             is_size=name in sizes,
+            chooses=chooses,
             masking=masking.get(name, NO_MASKING),
         )
         for name, found in flows.items()
@@ -131,6 +139,7 @@ def _use(flows: Mapping[str, InputFlow], graph: onnx.GraphProto, constants: Cons
         thresholds=thresholds_in(graph, flows, constants),
         buckets=buckets_in(graph, flows, constants),
         keys=keys_in(graph, flows),
+        divisions=divisions_in(graph, flows, constants),
     )
     for node in graph.node:
         for at, tensor in enumerate(node.input):

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ask"]
 
+# The smallest batch is asked first there, and of several the first one.
+_FIRST_CALL = "in the first call in a new process"
+_LATER_CALL = "in a new process, after other calls"
+
 
 def ask(session: SessionProbe, plan: SessionPlan) -> str:
     """Have another process load the candidate and answer."""
@@ -24,6 +28,8 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
         # It answered here: that another process does not is what this looks for.
         session.fail_all(str(err))
         return ""
+    first = min(session.asked, key=lambda asked: asked.stored.record.rows)
     for asked, answer in zip(session.asked, answers, strict=True):
-        session.judge(asked, answer)
+        is_first = asked is first
+        session.judge(asked, answer, when=_FIRST_CALL if is_first else _LATER_CALL)
     return ""

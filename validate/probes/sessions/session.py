@@ -144,14 +144,16 @@ class SessionProbe:
         except RefusedInputsError as err:
             return str(err)
 
-    def judge(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True) -> None:
+    def judge(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True, when: str = "") -> None:
         """Judge an answer.
 
         Args:
             asked: What was asked.
             actual: The answer, or why there is none.
             is_same_build: Whether the same build answered first: then the limit of repeats holds between the two.
+            when: Among which calls it was asked, in words; empty where nothing is to be said of it.
         """
+        self._judged.when = when
         self.batches += 1
         self.rows += asked.stored.record.rows
         if isinstance(actual, str):

@@ -34,6 +34,7 @@ from paritygate.validate.runners.onnxruntime.providers import (
     provider_request,
     tf32_of,
 )
+from paritygate.validate.runners.onnxruntime.waiting import set_waiting
 from paritygate.validate.runners.runner import (
     ALL_THERE_IS,
     NOT_KNOWN,
@@ -147,8 +148,7 @@ def _open_session(
         options.optimized_model_filepath = str(written)
         # One file holds 2 GB at the most.
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _WEIGHTS)
-    # Two models often run in turn: threads that wait busily for the next batch of one slow the other down.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    set_waiting(options)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimised else levels.ORT_DISABLE_ALL

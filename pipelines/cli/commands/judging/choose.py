@@ -44,8 +44,8 @@ def command(
     """Say which variant of a validated and benchmarked run is the one to serve, and why; nothing is released.
 
     A variant has to have passed on the device, and to stay within the limits of the spec and of --constraint. The
-    exit code is 0 if there is one, 1 if none fits, 3 if the timings do not tell which is the fastest, 5 if none fits
-    because what is limited was not measured.
+    exit code is 0 if there is one, 1 if none fits, 3 if the timings do not show which is the fastest, 5 if none fits
+    because what is limited was not measured. With 3 it names the most accurate of those that tie: promote releases it.
 
     \b
     Example:

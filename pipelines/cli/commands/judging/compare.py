@@ -27,6 +27,7 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
     whole_numbers,
 )
+from paritygate.validate.gate.bounds import COVERED_ROWS
 
 __all__ = ["command"]
 
@@ -203,7 +204,11 @@ class _InSections(click.Command):
     help="Refuse a reference with NaN or infinity, or declare that they belong there and must match.",
 )
 @click.option(
-    "--min-rows", default=1, show_default=True, type=click.IntRange(min=1), help="Fewer rows are inconclusive."
+    "--min-rows",
+    default=COVERED_ROWS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Fewer rows are inconclusive.",
 )
 @batch_size_option
 @pad_option

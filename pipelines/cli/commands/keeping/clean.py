@@ -39,7 +39,8 @@ def command(
     """Remove the old runs of MODEL, or of all models, and with --cache what runs take over from each other.
 
     A run that is in use stays, and one that something was released of: in the repository below --root, in those that
-    the specs of the runs name, and in each --releases. Where one of these cannot be read, all runs of the model stay.
+    the specs of the runs name, wherever the run was released to, and in each --releases. Where one of these cannot be
+    read, all runs of the model stay. Links are not followed. What is not the cache's own stays in its folder.
     Of a run with a variant that failed, the evidence stays, since later specs may not ask less without a reason.
 
     \b
@@ -53,7 +54,7 @@ def command(
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import print_lines, write_json
     from paritygate.pipelines.cli.summaries.past_runs import plan_lines
-    from paritygate.pipelines.past_runs.cleaning import plan_cleaning, remove
+    from paritygate.pipelines.past_runs.cleaning import Plan, plan_cleaning, remove, shown_and_still_planned
 
     if keep is None and not with_cache:
         msg = "clean needs --keep N or --cache"
@@ -61,7 +62,11 @@ def command(
     if keep is None and model is not None:
         msg = f"clean --cache takes no model, and was given {model!r}: the stage cache is of all models"
         raise UsageError(msg, hint="leave the model out, or say how many of its runs stay: --keep N")
-    plan = plan_cleaning(root, model=model, keep=keep, with_cache=with_cache, repositories=repositories)
+
+    def planned() -> Plan:
+        return plan_cleaning(root, model=model, keep=keep, with_cache=with_cache, repositories=repositories)
+
+    plan = planned()
     to_stderr = json_target == "-"
     is_asked = not (is_dry or is_sure or plan.is_empty)
     if is_dry or is_asked:
@@ -71,6 +76,7 @@ def command(
             msg = "clean asks before it removes anything, and there is no terminal to ask on"
             raise UsageError(msg, hint="remove it without asking with --yes, or see what would go with --dry-run")
         click.confirm("remove it?", abort=True, err=True)
+        plan = shown_and_still_planned(plan, planned())
     if not is_dry:
         plan = remove(plan)
         print_lines(plan_lines(plan, is_done=True), err=to_stderr)

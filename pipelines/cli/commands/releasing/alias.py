@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import json_option, quiet_option, reason_option, repository_option
 
 __all__ = ["command"]
@@ -37,16 +36,20 @@ def command(
     import platform
 
     from paritygate.machine import user_name
-    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.moving import move_and_follow
     from paritygate.pipelines.cli.summaries.release import print_alias_move
-    from paritygate.pipelines.cli.summaries.serving import print_following_views
-    from paritygate.pipelines.release.following import write_following_views
-    from paritygate.pipelines.release.repository.aliases import Note, point_alias
+    from paritygate.pipelines.release.repository.aliases import AliasMove, Note, point_alias
+    from paritygate.pipelines.release.repository.commit import Commit
 
     note = Note(reason=reason, who=user_name(), host=platform.node())
-    move = point_alias(repository, model, name, version, note=note)
-    print_alias_move(move, is_quiet=quiet, to_stderr=json_target == "-")
-    views = write_following_views(repository, model, move.alias)
-    code = print_following_views(views, repository, is_quiet=quiet, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **to_data(move), "views": [view.to_json() for view in views]})
-    return code
+
+    def work(commit: Commit[AliasMove]) -> AliasMove:
+        return point_alias(repository, model, name, version, note=note, commit=commit)
+
+    return move_and_follow(
+        repository,
+        work,
+        show=lambda move: print_alias_move(move, is_quiet=quiet, to_stderr=json_target == "-"),
+        json_target=json_target,
+        is_quiet=quiet,
+    )

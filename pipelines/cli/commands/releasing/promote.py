@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     constraint_option,
     json_option,
@@ -86,11 +85,12 @@ def command(
         --for cpu --for cuda:sm90
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import Shown, write_json
+    from paritygate.pipelines.cli.console import Shown
+    from paritygate.pipelines.cli.moving import move_and_follow
     from paritygate.pipelines.cli.summaries.release import print_next_of_release, print_release
-    from paritygate.pipelines.cli.summaries.serving import print_following_views
-    from paritygate.pipelines.release.following import write_following_views
     from paritygate.pipelines.release.promote import promote_stage, repository_of
+    from paritygate.pipelines.release.repository.commit import Commit
+    from paritygate.pipelines.release.repository.release import Release
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.limits import parse_constraints
 
@@ -101,18 +101,24 @@ def command(
     limits = parse_constraints(constraints)
     run = open_run(run_folder)
     place = repository or repository_of(run, root)
-    release = promote_stage(
-        run,
-        repository=place,
-        alias=alias or run.resolved.spec.promote.alias,
-        devices=devices or None,
-        limits=limits,
-        despite=despite.strip(),
-        trust=trust.strip(),
+
+    def work(commit: Commit[Release]) -> Release:
+        return promote_stage(
+            run,
+            repository=place,
+            alias=alias or run.resolved.spec.promote.alias,
+            devices=devices or None,
+            limits=limits,
+            despite=despite.strip(),
+            trust=trust.strip(),
+            commit=commit,
+        )
+
+    return move_and_follow(
+        place,
+        work,
+        show=lambda release: print_release(release, place, shown),
+        show_last=lambda release: print_next_of_release(release, place, shown),
+        json_target=json_target,
+        is_quiet=quiet,
     )
-    print_release(release, place, shown)
-    views = write_following_views(place, release.model, release.alias)
-    code = print_following_views(views, place, is_quiet=quiet, to_stderr=shown.to_stderr)
-    print_next_of_release(release, place, shown)
-    write_json(json_target, {"schema_version": 1, **to_data(release), "views": [view.to_json() for view in views]})
-    return code

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from paritygate.codec import to_data
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
     constraint_option,
@@ -97,7 +96,7 @@ def command(
         --no-promote --json -
     """
     from paritygate.pipelines.cache.finished_run import AskedOfRun
-    from paritygate.pipelines.cli.unchanged_run import is_said_again, keep_to_say_again
+    from paritygate.pipelines.cli.unchanged_run import is_said_again
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
@@ -106,13 +105,8 @@ def command(
     may_be_finished = is_cached and not is_benchmarking and not verbose and form in {"text", "json"}
     if may_be_finished and is_said_again(asked, written, shown):
         return 0
-    from paritygate.errors import ParitygateError
-    from paritygate.pipelines.cli.console import progress_of
-    from paritygate.pipelines.cli.summaries.release import print_repositories
-    from paritygate.pipelines.cli.summaries.run import print_error, print_outcome
-    from paritygate.pipelines.compare.result import error_result
-    from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
-    from paritygate.pipelines.run_spec import RunOptions, check_options, run_spec, spec_to_run
+    from paritygate.pipelines.cli.running import SpecRuns
+    from paritygate.pipelines.run_spec import RunOptions, check_options, spec_to_run
     from paritygate.pipelines.spec.limits import parse_constraints
 
     options = RunOptions(
@@ -130,43 +124,13 @@ def command(
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked_probes) for text in specs]
     for spec in resolved:
         check_options(spec, options)
-    codes: list[int] = []
-    entries: list[dict[str, object]] = []
-    touched: list[Path] = []
-    for at, spec in enumerate(resolved):
-        run: RunFolder | None = None
-        try:
-            run = new_run(spec, root=root, samples_path=samples_path, is_cached=is_cached)
-            with progress_of(spec.name, is_quiet=quiet) as progress:
-                outcome = run_spec(run, options, progress)
-        except ParitygateError as err:
-            print_error(spec.name, err, shown)
-            written.add_error(spec, err)
-            codes.append(int(err.exit_code))
-            entries.append(
-                {
-                    "model": spec.name,
-                    "run": None if run is None or not run.folder.is_dir() else str(run.folder),
-                    "exit_code": int(err.exit_code),
-                    "error": to_data(error_result(err)),
-                }
-            )
-            continue
-        with written.printing():
-            print_outcome(outcome, shown)
-        written.add_outcome(outcome)
-        if is_cached:
-            keep_to_say_again(asked[at], outcome)
-        codes.append(outcome.exit_code)
-        entries.append(outcome.to_json())
-        if outcome.release and outcome.repository and outcome.repository not in touched:
-            touched.append(outcome.repository)
-    if verbose:
-        with written.printing():
-            print_repositories(touched, to_stderr=shown.to_stderr)
-    code = worst_code(codes)
-    written.write({"schema_version": 1, "exit_code": code, "runs": entries})
-    return code
+    runs = SpecRuns(options=options, samples_path=samples_path, written=written, shown=shown)
+    try:
+        for at, spec in enumerate(resolved):
+            runs.run(spec, asked[at] if is_cached else None)
+        return runs.finish()
+    finally:
+        written.discard()
 
 
 def _options_of_run() -> dict[str, object]:

@@ -38,6 +38,7 @@ def command(*, json_target: str | None) -> int:
                     "version": state.version,
                     "used_for": state.backend.used_for,
                     "reason": state.reason,
+                    "side_by_side": dict(state.side_by_side),
                     "install": state.install,
                 }
                 for state in states

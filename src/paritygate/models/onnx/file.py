@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
+from paritygate.file_names import check_names
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, subgraphs_of
 from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.precision import Precision
@@ -60,14 +61,29 @@ def read_onnx(path: Path) -> onnx.ModelProto:
 
 def _check_names(model: onnx.ModelProto, path: Path) -> None:
     """Check that every name is text: protobuf hands over as bytes what is no UTF-8."""
-    for graph in graphs_in(model.graph):
-        nodes = ((node.name, node.op_type, *node.input, *node.output) for node in graph.node)
-        tensors = (value.name for value in (*graph.input, *graph.output, *graph.initializer))
-        names: Iterator[object] = itertools.chain(tensors, *nodes)
-        for name in names:
-            if not isinstance(name, str):
-                msg = f"{path} is not an ONNX model: the name {name!r} in it is no UTF-8"
-                raise InputFileError(msg, hint="export the model again, with names that are text")
+    for name in _names(model):
+        if not isinstance(name, str):
+            msg = f"{path} is not an ONNX model: the name {name!r} in it is no UTF-8"
+            raise InputFileError(msg, hint="export the model again, with names that are text")
+
+
+def _names(model: onnx.ModelProto) -> Iterator[object]:
+    import onnx
+
+    yield from (entry.domain for entry in model.opset_import)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output)
+    for graph in _all_graphs(model):
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+        if isinstance(graph, onnx.GraphProto):
+            for value in (*graph.input, *graph.output, *graph.value_info):
+                yield value.name
+                yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    for tensor in _tensors(model):
+        yield tensor.name
+        yield from itertools.chain.from_iterable((entry.key, entry.value) for entry in tensor.external_data)
 
 
 def _check_external_data(model: onnx.ModelProto, path: Path) -> None:
@@ -76,6 +92,11 @@ def _check_external_data(model: onnx.ModelProto, path: Path) -> None:
         if not tensor.external_data:
             continue
         name, offset, length = _place_of_external_data(tensor)
+        try:
+            check_names([name])
+        except ValueError as err:
+            msg = f"{path} refers to external data outside its folder: {err}"
+            raise InputFileError(msg, hint="move the data beside the model and export it again") from err
         data = folder / name
         if not data.resolve().is_relative_to(folder):
             msg = f"{path} refers to external data outside its folder: {name!r}"
@@ -98,10 +119,12 @@ def _place_of_external_data(tensor: onnx.TensorProto) -> tuple[str, int, int]:
     except ValueError:
         offset = length = -1
     length = max(length, _elements(tensor) * _FLOAT32_BYTES if _weight_dtype(tensor) == "float32" else 0)
-    if offset < 0 or length < 0 or not entries.get("location"):
+    location = entries.get("location", "")
+    if offset < 0 or length < 0 or not location or "\0" in location:
         msg = f"tensor {tensor.name!r} says of its external data: {entries}"
         raise InputFileError(msg, hint="export the model again: location, offset and length are wanted")
-    return entries["location"], offset, length
+    # `./weights.bin` is the same file as `weights.bin`.
+    return "/".join(part for part in location.split("/") if part != "."), offset, length
 
 
 def _first_line(err: BaseException) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import BackendError, InputFileError, NotRunHereError
+from paritygate.files import parse_json
 from paritygate.models.openvino.model import import_openvino, openvino_reason, openvino_version, settings_file
 from paritygate.precision import Precision
 
@@ -80,7 +81,7 @@ def read_settings(path: Path) -> Mapping[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
     except ValueError as err:
         msg = f"{file} is not JSON: {err}"
         raise InputFileError(msg, hint=_FILE_HINT) from err

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError
+from paritygate.files import parse_json
 from paritygate.models.source import SourceKind
 from paritygate.signature import Signature
 
@@ -55,7 +56,7 @@ class SaidNames:
         Raises:
             ValueError: It is another text.
         """
-        return from_data(cls, json.loads(text))
+        return from_data(cls, parse_json(text))
 
 
 def check_archive(path: Path, kind: SourceKind) -> None:

@@ -43,7 +43,9 @@ def load_pt2(path: Path) -> torch.export.ExportedProgram:
             return torch.export.load(stream)
     except Exception as err:
         reason = " ".join(str(err).split())[:300]
-        msg = f"torch {torch.__version__} does not load {path}: {type(err).__name__}: {reason}"
+        # PyTorch unpickles parts of it before it finds out what is wrong with the others.
+        ran = "code of its author may have run before that"
+        msg = f"torch {torch.__version__} does not load {path}: {type(err).__name__}: {reason}; {ran}"
         hint = "save it again with torch.export.save, with this version of PyTorch, from a model on the CPU"
         raise InputFileError(msg, hint=hint) from err
 

@@ -133,7 +133,6 @@ def _difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(np.max(difference / np.maximum(1, np.abs(wanted[is_finite])), initial=0))
 
 
-@pytest.mark.timeout(200)
 def test_what_onnxruntime_runs_it_runs_in_fp16_with_like_results(cases: list[_Case]) -> None:
     if not any(case.data_sets for case in cases):
         pytest.skip("this onnx hands out its test models without inputs")

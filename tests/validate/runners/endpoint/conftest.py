@@ -96,7 +96,7 @@ def handler_of(server: Server) -> type[QuietHandler]:
                 self.close_connection = True
                 return
             if wrong == "hang":
-                time.sleep(3)
+                time.sleep(4)
                 return
             if isinstance(wrong, tuple):
                 self.send(wrong[1], wrong[0])

@@ -16,8 +16,8 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
-from paritygate.pipelines.compare.own_noise import Again
-from paritygate.pipelines.compare.replaced_answers import ReplacedAnswers
+from paritygate.pipelines.compare.excused.own_noise import Again
+from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
 from paritygate.text import counted, one_or_many, row_names
 from paritygate.validate.gate.candidate import RefusedInputsError
 from paritygate.validate.gate.gate import GateResult

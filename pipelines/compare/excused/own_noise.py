@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
-from paritygate.pipelines.compare.replaced_answers import ReplacedAnswers
+from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
 from paritygate.text import row_name
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import GateResult, run_gate

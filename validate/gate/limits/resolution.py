@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +22,17 @@ __all__ = ["resolution_checks"]
 
 # What arithmetic alone moves a value by may be this share of the spread of its channel.
 _MOST_OF_SPREAD = 0.25
+# Or this share of how far its few largest values are: rare answers are told apart where common ones are all alike.
+_MOST_OF_TAIL = 1 / 16
 # So many channels are named.
 _NAMED = 3
 
 
 def resolution_checks(
-    tolerance: Tolerance, profiles: Mapping[str, OutputProfile], decisions: Collection[Decision] = ()
+    tolerance: Tolerance,
+    profiles: Mapping[str, OutputProfile],
+    decisions: Collection[Decision] = (),
+    columns: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Check, ...]:
     """Return a check for each float output of which some channels cannot be judged, and for those that hardly vary.
 
@@ -37,28 +42,35 @@ def resolution_checks(
         tolerance: The limits, and the precision that they are for.
         profiles: The outputs compared.
         decisions: The declared decisions.
+        columns: By output, the declared names of its columns.
     """
+    named = columns or {}
     return tuple(
         check
         for profile in profiles.values()
         if profile.is_float
-        for check in _checks(tolerance, profile, [rule for rule in decisions if rule.output == profile.name])
+        for check in _checks(
+            tolerance, profile, [rule for rule in decisions if rule.output == profile.name], named.get(profile.name, ())
+        )
     )
 
 
-def _checks(tolerance: Tolerance, profile: OutputProfile, decisions: Collection[Decision]) -> Iterator[Check]:
+def _checks(
+    tolerance: Tolerance, profile: OutputProfile, decisions: Collection[Decision], columns: Sequence[str]
+) -> Iterator[Check]:
     floor = floor_of_bulk(tolerance, profile)
-    spread = np.maximum(profile.own_spread, profile.tail)
-    has_spread = profile.own_spread > 0
+    spread = profile.own_spread
+    has_spread = spread > 0
     is_declared_near = is_declared(tolerance, profile, "max_abs_diff")
-    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & ~_is_read(profile, decisions) & ~is_declared_near
+    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & (floor > _MOST_OF_TAIL * profile.tail)
+    is_lost &= ~_is_read(profile, decisions) & ~is_declared_near
     if is_lost.any():
-        yield _not_resolved(tolerance, profile, is_lost, floor, spread)
+        yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, spread))
     # Of so few values none has a spread: the number of rows says that already.
     values = profile.values // max(1, profile.channels)
     has_spread |= is_declared_near
     if not has_spread.all() and values >= LEAST_VARYING and profile.varies is not False:
-        names = _named(profile, ~has_spread)
+        names = _named(profile, ~has_spread, columns)
         yield Check(
             name="variation",
             status=Status.WARNING,
@@ -80,19 +92,20 @@ def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray
 def _not_resolved(
     tolerance: Tolerance,
     profile: OutputProfile,
-    is_lost: NDArray[np.bool_],
-    floor: NDArray[np.float64],
-    spread: NDArray[np.float64],
+    names: str,
+    found: tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]],
 ) -> Check:
+    """Return the check of channels that are lost, by what arithmetic moves each by and how far each varies."""
+    is_lost, floor, spread = found
     worst = int(np.argmax(np.where(is_lost, floor / np.maximum(spread, np.finfo(float).tiny), 0.0)))
-    cause = f"{LEAST_STEPS} steps of {tolerance.precision}"
+    cause = f"{LEAST_STEPS} steps of {tolerance.precision} are"
     if floor[worst] == profile.activation_floor[worst]:
-        cause = "what implementations of its last operator differ by"
+        cause = "implementations of its last operator differ by"
     elif profile.noise[worst] > 0 and floor[worst] <= 2 * profile.noise[worst]:
-        cause = "the noise of the reference itself"
+        cause = "the noise of the reference itself is"
     detail = (
-        f"{tolerance.precision} cannot resolve {_named(profile, is_lost)}: {cause} "
-        f"{one_or_many(2, 'is', 'are')} {floor[worst]:.3g}, and the values vary by {spread[worst]:.3g}; "
+        f"{tolerance.precision} cannot resolve {names}: {cause} "
+        f"{floor[worst]:.3g}, and the values vary by {spread[worst]:.3g}; "
         "declare a decision, a max_abs_diff of this output, or keep it in float32"
     )
     return Check(
@@ -105,12 +118,12 @@ def _not_resolved(
     )
 
 
-def _named(profile: OutputProfile, chosen: NDArray[np.bool_]) -> str:
+def _named(profile: OutputProfile, chosen: NDArray[np.bool_], columns: Sequence[str]) -> str:
     """Return the names of the first channels that are chosen, and how many there are."""
     if profile.channels == 1:
         return "this output"
     places = np.flatnonzero(chosen)
-    names = ", ".join(str(place) for place in places[:_NAMED])
+    names = ", ".join(columns[place] if place < len(columns) else str(place) for place in places[:_NAMED])
     if places.size <= _NAMED:
         return f"{one_or_many(places.size, 'channel', 'channels')} {names}"
     return f"{counted(places.size, 'channel')} of {profile.channels} ({names}, ...)"

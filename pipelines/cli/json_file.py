@@ -1,0 +1,66 @@
+"""The file of --json: written in full beside its place before a release is made, and moved there afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.files import write_json_atomically
+from paritygate.pipelines.cli.console import write_json
+
+__all__ = ["JsonFile"]
+
+
+class JsonFile:
+    """What --json names: a file, `-` for standard output, or None."""
+
+    def __init__(self, target: str | None) -> None:
+        """Take what the option says."""
+        self._target = target
+        # A device or a pipe cannot be replaced by a file, and what it was told cannot be taken back.
+        is_file = target not in {None, "-"} and (not (path := Path(str(target))).exists() or path.is_file())
+        self._path = Path(str(target)) if is_file else None
+        self._prepared: Path | None = None
+
+    @property
+    def words(self) -> str:
+        """What is written where, for a message."""
+        return "write the JSON to standard output" if self._target == "-" else f"write {self._target}"
+
+    def prepare(self, data: Mapping[str, Any]) -> None:
+        """Write what the file is to hold beside it; nothing for standard output, a device or a pipe.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        if self._path is None:
+            return
+        if self._prepared is None:
+            self._prepared = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.prepared")
+        write_json_atomically(self._prepared, data)
+
+    def write(self, data: Mapping[str, Any]) -> None:
+        """Write it; where that fails, what was prepared takes its place.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        try:
+            write_json(self._target, data)
+        except BaseException:
+            if self._prepared is not None and self._path is not None:
+                with contextlib.suppress(OSError):
+                    self._prepared.replace(self._path)
+            raise
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove what was prepared, where nothing was released after all."""
+        if self._prepared is not None:
+            with contextlib.suppress(OSError):
+                self._prepared.unlink(missing_ok=True)
+            self._prepared = None

@@ -1,0 +1,1 @@
+"""Rows that fail, and that the reference itself answers otherwise."""

@@ -1,0 +1,43 @@
+"""Reading what a child left: code of the model or of the samples may have written it in our place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from paritygate.errors import ParitygateError
+
+__all__ = ["HINT_OF_GARBAGE", "NOT_OURS", "reading_result"]
+
+HINT_OF_GARBAGE = "code of the model or of the samples writes to files that it did not open: correct it"
+# What reading something ends in that is of another form than what we write.
+NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
+
+class _Job(Protocol):
+    """A job of a child process."""
+
+    @property
+    def what(self) -> str:
+        """What it does, in words."""
+
+    @property
+    def crash_error(self) -> type[ParitygateError]:
+        """What its failing is raised as."""
+
+
+@contextlib.contextmanager
+def reading_result(job: _Job) -> Iterator[None]:
+    """Read the result of a job meanwhile.
+
+    Raises:
+        ParitygateError: It is not what the job returns: `job.crash_error`.
+    """
+    try:
+        yield
+    except ParitygateError:
+        raise
+    except NOT_OURS as err:
+        msg = f"{job.what} left a result that paritygate did not write: {type(err).__name__}: {err}"
+        raise job.crash_error(msg, hint=HINT_OF_GARBAGE) from err

@@ -1,0 +1,88 @@
+"""What follows a release or a moved alias: nothing of it can be undone by then, so nothing of it fails the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.release.repository.commit import Commit
+
+__all__ = ["Afterwards"]
+
+_T = TypeVar("_T")
+
+
+class _InWords(Protocol):
+    @property
+    def in_words(self) -> str:
+        """What was recorded, such as `released 3 of scores`."""
+
+
+_Recorded = TypeVar("_Recorded", bound=_InWords)
+
+
+class Afterwards:
+    """Does what follows a record in the log, and collects what could not be done.
+
+    Until something is recorded, every error is raised as ever.
+
+    Attributes:
+        left_out: What could not be done, one line each.
+    """
+
+    def __init__(self) -> None:
+        self._recorded = ""
+        self.left_out: list[str] = []
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether something was recorded, which stays."""
+        return bool(self._recorded)
+
+    def record(self, commit: Commit[_Recorded], work: Callable[[], _Recorded]) -> _Recorded:
+        """Do what records something, and return what was recorded, also where an error or Ctrl-C came afterwards."""
+        try:
+            found = work()
+        except BaseException as err:
+            if commit.done is None:
+                raise
+            found = commit.done
+            self._recorded = found.in_words
+            self._add("finish what follows", err)
+        else:
+            self._recorded = self._recorded if commit.done is None else found.in_words
+        return found
+
+    def take(self, recorded: str, left_out: Iterable[str]) -> None:
+        """Take what was recorded, in words, empty for nothing, and what could not be done after it already."""
+        self._recorded = recorded or self._recorded
+        self.left_out += left_out
+
+    def do(self, what: str, work: Callable[[], _T], *, otherwise: _T) -> _T:
+        """Do what follows, and return what comes of it.
+
+        Args:
+            what: What is done, for the message: `write the report`.
+            work: Does it.
+            otherwise: What is returned where an error or Ctrl-C comes, once something is recorded.
+        """
+        try:
+            return work()
+        except BaseException as err:
+            if not self._recorded:
+                raise
+            self._add(what, err)
+            return otherwise
+
+    def _add(self, what: str, err: BaseException) -> None:
+        self.left_out.append(f"{self._recorded}; could not {what}: {_why(err)}")
+
+
+def _why(err: BaseException) -> str:
+    if isinstance(err, OSError) and err.strerror:
+        return err.strerror
+    if isinstance(err, Exception):
+        return str(err) or type(err).__name__
+    # What rich makes of a pipe whose reader is gone; or Ctrl-C, or SIGTERM.
+    return "the output was closed" if isinstance(err, SystemExit) else "it was interrupted"

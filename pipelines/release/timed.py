@@ -1,0 +1,84 @@
+"""Compare the latency of a variant now with that of a release, as far as the timings can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult
+from paritygate.pipelines.benchmark.trust import contradictions, is_beside_other_work
+from paritygate.pipelines.choice.figures import machine_in_words
+from paritygate.pipelines.run.evidence import EvidenceEntry
+
+__all__ = ["Timed", "timed", "why_not_comparable", "why_not_trusted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timed:
+    """The timing of one variant, then or now.
+
+    Attributes:
+        place: The device and the machine that it was timed on.
+        point: What was measured at the load asked for; None where nothing was.
+        doubt: Why the timing is not to be trusted, in words; empty if it is.
+    """
+
+    place: str
+    point: BenchmarkPoint | None
+    doubt: str
+
+    @property
+    def p50_ms(self) -> float | None:
+        """The median latency of a call."""
+        return None if self.point is None else self.point.latency_ms["p50"]
+
+
+def timed(entry: EvidenceEntry, benchmark: BenchmarkResult, load: tuple[int, int]) -> Timed | None:
+    """Return the timing of the artifact that an entry is about; None where it was not timed.
+
+    Args:
+        entry: The entry of the evidence.
+        benchmark: The benchmark made with it.
+        load: Batch size and concurrency.
+    """
+    found = benchmark.of(entry.variant)
+    if found is None or found.artifact is None or found.artifact != entry.artifact:
+        return None
+    place = f"{found.device} of {machine_in_words(benchmark.machine, found.device)}"
+    doubted = {item.variant for item in contradictions(benchmark) if item.point == load}
+    doubt = ""
+    if entry.variant in doubted:
+        doubt = "its median and throughput disagree"
+    elif is_beside_other_work(benchmark):
+        doubt = "other work ran on the machine"
+    return Timed(place=place, point=found.at(*load), doubt=doubt)
+
+
+def why_not_comparable(now: Timed | None, was: Timed | None) -> str:
+    """Return why the two were not measured alike, in words; empty if they were."""
+    if now is None or was is None:
+        return f"it was not measured {'now' if now is None else 'then'}"
+    if now.place != was.place:
+        return f"it was measured on {now.place} now, and on {was.place} then"
+    return "it was measured at another load" if now.point is None or was.point is None else ""
+
+
+def why_not_trusted(now: Timed, was: Timed, allowed_ms: float) -> str:
+    """Return why the timings do not show whether the latency is worse, in words; empty if they do.
+
+    Other work makes a call longer and never shorter. So it makes a release look slow, and more is allowed than should
+    be; of a run it matters only where the latency is beyond that, and then some round may still be within it.
+
+    Args:
+        now: The timing of the run, comparable with `was`.
+        was: The timing of the release.
+        allowed_ms: The largest median latency that is allowed now.
+    """
+    if was.doubt:
+        return f"{was.doubt} then"
+    if now.point is None or now.point.latency_ms["p50"] <= allowed_ms:
+        return ""
+    if now.doubt:
+        return f"{now.doubt} now"
+    if min(now.point.round_medians_ms) <= allowed_ms:
+        return f"{now.p50_ms:.3g} ms is more than {allowed_ms:.3g} ms, but not in every round"
+    return ""

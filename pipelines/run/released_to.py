@@ -1,0 +1,79 @@
+"""Which repositories a run was released to, as its own folder notes it: `clean` looks there before it removes the run.
+
+The note is written before the release is made, so that no release is without one, whatever ends the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from paritygate.errors import InputFileError, StorageError
+from paritygate.files import read_json, write_json_atomically
+
+__all__ = ["RELEASED_TO", "note_release_to", "released_to", "write_released_to"]
+
+RELEASED_TO = "released-to.json"
+# Who may not write to a run folder cannot remove it either.
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def released_to(folder: Path) -> tuple[Path, ...]:
+    """Return the repositories that the run in a folder was released to, or was about to be.
+
+    Raises:
+        InputFileError: The note is damaged.
+    """
+    path = folder / RELEASED_TO
+    try:
+        names = read_json(path)["repositories"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            msg = f"repositories is {names!r}, and no list of texts"
+            raise ValueError(msg)  # noqa: TRY301 - as what is missing is
+    except FileNotFoundError:
+        return ()
+    except (OSError, KeyError, TypeError, ValueError) as err:
+        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        raise InputFileError(msg, hint="remove the run by hand if you do not need it") from err
+    return tuple(Path(os.path.realpath(folder / name)) for name in names)
+
+
+def note_release_to(folder: Path, repository: Path) -> tuple[Path, ...]:
+    """Note in a run folder that it is about to be released to a repository; return what was noted before.
+
+    Raises:
+        InputFileError: The note that is there is damaged.
+        StorageError: It cannot be written although the folder may be written to.
+    """
+    before = released_to(folder)
+    place = repository.resolve()
+    if place not in before:
+        write_released_to(folder, (*before, place))
+    return before
+
+
+def write_released_to(folder: Path, repositories: tuple[Path, ...]) -> None:
+    """Write the note of a run folder; nothing where the folder may not be written to.
+
+    Raises:
+        StorageError: The disk is full.
+    """
+    path = folder / RELEASED_TO
+    try:
+        if repositories:
+            names = [_name_of(repository, folder.resolve()) for repository in repositories]
+            write_json_atomically(path, {"repositories": names})
+        else:
+            path.unlink(missing_ok=True)
+    except (StorageError, OSError) as err:
+        cause = err.__cause__ if isinstance(err, StorageError) else err
+        if not isinstance(cause, OSError) or cause.errno not in _READ_ONLY:
+            raise
+
+
+def _name_of(repository: Path, folder: Path) -> str:
+    """Return a repository as it is noted: from the run on if both lie in one project, which may be moved."""
+    # `<project>/<root>/runs/<model>/<run>`
+    project = folder.parents[min(3, len(folder.parents) - 1)]
+    return os.path.relpath(repository, folder) if repository.is_relative_to(project) else str(repository)

@@ -1,0 +1,190 @@
+"""An INT8 graph without the ranges of its activations: what it would answer if nothing were cut off at their ends.
+
+Activations are quantized within the range that the calibration showed. Of a row that goes beyond it, a correct INT8
+model cuts values off. Weights and operators stay as they are, so that a fault in them stays a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.models.onnx.file import read_onnx
+from paritygate.models.onnx.graph import UniqueNames, names_in
+from paritygate.validate.samples.feeding import fit_inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnx
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.validate.runners.runner import Runner
+
+__all__ = ["STEPS_BEYOND", "answer_beyond_ranges", "without_ranges", "write_without_ranges"]
+
+# The output that is added: how many steps the value farthest out lies beyond the range of its activation.
+STEPS_BEYOND = "paritygate_steps_beyond_range"
+# Of the values of onnx.TensorProto.DataType: float.
+_FLOAT = 1
+# A value that ends one step beyond a range is rounded to its end.
+_BEYOND = 1.0
+_WEIGHTS = "model.onnx.data"
+# A protocol buffer holds 2 GB at the most.
+_ONE_FILE_BYTES = 1_800_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Range:
+    """What one activation is cut off to.
+
+    Attributes:
+        value: The name of the value before it is quantized.
+        low: The smallest number left.
+        high: The largest number left.
+        step: The distance of two numbers that differ after it.
+    """
+
+    value: str
+    low: float
+    high: float
+    step: float
+
+
+def write_without_ranges(source: Path, folder: Path) -> Path | None:
+    """Write an ONNX file without the ranges of its activations, and return where; None where it has none.
+
+    Args:
+        source: The file of a model.
+        folder: Where to write it, with its weights; it is made.
+
+    Raises:
+        InputFileError: It is no ONNX model.
+    """
+    import onnx
+
+    model = read_onnx(source)
+    onnx.load_external_data_for_model(model, str(source.parent))
+    if not without_ranges(model):
+        return None
+    folder.mkdir(exist_ok=True)
+    path = folder / "model.onnx"
+    is_large = model.ByteSize() >= _ONE_FILE_BYTES
+    onnx.save(model, str(path), save_as_external_data=is_large, location=_WEIGHTS if is_large else None)
+    return path
+
+
+def without_ranges(model: onnx.ModelProto) -> bool:
+    """Take the quantization of activations out of a graph, and add an output for how far they go beyond their ranges.
+
+    It is one number: by how many steps the value farthest out lies beyond the range of its activation.
+
+    Args:
+        model: A model with pairs of QuantizeLinear and DequantizeLinear, with its weights; it is changed.
+
+    Returns:
+        Whether there was such a pair with one constant range for all values; the model is as it was where not.
+    """
+    import onnx
+
+    graph = model.graph
+    values = dict(_values(graph))
+    ranges = {node.output[0]: found for node in graph.node if (found := _range(node, values)) is not None}
+    used: dict[str, list[onnx.NodeProto]] = {name: [] for name in ranges}
+    for node in graph.node:
+        for name in node.input:
+            if name in used:
+                used[name].append(node)
+    # What stays quantized, as the input of an integer operator, keeps its range.
+    ranges = {
+        name: item
+        for name, item in ranges.items()
+        if used[name] and all(node.op_type == "DequantizeLinear" and node.input[0] == name for node in used[name])
+    }
+    if not ranges:
+        return False
+    names = UniqueNames(names_in(graph))
+    nodes: list[onnx.NodeProto] = []
+    farthest = []
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] in ranges:
+            item = ranges[node.input[0]]
+            # A range that begins at 0 stands for the Relu before it, which quantization takes out.
+            kind = "Relu" if item.low == 0 else "Identity"
+            nodes.append(onnx.helper.make_node(kind, [item.value], [node.output[0]]))
+        elif node.output[0] in ranges:
+            made, name = _excess(ranges[node.output[0]], graph, names)
+            nodes += made
+            farthest.append(name)
+        else:
+            nodes.append(node)
+    nodes.append(onnx.helper.make_node("Max", farthest, [STEPS_BEYOND]))
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.output.append(onnx.helper.make_tensor_value_info(STEPS_BEYOND, _FLOAT, []))
+    return True
+
+
+def _values(graph: onnx.GraphProto) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the constants of one number, by name; a scale or a zero point of all values is one."""
+    from onnx import numpy_helper
+
+    for tensor in graph.initializer:
+        if int(np.prod(tensor.dims, dtype=np.int64)) == 1:
+            yield tensor.name, numpy_helper.to_array(tensor).reshape(-1)
+    for node in graph.node:
+        tensors = [item.t for item in node.attribute if node.op_type == "Constant" and item.name == "value"]
+        if tensors and int(np.prod(tensors[0].dims, dtype=np.int64)) == 1:
+            yield node.output[0], numpy_helper.to_array(tensors[0]).reshape(-1)
+
+
+def _range(node: onnx.NodeProto, values: Mapping[str, NDArray[Any]]) -> _Range | None:
+    if node.op_type != "QuantizeLinear" or len(node.input) < 3 or node.input[0] in values:  # noqa: PLR2004 - scale, zero
+        return None
+    scale, zero = values.get(node.input[1]), values.get(node.input[2])
+    if scale is None or zero is None or scale.dtype != np.float32 or zero.dtype.kind not in "iu":
+        return None
+    limits, step, middle = np.iinfo(zero.dtype), float(scale[0]), int(zero[0])
+    return _Range(value=node.input[0], low=(limits.min - middle) * step, high=(limits.max - middle) * step, step=step)
+
+
+def _excess(item: _Range, graph: onnx.GraphProto, names: UniqueNames) -> tuple[list[onnx.NodeProto], str]:
+    """Return the nodes that measure how far a value goes beyond its range, and the name of the number of steps."""
+    import onnx
+
+    def constant(number: float) -> str:
+        name = names.new(f"{item.value}_constant")
+        graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(number, dtype=np.float32), name))
+        return name
+
+    nodes: list[onnx.NodeProto] = []
+
+    def step(kind: str, *inputs: str) -> str:
+        output = names.new(f"{item.value}_{kind}")
+        nodes.append(onnx.helper.make_node(kind, list(inputs), [output]))
+        return output
+
+    value = step("Relu", item.value) if item.low == 0 else item.value
+    inside = step("Max", step("Min", value, constant(item.high)), constant(item.low))
+    steps = step("Div", step("Abs", step("Sub", value, inside)), constant(item.step))
+    farthest = step("ReduceMax", steps)
+    nodes[-1].attribute.append(onnx.helper.make_attribute("keepdims", 0))
+    return nodes, farthest
+
+
+def answer_beyond_ranges(runner: Runner, batch: Batch) -> dict[str, NDArray[np.generic]] | None:
+    """Return the answer to a batch in which an activation goes beyond its range; None where none does.
+
+    Args:
+        runner: Runs the graph without ranges.
+        batch: What is asked.
+
+    Raises:
+        ParitygateError: It does not answer.
+    """
+    answer = dict(runner.run(fit_inputs(batch, runner.signature)))
+    return answer if float(answer.pop(STEPS_BEYOND).reshape(())) > _BEYOND else None

@@ -1,0 +1,1 @@
+"""The limits that a user declares, and channels that no limit can judge."""

@@ -1,0 +1,231 @@
+"""Rows with one value all over, as of an idle sensor or a blank picture, at values that float32 sums up exactly.
+
+What is normalised by its own spread has none there, and guards against that get lost in conversions. Right conversions
+sum up in other orders: they agree on such a row only where every sum of its values, and every mean, is exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.validate.probes.derive.sizes import batch_sizes
+from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.roles import Form, InputRole, Role
+from paritygate.validate.probes.survey import InputSurvey, Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Inputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["derive"]
+
+_NAME = "flat"
+_ROLES = frozenset({Role.NUMBER, Role.IMAGE})
+_FORMS = frozenset({None, Form.WHOLE})
+_ROWS = 4
+# A row is moved by so many equal steps: what rounding leaves of a zero is none in one of a few of them by chance.
+_STEPS = 12
+_BITS = 24
+_MOST_AXES = 4
+_LEAST_RANK = 2
+_SERIES_RANK = 3
+_LEAST_BYTES = 4
+# A guard against a spread of zero may be met at one value of five where none is summed up exactly.
+_SMALL_STEPS = 16
+_SMALL_STEP = 2.0**-20
+# Values to choose from.
+_VALUES = 8
+# From the largest power of two that lies in a range, so many times half of it is tried.
+_HALVINGS = 12
+
+
+def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
+    """Yield real rows in which one input has one value all over, or one for each feature of a series."""
+    rows = context.survey.groups[0]
+    for name, role in context.roles.items():
+        if _applies(rows, name, role):
+            yield from _of_input(context, rows, name)
+
+
+def _applies(rows: Rows, name: str, role: InputRole) -> bool:
+    array = rows.inputs[name]
+    is_wide = array.ndim >= _LEAST_RANK and array[:1].size > 1
+    is_number = array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.dtype.itemsize >= _LEAST_BYTES)
+    is_plain = role.role in _ROLES and role.form in _FORMS and not role.is_size
+    return is_plain and name in rows.with_rows and is_wide and is_number
+
+
+def _of_input(context: ProbeContext, rows: Rows, name: str) -> Iterator[ProbeBatch]:
+    seen = context.survey.inputs[name]
+    if seen.low is None or seen.high is None:
+        return
+    shape = rows.inputs[name].shape[1:]
+    sums = _Sums.of(shape, is_whole=seen.is_whole)
+    sizes = batch_sizes(context)
+    count = max(min(sizes), min(_ROWS, max(sizes)))
+    at = np.resize(context.random(_NAME).permutation(len(rows.ids)), count).tolist()
+    lows, highs = seen.bounds()
+    values = sums.values(float(np.max(lows)), float(np.min(highs)))
+    if values:
+        flat = [np.full(shape, values[row % len(values)]) for row in range(count)]
+        shown = ", ".join(f"{value:g}" for value in dict.fromkeys(values[:count]))
+        yield _Flat(rows=rows, name=name, at=at, sums=sums, least=min(sizes)).batch(flat, f"{shown} all over")
+    if len(shape) == _SERIES_RANK - 1 and lows.ndim and shape[-1] > 1:
+        by_feature = _by_feature(seen, sums)
+        flat = [np.broadcast_to(by_feature[row % _ROWS], shape) for row in range(count)]
+        yield _Flat(rows=rows, name=name, at=at, sums=sums, least=min(sizes)).batch(flat, "each feature constant")
+
+
+def _by_feature(seen: InputSurvey, sums: _Sums) -> NDArray[np.float64]:
+    """Return values by row and feature, each within the range of its feature; a range without an exact one is left."""
+    lows, highs = seen.bounds()
+    columns = [sums.values(float(low), float(high)) or [float(low)] for low, high in zip(lows, highs, strict=True)]
+    return np.array([[column[row % len(column)] for column in columns] for row in range(_ROWS)])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sums:
+    """Which values float32 sums up exactly, however many of a row there are.
+
+    Attributes:
+        counts: How many values of a row may be summed up, along some of its axes.
+        bits: Significant bits of a value of which a whole row is summed up exactly.
+        is_whole: Whether values are whole numbers.
+    """
+
+    counts: tuple[int, ...]
+    bits: int
+    is_whole: bool
+
+    @classmethod
+    def of(cls, shape: Sequence[int], *, is_whole: bool) -> _Sums:
+        """Return the sums of rows of this shape."""
+        axes = [size for size in shape if size > 1][:_MOST_AXES]
+        some = itertools.chain.from_iterable(itertools.combinations(axes, many + 1) for many in range(len(axes)))
+        counts = {math.prod(shape), *map(math.prod, some)}
+        return cls(counts=tuple(sorted(counts)), bits=_BITS - math.ceil(math.log2(math.prod(shape))), is_whole=is_whole)
+
+    def is_exact(self, value: float, bits: int) -> bool:
+        """Return whether a value has no more bits, and is the mean of itself, also where its sum is multiplied."""
+        if _bits_of(value) > bits or (self.is_whole and value != round(value)):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            return all(
+                np.float32(value * count) * (np.float32(1) / np.float32(count)) == np.float32(value)
+                for count in self.counts
+            )
+
+    def values(self, low: float, high: float) -> list[float]:
+        """Return some exact values of a range, those of fewest bits, the first ones far apart; none if there are none.
+
+        Their squares are summed up exactly as well, if there are such values: the variance may be computed of these.
+        """
+        for bits in (self.bits // 2, self.bits):
+            found = sorted(self._of_range(low, high, bits), key=lambda value: (_bits_of(value), abs(value)))[:_VALUES]
+            if found:
+                ends = dict.fromkeys([min(found, key=abs), max(found), min(found)])
+                return [*ends, *(value for value in sorted(found) if value not in ends)]
+        return []
+
+    def _of_range(self, low: float, high: float, bits: int) -> set[float]:
+        largest = max(abs(low), abs(high))
+        found = {0.0} if low <= 0 <= high else set()
+        # What is no number, or next to none, has no step.
+        if bits < 1 or not math.isfinite(low) or not low <= high or not np.finfo(np.float32).tiny < largest < math.inf:
+            return found
+        step = 2.0 ** math.floor(math.log2(largest))
+        for _ in range(_HALVINGS + bits):
+            inside = range(math.ceil(low / step), math.floor(high / step) + 1)
+            found.update(value for value in (step * times for times in inside) if self.is_exact(value, bits))
+            if len(found) >= _VALUES or len(inside) > 4 * _VALUES:
+                break
+            step /= 2
+        return found
+
+    def steps(self, value: float, bits: int) -> list[float]:
+        """Return the values beside one, at equal steps, of which sums are exact; none where there are none."""
+        _, exponent = math.frexp(value)
+        step = max(2.0 ** (exponent - bits), 1.0 if self.is_whole else 0.0)
+        for signed in (step, -step):
+            found = [value + signed * number for number in range(1, _STEPS + 1)]
+            if all(_bits_of(other) <= bits and other * value > 0 for other in found):
+                return found
+        return []
+
+
+def _bits_of(value: float) -> int:
+    """Return the significant bits of a number; none of zero."""
+    whole, _ = value.as_integer_ratio()
+    whole = abs(whole)
+    return (whole // (whole & -whole)).bit_length() if whole else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Flat:
+    """Makes flat rows of one input."""
+
+    rows: Rows
+    name: str
+    at: Sequence[int]
+    sums: _Sums
+    least: int
+
+    def batch(self, flat: Sequence[NDArray[np.float64]], about: str) -> ProbeBatch:
+        """Return rows whose values are these, each row apart where all of them are not answered steadily."""
+        inputs = self._inputs(np.stack(flat))
+        return ProbeBatch(
+            inputs=inputs,
+            rows=len(flat),
+            about=f"{self.name}: {about}",
+            is_unlike_seen=True,
+            is_invented=True,
+            moved_alike=lambda is_exact: (
+                self._moved_exactly(np.stack(flat)) if is_exact else self._moved(np.stack(flat))
+            ),
+            apart=(lambda: self._apart(flat, about)) if len(flat) > 1 and self.least == 1 else None,
+        )
+
+    def _apart(self, flat: Sequence[NDArray[np.float64]], about: str) -> Iterator[ProbeBatch]:
+        for row, values in enumerate(flat):
+            alone = replace(self, at=self.at[row : row + 1])
+            which = f"{values.flat[0]:g} all over" if (values == values.flat[0]).all() else f"{about}, row {row}"
+            yield alone.batch([values], which)
+
+    def _inputs(self, values: NDArray[Any]) -> Inputs:
+        inputs = self.rows.take(self.at)
+        inputs[self.name] = values.astype(inputs[self.name].dtype)
+        return inputs
+
+    def _moved(self, values: NDArray[np.float64]) -> Iterator[Sequence[Inputs]]:
+        """Yield the rows moved by next to nothing, to values of which sums are not exact."""
+        beside = {
+            float(value): [
+                float(value) * (1 + _SMALL_STEP * number) if value else -0.0 for number in range(1, 1 + _SMALL_STEPS)
+            ]
+            for value in np.unique(values)
+        }
+        yield [self._inputs(_replaced(values, beside, number)) for number in range(_SMALL_STEPS)]
+
+    def _moved_exactly(self, values: NDArray[np.float64]) -> Iterator[Sequence[Inputs]]:
+        """Yield the rows moved by equal steps: by the smallest ones, and by those whose squares are exact as well."""
+        for bits in dict.fromkeys((self.sums.bits, self.sums.bits // 2)):
+            beside = {
+                float(value): self.sums.steps(float(value), bits) if value else [-0.0] * _STEPS
+                for value in np.unique(values)
+            }
+            if all(beside.values()):
+                yield [self._inputs(_replaced(values, beside, number)) for number in range(_STEPS)]
+
+
+def _replaced(values: NDArray[np.float64], beside: Mapping[float, Sequence[float]], number: int) -> NDArray[np.float64]:
+    """Return the values, each moved by so many of its steps; of zeros every other one has another sign."""
+    moved = np.select([values == value for value in beside], [others[number] for others in beside.values()], values)
+    turns = (np.arange(values.size).reshape(values.shape) + number) % 2 == 0
+    return np.where((values == 0) & turns, 0.0, moved)

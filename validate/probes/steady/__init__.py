@@ -1,0 +1,1 @@
+"""Whether the reference has one answer to rows that were made up."""

@@ -1,0 +1,43 @@
+"""Recordings of earlier versions, whose profiles are made anew from their arrays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from paritygate.codec import from_data
+from paritygate.validate.reference.noise_floor import NoiseFloor, with_noise
+from paritygate.validate.reference.record import profile_all
+from paritygate.validate.reference.recording import Recording
+
+__all__ = ["load_to_judge"]
+
+
+def load_to_judge(folder: Path) -> Recording:
+    """Return the recording in `folder` with profiles by which candidates are judged.
+
+    A recording of before channels had a spread of their own is profiled anew. Where positions are left out by inputs
+    that are not here, or the arrays are not, the profiles stay as they were, and so do the limits.
+
+    Raises:
+        InputFileError: There is no recording, or it is of another format.
+        ArtifactIntegrityError: It was changed after it was written.
+    """
+    recording = Recording.load(folder)
+    is_masked = recording.settings.get("valid_where") or recording.settings.get("undeclared_padding")
+    if not recording.digest_before or is_masked:
+        return recording
+    if not all((folder / chunk).is_file() for chunk in recording.chunks):
+        return recording
+    axes = {name: profile.axis for name, profile in recording.profiles.items() if profile.axis is not None}
+    profiles = profile_all(
+        recording.batches,
+        shapes=recording.shapes,
+        dtypes=recording.dtypes,
+        axes=axes,
+        signature=recording.signature,
+    )
+    noise = recording.settings.get("noise")
+    if noise is not None:
+        profiles = with_noise(profiles, from_data(NoiseFloor, noise))
+    return replace(recording, profiles=profiles)
