@@ -20,6 +20,7 @@ from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, TensorSpec, is_float_dtype
 from paritygate.text import counted
+from paritygate.validate.gate.tolerance import SHARES_OF_SPREAD
 from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.probes.roles import Role
 from paritygate.validate.samples.random_rows import RANDOM
@@ -46,6 +47,8 @@ _CLASS_WORDS = frozenset({"logit", "logits", "prob", "probabilities", "probabili
 _CLASS_RANK = 3
 _MATRIX_RANK = 2
 _HALF = 0.5
+# Columns whose spreads differ by more than this may be in different units.
+_UNLIKE = 100.0
 # Names of dims that are formulas, as exporters write them, are no sizes of their own.
 _DIM_NAME = re.compile(r"[\w.-]+")
 
@@ -105,6 +108,7 @@ def draft_of(
     _add_samples(draft, survey)
     _add_decisions(draft, survey)
     _add_masks(draft, survey)
+    _add_columns(draft, survey)
     _add_targets(draft, survey)
     draft.data["promote"] = {"to": "artifacts/repository", "alias": "prod"}
     draft.say(("promote",), "Where what passed is released. With prefer: fastest speed is measured, and decides.")
@@ -305,6 +309,26 @@ def _says_positions(mask: str, output: TensorSpec, survey: ModelSurvey) -> bool:
     except UsageError:
         return False
     return True
+
+
+def _add_columns(draft: Draft, survey: ModelSurvey) -> None:
+    """Write, as a comment, limits by column for outputs whose columns vary by very different amounts."""
+    for name, answers in survey.answers.items() if survey.random is None else ():
+        spreads = [spread for spread in answers.spreads if spread > 0]
+        if not spreads or max(spreads) <= _UNLIKE * min(spreads):
+            continue
+        share = SHARES_OF_SPREAD[Variant.parse(_REQUIRED).precision]
+        limits = [float(f"{share * spread:.1g}") if spread > 0 else None for spread in answers.spreads]
+        names = [f"column_{place}" for place in range(len(limits))]
+        tolerance = {_REQUIRED: {"outputs": {name: {"max_abs_diff": limits}}}}
+        draft.say(
+            ("targets",),
+            f"The columns of {name} vary by {min(spreads):.2g} to {max(spreads):.2g}, so each has a limit by its own "
+            "spread. If your service bears more or less, name the columns and set their limits:",
+            f"  outputs: {flow_text({name: {'columns': names}})}",
+            f"  tolerance: {flow_text(tolerance)}",
+            "",
+        )
 
 
 def _add_targets(draft: Draft, survey: ModelSurvey) -> None:

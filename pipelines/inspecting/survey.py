@@ -27,6 +27,7 @@ from paritygate.validate.probes.roles import InputRole, Role
 from paritygate.validate.probes.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
+from paritygate.validate.reference.bulk import bulk_of, repeated_fills
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
@@ -46,6 +47,7 @@ _SIDE_DIM = Dim(min=64, opt=128, max=256)
 _OTHER_DIM = Dim(min=8, opt=32, max=64)
 _IMAGE_RANK = 4
 _IDS_RANK = 2
+_TABLE_RANK = 2
 _RANDOM_ROWS = 128
 # Rows by which is told what a made-up input is for; its values say nothing yet.
 _TRIAL_ROWS = 32
@@ -54,6 +56,8 @@ _ROWS_ANSWERED = 256
 # Shares of a whole sum up to 1 but for rounding.
 _SUM_SLACK = 1e-3
 _HALF = 0.5
+# Of more columns nobody writes down limits.
+_MOST_COLUMNS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,12 +84,14 @@ class AnswerFacts:
         high: The largest value.
         is_shares: Whether the last axis always holds numbers from 0 to 1 that sum up to 1.
         is_on_both_sides: Whether values lie on both sides of a half.
+        spreads: The spread of each of its columns, 0 where a column hardly varies; empty without a few columns.
     """
 
     low: float
     high: float
     is_shares: bool
     is_on_both_sides: bool
+    spreads: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -413,8 +419,11 @@ class _AnswerState:
     high: float = -np.inf
     is_shares: bool = True
     sides: set[bool] = field(default_factory=set)
+    tables: list[NDArray[np.float64]] = field(default_factory=list)
 
     def add(self, array: NDArray[np.float64]) -> None:
+        if array.ndim == _TABLE_RANK and 1 < array.shape[1] <= _MOST_COLUMNS:
+            self.tables.append(array)
         finite = array[np.isfinite(array)]
         if finite.size:
             self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
@@ -434,4 +443,11 @@ class _AnswerState:
             high=self.high if has_values else 0.0,
             is_shares=self.is_shares,
             is_on_both_sides=len(self.sides) > 1,
+            spreads=() if self.is_shares else self._spreads(),
         )
+
+    def _spreads(self) -> tuple[float, ...]:
+        if len({table.shape[1] for table in self.tables}) != 1:
+            return ()
+        columns = np.concatenate(self.tables).T
+        return tuple(bulk_of(columns, repeated_fills(columns, ())).own_spread.tolist())

@@ -14,8 +14,8 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.selftest.result import EffectResult
 from paritygate.validate.reference.blocks import by_channel
+from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.profile import OutputProfile, ulp_of
-from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import open_samples
 
@@ -46,7 +46,7 @@ def effects_of(
         limits: The limits of each output on the samples.
     """
     worst = {name: _nothing(name) for name in limits}
-    profiles = Recording.load(job.reference.path).profiles
+    profiles = load_to_judge(job.reference.path).profiles
     for where, inputs in _asked(unchanged, job):
         try:
             actual, expected = planted.run(inputs), unchanged.run(inputs)

@@ -29,10 +29,17 @@ from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.spec.limits import CONSTRAINTS
 from paritygate.pipelines.spec.loading import packaged_specs
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, Spec
+from paritygate.precision import Precision
 from paritygate.validate.gate import precision_steps, statistics, strata, verdict
 from paritygate.validate.gate.decisions import Rule
 from paritygate.validate.gate.histogram import RESOLUTION
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Tolerance
+from paritygate.validate.gate.tolerance import (
+    ACTIVATION_FLOOR,
+    DEFAULT_TOLERANCES,
+    SHARES_OF_RMS,
+    SHARES_OF_SPREAD,
+    Tolerance,
+)
 from paritygate.validate.reference import bulk, value_sample
 from paritygate.validate.reference import record as reference
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
@@ -52,7 +59,12 @@ JUDGES = (
     "validate/detections/judgement.py",
     "validate/detections/repeats.py",
 )
-JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/compare/job.py", "pipelines/compare/probes.py")
+JUDGES_OF_PIPELINES = (
+    "pipelines/compare/excused/jumping_rows.py",
+    "pipelines/jobs/compare.py",
+    "pipelines/compare/job.py",
+    "pipelines/compare/probes.py",
+)
 
 
 def codes(cell: str) -> list[str]:
@@ -187,8 +199,19 @@ def test_the_limits_are_those_of_the_code(pages: dict[str, Page]) -> None:
     }
 
 
+def test_the_shares_of_a_spread_are_those_of_the_code(pages: dict[str, Page]) -> None:
+    known = {str(precision) for precision in Precision}
+    rows = [row for row in pages["docs/tolerances.md"].rows("Scaling") if set(codes(row[0])) <= known and len(row) > 2]
+    found = {name: (float(row[1]), float(row[2])) for row in rows for name in codes(row[0])}
+
+    assert found == {str(item): (SHARES_OF_SPREAD[item], SHARES_OF_RMS[item]) for item in Precision}
+    said = re.search(r"(\S+) where the column comes from", pages["docs/tolerances.md"].prose)
+    assert said is not None
+    assert float(said[1]) == ACTIVATION_FLOOR
+
+
 @pytest.mark.parametrize(
-    "limit", [item.name for item in fields(Tolerance) if item.name not in {"declared", "precision"}]
+    "limit", [item.name for item in fields(Tolerance) if item.name not in {"declared", "outputs", "precision"}]
 )
 def test_every_limit_is_on_the_page_and_in_the_help(limit: str, pages: dict[str, Page]) -> None:
     assert f"`{limit}`" in pages["docs/tolerances.md"].prose

@@ -77,6 +77,7 @@ CHECKED = {
     "src/paritygate/models/source_copy.py: folder / CODE_FOLDER / name",
     "validate/probes/record.py: plan.folder / name",
     "validate/probes/recording.py: self.folder / probe.name",
+    "validate/reference/earlier_recording.py: folder / chunk",
     "validate/reference/recording.py: folder / name",
 }
 # Whoever calls the tool, or writes the spec, names a file of their own.
@@ -183,6 +184,7 @@ DIVISIONS = {
     "pipelines/release/against.py: count_before / of_before",
     "pipelines/release/against.py: factors['mismatch_rate'] * max(count_before, 1) / of_before",
     "pipelines/release/against.py: measured / limit",
+    "validate/emulation/unclipped_openvino.py: (high - low) / (node.get_attributes()['levels'] - 1)",
     "validate/samples/pictures.py: (scaled - np.array(rules.mean, np.float32)) / np.array(rules.std, np.float32)",
 }
 _JOINS = {"joinpath", "with_name"}

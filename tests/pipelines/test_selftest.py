@@ -146,7 +146,7 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: 
     assert missed == {**dict.fromkeys(faults, "missed"), "mask-dropped": "caught by samples"}
     why = _plants(without)["size-baked"]["why"]
     assert "what would show it: a seq other than 12; probes that were not asked: batches, " in why
-    assert "probes not asked: batches, shapes, masks, ids, values, sensitivity" in without.out
+    assert "probes not asked: batches, shapes, masks, ids, values, flat, sensitivity" in without.out
     assert without.data["probe_rows"] == {}
 
 

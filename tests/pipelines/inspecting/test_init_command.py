@@ -337,3 +337,43 @@ def test_the_spec_of_a_tensorflow_model_runs_as_it_was_written(desk: Desk, model
 
     (decision,) = load_spec(str(desk.folder / "new.yaml")).decisions
     assert decision.output == ("probs" if model == "net.keras" else "output_0")
+
+
+def _scaled_columns(desk: Desk, scales: list[float]) -> None:
+    """Write `y`, columns of these sizes, in place of the desk's own model."""
+    import onnx
+    import onnx.parser
+
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 17]> m (float[batch, 4] x) => (float[batch, 4] y)
+        <float[4] scales = {{{", ".join(f"{scale:.10f}" for scale in scales)}}}> {{ y = Mul (x, scales) }}
+    """)
+    onnx.save(model, desk.folder / "model.onnx")
+
+
+def test_columns_of_unlike_sizes_have_a_block_with_their_limits(desk: Desk) -> None:
+    _scaled_columns(desk, [1e-5, 1, 0, 20])
+
+    assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--out", "new.yaml").code == 0
+
+    text = (desk.folder / "new.yaml").read_text(encoding="utf-8")
+    assert load_spec(str(desk.folder / "new.yaml")).spec.tolerance == {}
+    # Without the sign of a comment, the block is a part of the spec.
+    block = [line for line in text.splitlines() if line.startswith(("#   outputs:", "#   tolerance:"))]
+    lines = [line.removeprefix("#   ") for line in block]
+    (desk.folder / "limits.yaml").write_text("\n".join([text, *lines, ""]), encoding="utf-8")
+    spec = load_spec(str(desk.folder / "limits.yaml")).spec
+    limits = spec.tolerance["onnx-fp32"]["outputs"]["y"]["max_abs_diff"]
+    assert limits[2] is None
+    assert [limit for limit in limits if limit] == pytest.approx([1e-8, 1e-3, 2e-2], rel=0.5)
+    assert spec.outputs["y"].columns == ["column_0", "column_1", "column_2", "column_3"]
+    assert desk.call("plan", "limits.yaml").code == 0
+
+
+@pytest.mark.parametrize("scales", [[1, 2, 5, 50], [0, 0, 0, 1]])
+def test_columns_of_like_sizes_have_none(desk: Desk, scales: list[float]) -> None:
+    _scaled_columns(desk, scales)
+
+    assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--out", "new.yaml").code == 0
+
+    assert "max_abs_diff" not in (desk.folder / "new.yaml").read_text(encoding="utf-8")

@@ -98,9 +98,9 @@ class _InSections(click.Command):
     "--tolerance",
     "tolerances",
     multiple=True,
-    metavar="NAME=VALUE",
+    metavar="[OUTPUT:]NAME=VALUE",
     help="A limit in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, "
-    "repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95.",
+    "repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95. OUTPUT:NAME=V,default,... sets one a column.",
 )
 @click.option(
     "--repeat",
