@@ -18,6 +18,7 @@ CHECKED = {
     "pipelines/cache/finished_run.py: folder.joinpath(name)",
     "pipelines/cache/store.py: entry.folder / str(at) / name",
     "pipelines/cache/store.py: target / name",
+    "pipelines/cache/store.py: target / part",
     "pipelines/cli/summaries/serving.py: published.root / view.folder",
     "pipelines/cli/summaries/serving.py: published.root / view.name",
     "pipelines/packing/contents.py: folder / name",
