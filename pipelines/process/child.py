@@ -28,9 +28,9 @@ from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
 from paritygate.pipelines.process.crash_dump import innermost_frames
+from paritygate.pipelines.process.telemetry import send_nothing
 from paritygate.pipelines.process.witness.asking import watched
 from paritygate.pipelines.process.witness.listener import Listener
-from paritygate.telemetry import send_nothing
 
 __all__ = [
     "ANSWERS_FILE",

@@ -18,7 +18,7 @@ from paritygate.errors import ParitygateError, StorageError, UnsupportedOperator
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
 from paritygate.pipelines.process.installed import compile_own_modules
-from paritygate.telemetry import send_nothing
+from paritygate.pipelines.process.telemetry import send_nothing
 
 __all__ = ["JOBS", "main"]
 
