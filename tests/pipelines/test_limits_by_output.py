@@ -78,6 +78,18 @@ def test_a_tight_limit_of_a_column_holds_as_written(bench: Bench) -> None:
     assert found.check("max_abs_diff", "y")["limit"] == 1e-7
 
 
+@pytest.mark.parametrize("shape", [(_ROWS,), (_ROWS, 1)])
+@pytest.mark.parametrize("name", ["max_abs_diff", "y:max_abs_diff"])
+def test_a_declared_limit_may_be_of_an_output_of_one_value_a_row(
+    bench: Bench, name: str, shape: tuple[int, ...]
+) -> None:
+    expected = _answers()["y"][:, :1].reshape(shape)
+
+    for error, code in ((0.0, 0), (0.005, 0), (0.02, 1)):
+        options = ("--tolerance", f"{name}=0.01", "--tolerance", "mean_abs_diff=1")
+        assert bench.given({"y": expected}, {"y": expected + np.float32(error)}, *options).code == code
+
+
 @pytest.mark.parametrize("name", ["mean_abs_diff", "max_row_rel_diff"])
 def test_other_limits_may_be_of_one_output_too(bench: Bench, name: str) -> None:
     actual = _answers()

@@ -243,7 +243,8 @@ class Limits:
         expected = np.ma.filled(expected, np.nan)
         if self.is_one_value:
             # Such a row is off by as much as its value is.
-            return np.maximum(allowed, self.of_values("max_abs_diff", expected).reshape(len(sizes)))
+            own = np.broadcast_to(self.of_values("max_abs_diff", expected), expected.shape)
+            return np.maximum(allowed, own.reshape(len(sizes)))
         floors = on_axis(self.row_floor if is_bounded else self.floor, self.axis, expected.ndim)
         floors = np.maximum(floors, on_axis(self.row_share, self.axis, expected.ndim))
         if self.step is not None:
