@@ -58,8 +58,8 @@ def test_a_pair_that_is_none_is_answered_with_one_of_that_option(
         ("b", ["--probes", "mask"], "name probes of these, such as batches,masks: did you mean 'masks'?"),
         (
             "b",
-            ["--tolerance", "logits:max_abs_diff=1e-3"],
-            "a limit holds for all outputs of a variant, and takes the name of none: --tolerance max_abs_diff=1e-3",
+            ["--tolerance", "logist:max_abs_diff=1e-3"],
+            "name one of these: did you mean 'logits'?",
         ),
         (
             "misspelt_net:laod",

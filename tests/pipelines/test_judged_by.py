@@ -387,6 +387,7 @@ _RULES: dict[str, Callable[[GateRules], object]] = {
     "matches": lambda _: (make_match_rule("boxes", boxes="boxes", scores="scores"),),
     "ignored": lambda _: {"logits": "why not"},
     "axes": lambda _: {"logits": 1},
+    "columns": lambda _: {"logits": ("yes", "no")},
     "passes": lambda _: 3,
     "min_rows": lambda _: 7,
     "is_non_finite_declared": lambda _: True,
