@@ -93,6 +93,7 @@ EXAMPLE: Mapping[str, Any] = {
     "outputs": {
         "debug": {"ignore": "random by design"},
         "embedding": {"min_cosine_similarity": 0.999, "valid_where": "attention_mask"},
+        "clicks": {"columns": ["p_click", "revenue"]},
     },
     "axes": {"logits": 1},
     "non_finite": "match",

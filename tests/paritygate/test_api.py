@@ -83,6 +83,8 @@ def test_every_option_of_the_command_is_an_argument(
     options = {item.opts[0].removeprefix("--").replace("-", "_") for item in listed}
     # What a terminal has, and what holds for the children of a command.
     options -= {"format", "json", "quiet", "verbose", "memory_limit"}
+    # In the API it is a part of `endpoint`.
+    options -= {"max_answer_mb"}
     arguments = inspect.signature(function).parameters
 
     assert {other_names.get(name, name) for name in options} == {

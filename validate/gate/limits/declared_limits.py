@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 from paritygate.errors import UsageError
@@ -133,7 +134,7 @@ def _of_output(
 
 
 def _checked(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
         msg = f"tolerance {name}={value} is not a finite number of at least 0"
         raise UsageError(msg, hint="leave the limit out to use the default")
     return float(value)
