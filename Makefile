@@ -85,7 +85,7 @@ install-cost:
 	@test -e $(DEMO_ENVIRONMENT) || printf '%s\n' \
 	  'First $(VENV)/ is installed: 1 GB to download, 4 GB of disk, about 4 minutes.' \
 	  'Where pip finds no CPU build of torch, it downloads gigabytes of CUDA libraries' \
-	  'besides: README.md, Install, says how to spare them.'
+	  'besides: README.md, Install, shows how to spare them.'
 
 demo-cost: install-cost
 	@printf '%s\n' \

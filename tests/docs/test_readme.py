@@ -46,15 +46,27 @@ def test_the_output_shown_fits_80_columns(readme: Page) -> None:
     assert max(map(len, shown)) <= 80
 
 
-def test_extras_are_those_of_the_package(readme: Page) -> None:
+def test_extras_are_those_of_the_package(pages: dict[str, Page]) -> None:
     metadata = importlib.metadata.metadata("paritygate")
     requirements = importlib.metadata.requires("paritygate") or []
-    rows = {row[0].strip("`"): row[1] for row in readme.rows("Install")}
+    rows = {row[0].strip("`"): row[1] for row in pages["docs/platforms.md"].rows("Extras")}
 
     assert sorted(rows) == sorted(metadata.get_all("Provides-Extra") or [])
     for extra, brings in rows.items():
         names = {re.split(r"[^\w-]", line)[0] for line in requirements if re.search(rf"extra == .{extra}\b", line)}
         assert extra == "dev" or set(brings.split(", ")) == names
+
+
+def test_the_figures_of_the_gates_are_those_of_the_page_on_probes(readme: Page, pages: dict[str, Page]) -> None:
+    allclose, _, default, _ = (row[1:] for row in pages["docs/probes.md"].rows("What probes catch"))
+    paragraphs = " ".join(readme.section("Why not `np.allclose`?").replace("\n\n", "¶").split()).split("¶")
+    (paragraph,) = (text.replace("1e-3", "") for text in paragraphs if text.startswith("On 17 "))
+
+    caught, _, rejected = allclose
+    fails, finds, rejects = default
+    assert re.findall(r"\b\d+\b", paragraph) == ["17", caught, rejected, "7", fails, "17", finds]
+    assert rejects == "0"
+    assert "rejects no equivalent pair" in paragraph
 
 
 def test_every_folder_has_its_line(readme: Page, project_root: Path) -> None:
