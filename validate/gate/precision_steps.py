@@ -12,7 +12,7 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LEAST_STEPS", "Step", "below_steps"]
+__all__ = ["LEAST_STEPS", "UNIT_ROUNDOFF", "Step", "below_steps"]
 
 # No default limit of a single value is below this many steps of what the value was computed in, or is held in.
 LEAST_STEPS = 4
@@ -22,6 +22,16 @@ _DTYPES = {
     Precision.FP16: "float16",
     Precision.MIXED: "float16",
     Precision.BF16: "bfloat16",
+}
+# What a rounding to nearest moves a value by at the most, as a part of it. Source: IEEE 754, 2 ** -(bits of mantissa + 1).
+# INT8 chooses its own steps: there the arithmetic around it counts.
+UNIT_ROUNDOFF = {
+    Precision.FP32: 2.0**-24,
+    Precision.TF32: 2.0**-11,
+    Precision.FP16: 2.0**-11,
+    Precision.MIXED: 2.0**-11,
+    Precision.BF16: 2.0**-8,
+    Precision.INT8: 2.0**-24,
 }
 # TF32 has the exponent of float32 and 13 bits of mantissa less.
 _TF32_LOST_BITS = 13
