@@ -165,7 +165,8 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         rules=job.rules,
         left_out=left_out,
         workspace=folder / "again",
-        open_reference=lambda: _reference_again(job, opened, read, models),
+        # Opened once, whatever it is run again for.
+        open_reference=functools.cache(lambda: _reference_again(job, opened, read, models)),
     )
     result = without_jumps(with_own_noise(result, again), again)
     deadline = started + float(args["time_limit_s"])

@@ -23,7 +23,8 @@ _DTYPES = {
     Precision.MIXED: "float16",
     Precision.BF16: "bfloat16",
 }
-# What a rounding to nearest moves a value by at the most, as a part of it. Source: IEEE 754, 2 ** -(bits of mantissa + 1).
+# What a rounding to nearest moves a value by at the most, as a part of it.
+# Source: IEEE 754, 2 ** -(bits of mantissa + 1).
 # INT8 chooses its own steps: there the arithmetic around it counts.
 UNIT_ROUNDOFF = {
     Precision.FP32: 2.0**-24,

@@ -391,18 +391,19 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     step = Step(precision=tolerance.precision, dtype=profile.dtype)
     floor = floor_of_bulk(tolerance, profile)
     share = SHARES_OF_SPREAD[tolerance.precision]
+    own_size = _own_size(tolerance.precision, profile)
     least = _ROUNDINGS_OF_CAP * UNIT_ROUNDOFF[tolerance.precision] * profile.bulk_abs
 
     def cap(name: str) -> NDArray[np.float64]:
-        capped = np.maximum(_CAP_SHARE[name] * share * profile.own_spread, least)
-        return np.where(profile.own_spread > 0, capped, np.inf)
+        capped = np.maximum(_CAP_SHARE[name] * share * own_size * profile.cap_room, least)
+        return np.where(own_size > 0, capped, np.inf)
 
     is_table = profile.output_spread is not None
     mean = tolerance.mean_abs_diff * profile.scale
     uncapped = {
         "max_abs_diff": tolerance.max_abs_diff * profile.scale,
         # All columns of a table together have this limit, and each has its cap.
-        "mean_abs_diff": np.where(profile.own_spread > 0, np.inf, mean) if is_table else mean,
+        "mean_abs_diff": np.where(own_size > 0, np.inf, mean) if is_table else mean,
         "repeat_max_abs_diff": tolerance.repeat_max_abs_diff * profile.scale,
     }
 
@@ -423,7 +424,7 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         axis=profile.axis,
         floor=np.where(is_declared(tolerance, profile, "max_abs_diff"), 0.0, floor),
         row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
-        row_share=_CAP_SHARE["mean_abs_diff"] * share * profile.own_spread,
+        row_share=_CAP_SHARE["mean_abs_diff"] * share * profile.own_spread * profile.cap_room,
         is_one_value=profile.values == profile.rows,
         rms_diff=_rms_limit(tolerance, profile, floor),
         has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
@@ -457,6 +458,16 @@ def is_declared(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDAr
     return np.ones_like(is_own) if name in tolerance.declared else is_own
 
 
+def _own_size(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
+    """Return by what each channel is capped, one a channel: its own spread; 0 where it has none.
+
+    In FP32 a channel that hardly varies is capped by its size: rounding is in proportion to it. Below FP32 rounding is
+    that of what it is computed from, which may be far larger than a few rare values.
+    """
+    size = profile.size if precision is Precision.FP32 else 0.0
+    return np.where(profile.own_spread > 0, profile.own_spread, size)
+
+
 def floor_of_bulk(tolerance: Tolerance, profile: OutputProfile) -> NDArray[np.float64]:
     """Return what arithmetic alone moves a value of the bulk by, one a channel.
 
@@ -480,7 +491,8 @@ def _mean_of_columns(tolerance: Tolerance, profile: OutputProfile, floor: float)
 
 def without_cap(profile: OutputProfile) -> OutputProfile:
     """Return the profile of an output whose channels have no spread of their own, by which limits would be capped."""
-    return replace(profile, own_spread=np.zeros_like(profile.own_spread))
+    none = np.zeros_like(profile.own_spread)
+    return replace(profile, own_spread=none, size=none)
 
 
 def _rms_limit(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -700,6 +700,8 @@ def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is
         output_spread=None
         if profile.output_spread is None
         else max(profile.output_spread, own.output_spread or 0.0, float(beyond.max(initial=0.0))),
+        size=np.where(of_samples("size") > 0, np.maximum(of_samples("size"), own.size), 0.0),
+        cap_room=of_samples("cap_room"),
         noise=of_samples("noise"),
         activation_floor=of_samples("activation_floor"),
         max_abs=np.maximum(largest, own.max_abs),

@@ -43,6 +43,9 @@ _MOST_COLUMNS = 4096
 # Entries of a channel axis are shares of one quantity where their sum is 1 within this, and there are so many.
 _SUM_WITHIN = 1e-3
 _LEAST_SHARES = 3
+# How many times as wide a cap is where what a bounded function differs by is not known at the output. One percent off
+# is beyond it still.
+ROOM_BEHIND_BOUNDED = 4.0
 # Rows of different shapes that are remembered to see whether an output varies over its inputs.
 _SHAPES_REMEMBERED = 64
 
@@ -59,12 +62,15 @@ class OutputProfile:
         spread: Spread of their bulk around it, one a channel; the standard deviation, were they normal.
         own_spread: Spread by which each channel is judged, where it differs from `spread`: that of the values off
             its constant, or the size of the whole where the channels are shares of it. 0 where a channel hardly varies.
+        size: How large each channel is, as `bulk.Bulk` has it; 0 for a constant of zero.
         tail: The distance from the center that a few values reach, one a channel, as `bulk.Bulk` has it.
         rms: The root mean square distance from the center, one a channel.
         output_spread: The spread of all columns together, for an output of rank 2; None where each channel has its own.
         is_shares: Whether the channels are shares of one quantity: their sum is 1 everywhere.
         noise: How far the reference differs from itself, one a channel.
         activation_floor: What an implementation of the last operator may differ by, one a channel.
+        cap_room: How many times as wide the cap by the own spread is, one a channel: more than 1 where a bounded
+            function is computed with others, and what its implementations differ by is not known at the output.
         max_abs: Largest magnitude of an ordinary value, one a channel.
         row_norm: The 2-norm of a typical row; huge rows are clipped.
         rows: Rows seen.
@@ -91,6 +97,8 @@ class OutputProfile:
     low: float | None = None
     high: float | None = None
     own_spread: FloatArray = field(default_factory=lambda: np.zeros(0))
+    size: FloatArray = field(default_factory=lambda: np.zeros(0))
+    cap_room: FloatArray = field(default_factory=lambda: np.zeros(0))
     tail: FloatArray = field(default_factory=lambda: np.zeros(0))
     rms: FloatArray = field(default_factory=lambda: np.zeros(0))
     output_spread: float | None = None
@@ -100,9 +108,11 @@ class OutputProfile:
 
     def __post_init__(self) -> None:
         """Fill in zeros for what was not recorded: without a spread of its own, a channel has no cap."""
-        for name in ("own_spread", "tail", "rms", "noise", "activation_floor"):
+        for name in ("own_spread", "size", "tail", "rms", "noise", "activation_floor"):
             if not getattr(self, name).size:
                 object.__setattr__(self, name, np.zeros_like(self.spread))
+        if not self.cap_room.size:
+            object.__setattr__(self, "cap_room", np.ones_like(self.spread))
 
     @property
     def channels(self) -> int:
@@ -211,9 +221,16 @@ def with_activation_floors(
     found = dict(profiles)
     for name in profiles.keys() & floors.keys():
         profile, floor = profiles[name], floors[name]
+        if not profile.is_float:
+            continue
         is_by_column = profile.output_spread is not None and floor.size == profile.channels
         own = floor if is_by_column else np.full(profile.channels, floor.min())
-        found[name] = replace(profile, activation_floor=own) if profile.is_float else profile
+        # A floor that is not a number is one that is not known.
+        found[name] = replace(
+            profile,
+            activation_floor=np.nan_to_num(own, nan=0.0),
+            cap_room=np.where(np.isnan(own), ROOM_BEHIND_BOUNDED, 1.0),
+        )
     return found
 
 
@@ -284,6 +301,7 @@ def profile_outputs(
         center=bulk.center,
         spread=bulk.spread,
         own_spread=bulk.own_spread if shares is None else np.where(bulk.own_spread > 0, shares, 0.0),
+        size=bulk.size,
         tail=bulk.tail,
         rms=bulk.rms,
         output_spread=float(bulk_of(values.reshape(1, -1), found.fills).spread[0]) if is_table else None,

@@ -69,7 +69,7 @@ def _checks(
     # Of so few values none has a spread: the number of rows says that already.
     values = profile.values // max(1, profile.channels)
     has_spread |= is_declared_near
-    if not has_spread.all() and values >= LEAST_VARYING and profile.varies is not False:
+    if not has_spread.all() and values >= LEAST_VARYING:
         names = _named(profile, ~has_spread, columns)
         yield Check(
             name="variation",

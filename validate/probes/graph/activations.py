@@ -22,6 +22,8 @@ __all__ = ["activation_floors"]
 _BOUNDED = frozenset({"Erf", "Sigmoid", "Tanh"})
 # Operators that move no value, or all by the same.
 _KEEPING = frozenset({"Cast", "Clip", "Dropout", "Identity", "Neg"})
+# Operators by which an amount becomes another one, that only the values tell.
+_COMBINING = frozenset({"Add", "Div", "Exp", "Log", "Mean", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub", "Sum"})
 # Operators by which columns may become something else.
 _RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _LOGISTIC = "LOGISTIC"
@@ -34,14 +36,17 @@ def activation_floors(model: onnx.ModelProto) -> dict[str, NDArray[np.float64]]:
         model: The model; weights need not be there.
 
     Returns:
-        By output, one number for all its values, or one for each of its columns.
+        By output, one number for all its values, or one for each of its columns; NaN where such a function is computed
+        with other values, so that the amount is not known.
     """
     graph = _Graph(model)
     found = {output.name: graph.floor_of(output.name) for output in model.graph.output}
+    # NaN is no zero.
     return {name: floor for name, floor in found.items() if floor.any()}
 
 
 _NONE = np.zeros(1)
+_UNKNOWN = np.full(1, np.nan)
 
 
 class _Graph:
@@ -83,7 +88,10 @@ class _Graph:
             "Sub": self._shifted,
         }
         handler = handlers.get(node.op_type)
-        return _NONE if handler is None else handler(node, name)
+        found = _NONE if handler is None else handler(node, name)
+        if not found.any() and node.op_type in _COMBINING and any(self.floor_of(each).any() for each in node.input):
+            return _UNKNOWN
+        return found
 
     def _constant_and_other(self, node: onnx.NodeProto) -> tuple[NDArray[np.float64], str] | None:
         """Return the constant that a value is combined with, one number or one a column, and that value."""
