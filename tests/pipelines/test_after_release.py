@@ -60,6 +60,8 @@ def copied(finished: Desk, tmp_path: Path) -> Desk:
 
 
 def _interrupt() -> None:
+    # As in a process of its own, whatever another test left behind.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.raise_signal(signal.SIGINT)
 
 

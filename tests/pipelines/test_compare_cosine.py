@@ -12,11 +12,11 @@ import paritygate as pg
 
 def _files(folder: Path, noise: float) -> tuple[str, str]:
     rng = np.random.default_rng(1)
-    expected = rng.standard_normal((20, 8)).astype(np.float32)
+    expected = rng.standard_normal((40, 8)).astype(np.float32)
     for name, key, array in (
         ("samples", "x", expected),
         ("reference", "embedding", expected),
-        ("candidate", "embedding", expected + np.float32(noise) * rng.standard_normal((20, 8)).astype(np.float32)),
+        ("candidate", "embedding", expected + np.float32(noise) * rng.standard_normal((40, 8)).astype(np.float32)),
     ):
         np.savez(folder / f"{name}.npz", **{key: array})
     return str(folder / "reference.npz"), str(folder / "candidate.npz")

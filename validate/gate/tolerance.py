@@ -425,7 +425,8 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         floor=np.where(is_declared(tolerance, profile, "max_abs_diff"), 0.0, floor),
         row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
         row_share=_CAP_SHARE["mean_abs_diff"] * share * profile.own_spread * profile.cap_room,
-        is_one_value=profile.values == profile.rows,
+        # Below FP32 the limit of a row is near that of a value, and finds what is off everywhere.
+        is_one_value=tolerance.precision is Precision.FP32 and profile.values == profile.rows,
         rms_diff=_rms_limit(tolerance, profile, floor),
         has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
         center=profile.center,

@@ -56,7 +56,8 @@ class Bulk:
         spread: The distance from the median within which `BULK_SHARE` of the values lie, as a standard deviation.
         own_spread: The same, of the values off the median alone where more than half of all are the median. It is 0
             where fewer than `LEAST_VARYING` values differ from the median: such a channel has no spread of its own.
-        size: How large the channel is where it hardly varies: its median, or the values off it where these are larger.
+        size: How large the channel is where it hardly varies: its median, or the values off it where these are larger;
+            0 of fewer than `LEAST_VARYING` values.
         tail: The distance from the median that `LEAST_VARYING` values reach, and 1 % of all at least; 0 of fewer.
         rms: The root mean square distance from the median.
     """
@@ -113,7 +114,7 @@ def _bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
         center=center,
         spread=spread,
         own_spread=np.where(counts - zeros >= LEAST_VARYING, own, 0.0),
-        size=np.maximum(np.abs(center), off_constant),
+        size=np.where(counts >= LEAST_VARYING, np.maximum(np.abs(center), off_constant), 0.0),
         tail=np.where(counts >= tail, _at(distances, counts - tail), 0.0),
         rms=np.sqrt(squares / np.maximum(counts, 1)),
     )

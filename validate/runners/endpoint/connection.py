@@ -111,7 +111,10 @@ class Connections:
         weakref.finalize(self, _close_all, self._idle)
 
     def exchange(self, request: HttpRequest, *, seconds: float, most: int) -> HttpAnswer:
-        """Return the answer to one request, which is sent once.
+        """Return the answer to one request.
+
+        It is sent once, and once more where the server had closed a connection that was kept: servers close those that
+        are idle at any time, also while the next request is on its way.
 
         Args:
             request: What is sent.
@@ -125,7 +128,22 @@ class Connections:
             BrokenAnswerError: The answer is none of HTTP, or ends early.
         """
         end = time.monotonic() + seconds
-        connection = self._kept() or self._opened(end)
+        kept = self._kept()
+        if kept is None:
+            return self._exchanged(self._opened(end), request, end=end, most=most)
+        try:
+            return self._exchanged(kept, request, end=end, most=most)
+        except BrokenAnswerError as err:
+            if not err.is_gone or str(err) != CLOSED:
+                raise
+            try:
+                opened = self._opened(end)
+            except NoConnectionError:
+                # It did not close this connection alone.
+                raise err from None
+            return self._exchanged(opened, request, end=end, most=most)
+
+    def _exchanged(self, connection: _Connection, request: HttpRequest, *, end: float, most: int) -> HttpAnswer:
         is_done = False
         try:
             answer = _exchanged(connection, request, end=end, most=most)
