@@ -117,7 +117,7 @@ _ROUNDINGS_OF_CAP = 12
 
 # Of the limit of a single value, its cap and its floor, how much that of a mean and of a repeat has.
 _CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
-_FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 4, "repeat_max_abs_diff": 1 / 2}
+_FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 8, "repeat_max_abs_diff": 1 / 2}
 # On made-up rows, a limit may be so many times as large a share of the spread of its channel, and half of it at most.
 _ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
 # A candidate has noise of its own beside that of the reference.
