@@ -61,7 +61,7 @@ class FailureStore:
             return ""
         varied = None if _varies(failed.stored.outputs) else self._varied_batch()
         path = folder / f"{probe}-{failed.at}.npz"
-        with storage_errors(folder):
+        with storage_errors(folder, elsewhere="name another folder with --failures"):
             folder.mkdir(parents=True, exist_ok=True)
             _write(path, failed.stored.inputs, None if varied is None else varied.inputs)
             _write(_expected(path), failed.stored.outputs, None if varied is None else varied.outputs)
