@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 __all__ = [
+    "OTHER_JSON",
     "Shown",
     "print_errors",
     "print_lines",
@@ -36,6 +37,8 @@ __all__ = [
     "write_json",
 ]
 
+# How to have a file of JSON written elsewhere, for hints.
+OTHER_JSON = "name another file with --json"
 # The first that a word begins with counts.
 _STYLES = {
     "pass, edge": "yellow",
@@ -291,8 +294,8 @@ def write_json(target: str | None, data: Mapping[str, Any]) -> None:
     path = Path(target)
     if path.exists() and not path.is_file():
         # A device or a pipe cannot be replaced by a file.
-        with storage_errors(path):
+        with storage_errors(path, elsewhere=OTHER_JSON):
             text = printable(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
             path.write_text(text + "\n", encoding="utf-8")
         return
-    write_json_atomically(path, data)
+    write_json_atomically(path, data, elsewhere=OTHER_JSON)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import write_json_atomically
-from paritygate.pipelines.cli.console import write_json
+from paritygate.pipelines.cli.console import OTHER_JSON, write_json
 
 __all__ = ["JsonFile"]
 
@@ -40,7 +40,7 @@ class JsonFile:
             return
         if self._prepared is None:
             self._prepared = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.prepared")
-        write_json_atomically(self._prepared, data)
+        write_json_atomically(self._prepared, data, elsewhere=OTHER_JSON)
 
     def write(self, data: Mapping[str, Any]) -> None:
         """Write it; where that fails, what was prepared takes its place.

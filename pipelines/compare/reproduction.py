@@ -16,7 +16,7 @@ from paritygate.files import storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.text import from_here
+from paritygate.text import from_here, in_full
 from paritygate.validate.gate.limits.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
@@ -61,7 +61,7 @@ class FailureStore:
             return ""
         varied = None if _varies(failed.stored.outputs) else self._varied_batch()
         path = folder / f"{probe}-{failed.at}.npz"
-        with storage_errors(folder):
+        with storage_errors(folder, elsewhere="name another folder with --failures"):
             folder.mkdir(parents=True, exist_ok=True)
             _write(path, failed.stored.inputs, None if varied is None else varied.inputs)
             _write(_expected(path), failed.stored.outputs, None if varied is None else varied.outputs)
@@ -134,7 +134,7 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
     ]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
-    words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={value:g}")]
+    words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={in_full(value)}")]
     # The folder is named in a command that finds no such batch yet.
     words += ["--failures", str(job.failures or "failures")] if keeps else []
     return _joined(words)
@@ -204,7 +204,7 @@ def _repositories(job: ComparisonJob) -> list[str]:
 
 def _endpoint_limits(job: ComparisonJob) -> list[str]:
     limits = job.candidate.endpoint_limits or job.reference.endpoint_limits
-    return [] if limits is None else [f"{name}={value:g}" for name, value in to_data(limits).items()]
+    return [] if limits is None else [f"{name}={in_full(value)}" for name, value in to_data(limits).items()]
 
 
 def _mappings(job: ComparisonJob) -> list[str]:

@@ -147,7 +147,7 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     if spec != Spec.model_validate(draft.data):
         msg = f"the spec of {request.model} does not read as what was meant: {text!r}"
         raise BackendError(msg, hint="write the spec by hand, as docs/spec.md says, and report this")
-    write_bytes_atomically(out, text.encode())
+    write_bytes_atomically(out, text.encode(), elsewhere="name another file with --out")
     return WrittenSpec(
         path=request.out,
         name=named.name,

@@ -198,7 +198,7 @@ def _left_out(inputs: RunInputs) -> tuple[tuple[PackedFile, ...], str | None]:
 
 def _write(output: Path, manifest: PackManifest, sources: Mapping[str, Path | bytes], progress: Progress) -> None:
     temporary = output.with_name(f".{output.name}.{secrets.token_hex(4)}.tmp")
-    with storage_errors(output):
+    with storage_errors(output, elsewhere="name another file with --output"):
         output.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb") as stream:

@@ -15,6 +15,7 @@ from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.spec.parts import SamplesPart
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.precision import Precision, Variant
+from paritygate.text import in_full
 
 __all__ = ["compare_options"]
 
@@ -79,7 +80,7 @@ def _asked(spec: Spec, variant: Variant) -> Iterator[str]:
         "--role": [
             f"{name}={json.dumps(part.model_dump(mode='json', exclude_none=True))}" for name, part in spec.roles.items()
         ],
-        "--pad": [f"{name}={value:g}" for name, value in spec.samples.pad.items()],
+        "--pad": [f"{name}={in_full(value)}" for name, value in spec.samples.pad.items()],
     }
     for option, values in options.items():
         for value in values:

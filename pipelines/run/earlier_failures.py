@@ -18,7 +18,7 @@ from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.text import from_here
+from paritygate.text import from_here, in_full
 from paritygate.validate.gate.limits.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.probes.catalogue import in_order
@@ -235,22 +235,25 @@ def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterat
     limits = [name for name, limit in then.items() if isinstance(limit, int | float)]
     for name in limits if is_any else declared:
         if name in declared and name not in now["declared"]:
-            yield f"{name} is no longer declared, and was {then[name]:g}"
+            yield f"{name} is no longer declared, and was {in_full(then[name])}"
         elif now.get(name) is None:
-            yield f"{name} has no limit, and was {then[name]:g}"
+            yield f"{name} has no limit, and was {in_full(then[name])}"
         elif now[name] > then[name]:
-            yield f"{name} is {now[name]:g}, and was {then[name]:g}"
-    yield from _loosened_outputs(then, now)
+            yield f"{name} is {in_full(now[name])}, and was {in_full(then[name])}"
+    if is_any:
+        # What a default comes to hangs on the output: a number is known to be no looser than another number alone.
+        yield from (f"{name} was not declared" for name in now["declared"] if name not in declared)
+    yield from _loosened_outputs(then, now, is_any=is_any)
     for output, least in asked.min_cosine_similarity.items():
         cosine = rules.min_cosine_similarity.get(output)
         if cosine is None:
-            yield f"no min_cosine_similarity is asked of {output}, and {least:g} was"
+            yield f"no min_cosine_similarity is asked of {output}, and {in_full(least)} was"
         elif cosine < least:
-            yield f"min_cosine_similarity of {output} is {cosine:g}, and was {least:g}"
+            yield f"min_cosine_similarity of {output} is {in_full(cosine)}, and was {in_full(least)}"
 
 
-def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the limits of single outputs that are looser than then, or no longer declared."""
+def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any], *, is_any: bool) -> Iterator[str]:
+    """Yield the limits of single outputs, or of their columns, that are looser than then, or no longer declared."""
     named = [
         (output, name) for each in (then, now) for output, limits in each.get("outputs", {}).items() for name in limits
     ]
@@ -259,13 +262,20 @@ def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterat
         count = max(len(before), len(after))
         if {len(before), len(after)} <= {1, count}:
             columns = zip(before * (count // len(before)), after * (count // len(after)), strict=True)
-            is_looser = any(old is not None and (new is None or new > old) for old, new in columns)
+            is_looser = any(_is_looser(old, new, is_any=is_any) for old, new in columns)
         else:
             is_looser = True
         if is_looser and after == [None]:
             yield f"{output}:{name} is no longer declared, and was {limit_in_text(before)}"
         elif is_looser:
             yield f"{output}:{name} is {limit_in_text(after)}, and was {limit_in_text(before)}"
+
+
+def _is_looser(old: float | None, new: float | None, *, is_any: bool) -> bool:
+    """Return whether a limit is looser than it was, None where the default holds; see `_loosened`."""
+    if old is None:
+        return is_any and new is not None
+    return new is None or new > old
 
 
 def _of_output(tolerance: Mapping[str, Any], output: str, name: str) -> list[float | None]:

@@ -10,6 +10,7 @@ from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.spec.benchmark_plan import check_price, plan_of
 from paritygate.pipelines.spec.names import check_alias, check_name
+from paritygate.pipelines.spec.output_limits import check_output_limits
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.spec.targets import check_targets
 from paritygate.precision import Precision
@@ -148,6 +149,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
     _check_decisions(resolved, outputs)
     _check_argmax_of(resolved, outputs)
     _check_axes(resolved, outputs)
+    check_output_limits(resolved, signature)
     try:
         valid_positions(resolved.valid_where, [signature])
     except UsageError as err:

@@ -66,18 +66,20 @@ _UNWRITABLE = {
 # These say of themselves that something was written, whatever file it was.
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _TOO_LARGE = errno.EFBIG
+_OTHER_ROOT = "choose another place with --root"
 # A pipe would be waited at, and a device may have no end.
 _NO_FILE = "a pipe, a socket or a device, and no file"
 
 
 @contextlib.contextmanager
-def storage_errors(path: Path, *, runs_other_code: bool = False) -> Iterator[None]:
+def storage_errors(path: Path, *, runs_other_code: bool = False, elsewhere: str = _OTHER_ROOT) -> Iterator[None]:
     """Turn an operating-system error on writing `path` into one clear `StorageError`.
 
     Args:
         path: The file or folder that is written.
         runs_other_code: Whether more happens meanwhile than our own writing, such as a framework at work. Then only
             an error that names something below `path`, or that no reading ever has, is one of writing.
+        elsewhere: How to have it written elsewhere, for the hint.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.
@@ -89,11 +91,11 @@ def storage_errors(path: Path, *, runs_other_code: bool = False) -> Iterator[Non
     except OSError as err:
         if err.errno in _NO_SPACE:
             msg = f"the disk is full: {path} could not be written"
-            raise StorageError(msg, hint="free space there, or choose another place with --root") from err
+            raise StorageError(msg, hint=f"free space there, or {elsewhere}") from err
         is_ours = not runs_other_code or err.errno == _TOO_LARGE or _names_below(err, path)
         if err.errno in _UNWRITABLE and is_ours:
             msg = f"{path} could not be written: {err.strerror}"
-            raise StorageError(msg, hint="check the permissions, or choose another place with --root") from err
+            raise StorageError(msg, hint=f"check the permissions, or {elsewhere}") from err
         raise
 
 
@@ -164,14 +166,19 @@ def fsync_tree(folder: Path) -> None:
         _fsync(Path(parent))
 
 
-def write_bytes_atomically(path: Path, content: bytes) -> None:
+def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = _OTHER_ROOT) -> None:
     """Write `content` to `path` by a temporary name, fsync and rename.
+
+    Args:
+        path: The file.
+        content: What it is to hold.
+        elsewhere: How to have it written elsewhere, for the hint.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    with storage_errors(path):
+    with storage_errors(path, elsewhere=elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as stream:
@@ -184,14 +191,19 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def write_json_atomically(path: Path, data: Any) -> None:  # noqa: ANN401 - any JSON data
+def write_json_atomically(path: Path, data: Any, *, elsewhere: str = _OTHER_ROOT) -> None:  # noqa: ANN401 - any JSON data
     """Write JSON data to `path`, readable, keys in the order given.
+
+    Args:
+        path: The file.
+        data: What it is to hold.
+        elsewhere: How to have it written elsewhere, for the hint.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.
         ValueError: `data` holds NaN or infinity, which JSON cannot say.
     """
-    write_bytes_atomically(path, json_bytes(data))
+    write_bytes_atomically(path, json_bytes(data), elsewhere=elsewhere)
 
 
 def json_bytes(data: Any) -> bytes:  # noqa: ANN401 - any JSON data

@@ -26,6 +26,7 @@ __all__ = [
     "echo_block",
     "from_here",
     "give_up",
+    "in_full",
     "is_placeholder",
     "meant",
     "nearest_first",
@@ -42,6 +43,8 @@ __all__ = [
 _HISSING = ("s", "x", "ch", "sh")
 HIDDEN = "(hidden)"
 _ALIKE_WITH_ENDING = 0.75
+# Above it, whole numbers are written with an exponent, as Python writes them.
+_WRITTEN_OUT = 1e16
 # What is cut off, as a long message is in a table, has no closing quote.
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?$)|"(?:[^"\\]|\\.)*(?:"|\\?$))"""
 _NAMED = re.compile(rf"\b(rows?|ids?) {_QUOTED}(?:(?:, |\.\.){_QUOTED})*")
@@ -68,6 +71,13 @@ def counted(count: int, noun: str) -> str:
 def one_or_many(count: int, one: str, many: str) -> str:
     """Return the word that agrees with the count: `is` or `are`, `differs` or `differ`."""
     return one if count == 1 else many
+
+
+def in_full(number: float) -> str:
+    """Return a number as a command or a spec has it: every digit, so that the same number is read back."""
+    # As a float, a large int would lose digits.
+    is_whole = isinstance(number, int) or (float(number).is_integer() and abs(number) < _WRITTEN_OUT)
+    return str(int(number)) if is_whole else repr(float(number))
 
 
 def meant(name: str, known: Iterable[str]) -> str:

@@ -291,3 +291,14 @@ def test_what_was_left_out_is_in_the_outcome_of_the_api(desk: Desk, monkeypatch:
 def test_figures(record_property: Callable[[str, object], None]) -> None:
     counts = ", ".join(f"{count} {what}" for what, count in sorted(_SEEN.items()))
     record_property("figures", f"exit code 0 exactly where the alias moved: {counts}")
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "tiny", "prod"), ("runs",)])
+def test_the_hint_of_json_that_cannot_be_written_names_an_option_that_there_is(
+    words: tuple[str, ...], finished: Desk
+) -> None:
+    called = finished.call(*words, "--json", "/dev/full")
+
+    hint = called.err[called.err.index("hint: ") :]
+    assert called.code == 5
+    assert ("--json" in hint, "--root" in called.err) == (True, False)

@@ -541,6 +541,7 @@ def test_a_result_that_does_not_fit_on_the_disk_is_said(
 
     assert process.returncode == 5
     assert f"error: the disk is full: {full_disk / 'result.json'} could not be written" in process.stderr
+    assert "hint: free space there, or name another file with --json" in process.stderr
     assert not (full_disk / "result.json").exists()
 
 

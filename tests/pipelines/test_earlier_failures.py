@@ -90,6 +90,43 @@ def test_a_default_limit_that_it_passed_by_is_no_leave_to_declare_a_looser_one(d
     assert "max_abs_diff is 0.5, and was 1e-12" in called.err
 
 
+@pytest.mark.parametrize(
+    ("failed", "looser", "stricter"),
+    [
+        # What a default comes to hangs on the output: its number says nothing of one that is declared.
+        ({"max_abs_diff": 1e-12}, {"max_abs_diff": 5e-3}, {"max_abs_diff": 1e-13}),
+        (
+            {"outputs": {"logits": {"max_abs_diff": [1e-12, 0.1, None]}}},
+            {"outputs": {"logits": {"max_abs_diff": [1e-2, 0.1, None]}}},
+            {"outputs": {"logits": {"max_abs_diff": [1e-13, 0.1, 0.1]}}},
+        ),
+        (
+            {"outputs": {"logits": {"mean_abs_diff": 1e-12}}},
+            {"outputs": {"logits": {"mean_abs_diff": 1e-3}}},
+            {"outputs": {"logits": {"mean_abs_diff": 1e-13}}},
+        ),
+        ({"max_abs_diff": 1e-12}, {"outputs": {"logits": {"max_abs_diff": 1e-3}}}, {"max_abs_diff": 1e-12}),
+    ],
+)
+def test_a_pass_by_defaults_hides_no_failure_of_a_declared_limit(
+    desk: Desk, failed: dict[str, Any], looser: dict[str, Any], stricter: dict[str, Any]
+) -> None:
+    desk.spec(targets=_TARGETS)
+    assert desk.call("run", "spec.yaml").code == 0
+    _later(desk)
+    desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": failed})
+    assert desk.call("run", "spec.yaml").code == 1
+    _later(desk)
+
+    codes = []
+    for limits in (looser, stricter, {}):
+        desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": limits})
+        codes.append(desk.call("plan", "spec.yaml").code)
+
+    # Back to the defaults, it needs no reason: by those it had passed.
+    assert codes == [2, 0, 0]
+
+
 def test_it_is_refused_before_anything_is_made_and_by_plan_too(desk: Desk) -> None:
     first = _failed_once(desk)
     desk.spec(**_limit(0.1))

@@ -130,6 +130,18 @@ def test_what_cannot_be_meant_is_refused(bench: Bench, tolerance: str, words: li
     assert [word for word in words if word not in text] == [], text
 
 
+def test_the_hint_of_an_unknown_limit_of_one_output_holds_an_option_that_is_taken(bench: Bench) -> None:
+    refused = _given(bench, _answers(), "y:max_abs_dif=1")
+    hint = " ".join(refused.err.split())
+    found = re.search(r"--tolerance OUTPUT:(\S+)", hint)
+
+    assert found is not None, hint
+    taken = _given(bench, _answers(), f"y:{found[1]}")
+
+    assert (refused.code, taken.code) == (2, 0)
+    assert taken.result["tolerance"]["outputs"] == {"y": {"max_abs_diff": [1e-3]}}
+
+
 def test_python_takes_lists_and_both_forms(bench: Bench) -> None:
     expected, actual = bench.npz("a.npz", _answers()), bench.npz("b.npz", _off("y", 1))
     samples = {"x": np.zeros((_ROWS, 1), np.float32)}

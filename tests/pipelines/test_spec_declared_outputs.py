@@ -73,6 +73,56 @@ def test_what_fits_the_declared_outputs_is_taken(more: str) -> None:
     assert parse_spec(_SPEC + more, folder=Path("/spec"), origin="spec.yaml").signature is not None
 
 
+_OPTIONAL = "required: []\ntolerance: {{onnx-fp32: {{outputs: {{{}}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (_OPTIONAL.format("probs: {max_abs_diff: [1, 1, 1]}"), "outputs.probs.max_abs_diff has 3 numbers.* 5 channels"),
+        (_OPTIONAL.format("prob: {max_abs_diff: 1}"), "outputs.prob.max_abs_diff is on 'prob'"),
+        (_OPTIONAL.format("label: {mean_abs_diff: 1}"), "outputs.label.mean_abs_diff is on 'label'"),
+        (_OPTIONAL.format("price: {max_abs_diff: [1, 1]}"), "outputs.price.max_abs_diff has 2 numbers.* 1 channel"),
+        (_OPTIONAL.format("tokens: {max_abs_diff: [1, 1]}"), "outputs.tokens.max_abs_diff has 2 numbers.* 5 channels"),
+        (
+            "axes: {tokens: 1}\n" + _OPTIONAL.format("tokens: {max_abs_diff: [1, 1, 1, 1, 1]}"),
+            "outputs.tokens.max_abs_diff has 5 numbers.* 7 channels",
+        ),
+        (
+            "outputs: {probs: {ignore: drawn anew}}\n" + _OPTIONAL.format("probs: {max_abs_diff: 1}"),
+            "outputs.probs.max_abs_diff is on 'probs'",
+        ),
+        ("outputs: {probs: {columns: [a, b]}}", "outputs.probs.columns has 2 names.* 5 channels"),
+        ("outputs: {label: {min_cosine_similarity: 0.9}}", "outputs.label.min_cosine_similarity is on 'label'"),
+    ],
+)
+def test_limits_that_declared_outputs_cannot_have_are_refused_when_the_spec_is_read(more: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_spec(_SPEC + more, folder=Path("/spec"), origin="spec.yaml")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        _OPTIONAL.format("probs: {max_abs_diff: [1, 1, null, 1, 1]}, tokens: {max_abs_diff: [1, 1, 1, 1, 1]}"),
+        _OPTIONAL.format("probs: {max_abs_diff: {b: 1}}") + "\noutputs: {probs: {columns: [a, b, c, d, e]}}",
+        _OPTIONAL.format("price: {max_abs_diff: [1], max_row_rel_diff: 1}"),
+        _OPTIONAL.format("tokens: {max_abs_diff: [1, 1, 1, 1, 1, 1, 1]}") + "\naxes: {tokens: -2}",
+    ],
+)
+def test_limits_that_fit_the_declared_outputs_are_taken(more: str) -> None:
+    assert parse_spec(_SPEC + more, folder=Path("/spec"), origin="spec.yaml").signature is not None
+
+
+def test_of_an_open_size_the_reference_says_how_many_columns_there_are() -> None:
+    spec = _SPEC.replace("[batch, 5]", "[batch, classes]").replace("[batch, 7, 5]", "[batch, 7, classes]")
+    spec = spec.replace("max: 64}}", "max: 64}, classes: {min: 1, max: 9}}")
+    more = _OPTIONAL.format("probs: {max_abs_diff: [1, 1]}, tokens: {max_abs_diff: [1, 1]}")
+
+    assert parse_spec(spec + more, folder=Path("/spec"), origin="spec.yaml").signature is not None
+
+
 def test_where_no_outputs_are_declared_the_reference_says_what_there_is() -> None:
     more = "argmax_of: {labels: probs}\naxes: {prices: 7}\ndecisions: {x: {argmax: true, axis: 3}}"
 

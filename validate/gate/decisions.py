@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.text import meant
+from paritygate.text import in_full, meant
 from paritygate.validate.gate.bounds import mismatch_rate_upper_95
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 
@@ -88,8 +88,8 @@ class Decision:
 
     def __str__(self) -> str:
         text = {
-            Rule.THRESHOLD: f"threshold={'>=' if self.is_inclusive else ''}{self.threshold:g}",
-            Rule.MULTILABEL: f"multilabel={'>=' if self.is_inclusive else ''}{self.threshold:g}",
+            Rule.THRESHOLD: f"threshold={'>=' if self.is_inclusive else ''}{in_full(self.threshold)}",
+            Rule.MULTILABEL: f"multilabel={'>=' if self.is_inclusive else ''}{in_full(self.threshold)}",
             Rule.ARGMAX: "argmax",
             Rule.TOP_K: f"top_k={self.k}",
         }[self.rule]

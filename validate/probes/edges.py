@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.signature import is_float_dtype
+from paritygate.text import in_full
 from paritygate.validate.probes.derive.sizes import OpenDim, open_dims
 from paritygate.validate.probes.edge import Edge, EdgeKind
 from paritygate.validate.probes.padding import Padding, kinds_by_row, real_positions
@@ -249,9 +250,11 @@ class _OfInput:
             words=f"{words} {self.name} beyond those seen",
             at=self._by_row(flags),
             if_it_occurs=self._roles(
-                f"low: {min(low, float(finite.min())):g}, high: {max(high, float(finite.max())):g}"
+                f"low: {in_full(min(low, float(finite.min())))}, high: {in_full(max(high, float(finite.max())))}"
             ),
-            if_it_never_occurs=self._roles(f"low: {low:g}, high: {high:g}") if np.isfinite(middle) and is_one else "",
+            if_it_never_occurs=self._roles(f"low: {in_full(low)}, high: {in_full(high)}")
+            if np.isfinite(middle) and is_one
+            else "",
             is_declared_not_to_occur=any(said),
         )
 

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from paritygate.addresses import shown_address
 from paritygate.errors import UsageError
 from paritygate.models.json_mapping import EXAMPLE
-from paritygate.text import nearest_first
+from paritygate.text import in_full, nearest_first
 
 __all__ = ["Endpoint", "EndpointLimits", "Protocol", "is_url", "limits_of", "parse_endpoint"]
 
@@ -162,5 +162,5 @@ def limits_of(given: Mapping[str, float]) -> EndpointLimits:
             raise UsageError(msg, hint="write for example requests_per_second=50")
         if not 0 < value < math.inf:
             msg = f"endpoint limit {name}={value:g} is not allowed (allowed: above 0)"
-            raise UsageError(msg, hint=f"write for example {name}={getattr(EndpointLimits(), name):g}")
+            raise UsageError(msg, hint=f"write for example {name}={in_full(getattr(EndpointLimits(), name))}")
     return replace(EndpointLimits(), **given)

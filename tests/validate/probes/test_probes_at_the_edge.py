@@ -193,3 +193,14 @@ def test_edges_are_recorded_with_the_probes(desk: ProbeDesk) -> None:
         "an empty row alone (attention_mask)": [("an empty row of attention_mask", (0,))],
         "an empty row beside a full one (attention_mask)": [("an empty row of attention_mask", (1,))],
     }
+
+
+def test_what_a_hint_says_of_values_reaches_as_far_as_they_do(desk: ProbeDesk) -> None:
+    model = desk.model("(double[B] x) => (double[B] y) { y = Neg(x) }", {})
+    asked = desk.ask(model, [{"x": np.linspace(1.0, 3.1234567, 8)}], names=[])
+    batch = ProbeBatch(inputs={"x": np.array([16777217.0, -0.123456789])}, rows=2, about="")
+
+    (edge,) = (edge for edge in edges_of(asked.context, batch) if edge.kind is EdgeKind.VALUES)
+
+    assert edge.if_it_occurs == "roles: {x: {low: -0.123456789, high: 16777217}}"
+    assert edge.if_it_never_occurs == "roles: {x: {low: 1, high: 3.1234567}}"

@@ -143,3 +143,12 @@ def test_what_the_original_refuses_is_not_fed(desk: ProbeDesk) -> None:
 
     assert {f"x: a value that is no key ({value})" for value in (-1, 15)} <= set(asked.dropped)
     assert desk.answer(asked, case.model(case.wrong), edge="fail").failed == {}
+
+
+def test_an_empty_text_is_named_in_quotes(desk: ProbeDesk) -> None:
+    case = _CASES["texts looked up, another default"]
+    asked = desk.ask(case.model(case.original), case.batches(), max_rows=16, names=["ids"])
+
+    (outcome,) = desk.answer(asked, case.model(case.wrong), edge="warn").outcomes
+
+    assert {finding.about for finding in outcome.findings} >= {"x: a value that is no key ('')"}

@@ -22,7 +22,10 @@ _OUTPUTS = "outputs"
 # In an option, what stands for a column whose default holds.
 DEFAULT_LIMIT = "default"
 _HINT = "write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3"
-_HINT_OF_OUTPUT = "write tolerance: {VARIANT: {outputs: {OUTPUT: {max_abs_diff: 1e-3}}}} in the spec"
+_HINT_OF_OUTPUT = (
+    "write tolerance: {VARIANT: {outputs: {OUTPUT: {max_abs_diff: 1e-3}}}} in the spec, "
+    "or --tolerance OUTPUT:max_abs_diff=1e-3"
+)
 
 
 def parse_tolerance(

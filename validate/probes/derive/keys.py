@@ -116,7 +116,7 @@ class _Place:
         for row in range(count):
             changed[row, columns[int(self._random.integers(len(columns)))] % changed.shape[1]] = keys[row % len(keys)]
         inputs[self._name] = changed.reshape(real.shape)
-        named = ", ".join(map(str, keys[:_NAMED])) + (" and more" if len(keys) > _NAMED else "")
+        named = ", ".join(map(_shown, keys[:_NAMED])) + (" and more" if len(keys) > _NAMED else "")
         return ProbeBatch(
             inputs=inputs,
             rows=count,
@@ -126,3 +126,8 @@ class _Place:
             note=note,
             apart=functools.partial(self._apart, keys, note) if len(keys) > 1 else None,
         )
+
+
+def _shown(key: str | float) -> str:
+    """Return a key as a message names it: a text that is empty, or begins or ends with a blank, in quotes."""
+    return repr(key) if isinstance(key, str) and (not key or key != key.strip()) else str(key)
