@@ -21,6 +21,8 @@ def test_fp16_far_from_zero_is_told_of_its_steps(bench: Bench, *, options: tuple
     assert outcome.status("max_abs_diff", "y") == ("pass" if is_said else "fail")
     assert outcome.status("mean_abs_diff", "y") == "fail"
     assert ("fp16 has steps of" in outcome.check("mean_abs_diff", "y")["detail"]) is is_said
+    # Nor can such values be told apart at all.
+    assert ("resolution" in {check["name"] for check in outcome.result["checks"]}) is is_said
 
 
 @pytest.mark.parametrize(("difference", "options"), [(3.0, ()), (0.016, ("--tolerance", "max_abs_diff=1e-3"))])
