@@ -52,6 +52,9 @@ _PADDING_LENGTH = 330
 _FEW = 4
 # Remarks of one kind beyond these stand in the report.
 _MOST_OF_A_KIND = 3
+# Each variant has its own warning line, as far as a screen has room.
+_MOST_WARNINGS = 12
+_LINE_LENGTH = 40
 # Variants of one format from which on they are named together.
 _NAMED_TOGETHER = 3
 
@@ -317,20 +320,27 @@ def _hints(report: ReportData) -> Iterator[Remark]:
 
 
 def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield every warning once; where its figures differ, those of the first variant."""
-    found: dict[tuple[str, str | None], dict[str, str]] = {}
+    """Yield a line for each variant that warns; where several say the same word for word, one for all of them.
+
+    With many lines each is short, and of many outputs the first warnings of every variant come first.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    rank: dict[tuple[str, str], int] = {}
     for name, result in results.items():
-        for check in result.checks:
-            if check.status == "warning":
-                found.setdefault((check.name, check.output), {})[name] = check.detail
-    remarks = []
-    for (check_name, output), details in found.items():
-        first, detail = next(iter(details.items()))
-        of = f" (numbers of {first}; of the others, see -v)" if len(set(details.values())) > 1 else ""
-        about = f"{check_name} of {output}" if output else check_name
-        words = f"{about}: {shorten(detail, _REMARK_LENGTH)}{of}"
-        remarks.append(Remark(kind="warning", names=tuple(filter(None, details)), words=words))
-    yield from _first(remarks)
+        for place, check in enumerate(check for check in result.checks if check.status == "warning"):
+            key = (f"{check.name} of {check.output}" if check.output else check.name, check.detail)
+            found.setdefault(key, []).append(name)
+            rank[key] = min(place, rank.get(key, place))
+    ordered = sorted(found, key=lambda key: rank[key])
+    length = _REMARK_LENGTH if len(ordered) <= _FEW else _LINE_LENGTH
+    most = max(_MOST_OF_A_KIND, min(len(results), _MOST_WARNINGS))
+    yield from _first(
+        (
+            Remark(kind="warning", names=tuple(filter(None, found[key])), words=f"{key[0]}: {shorten(key[1], length)}")
+            for key in ordered
+        ),
+        most,
+    )
 
 
 def findings_of(report: ReportData) -> tuple[Remark, ...]:
@@ -402,11 +412,11 @@ def _of_speed(report: ReportData) -> Iterator[Remark]:
     )
 
 
-def _first(remarks: Iterable[Remark]) -> Iterator[Remark]:
+def _first(remarks: Iterable[Remark], most: int = _MOST_OF_A_KIND) -> Iterator[Remark]:
     """Yield the first remarks of a kind, and how many more there are."""
     found = list(remarks)
-    yield from found[:_MOST_OF_A_KIND]
-    more = len(found) - _MOST_OF_A_KIND
+    yield from found[:most]
+    more = len(found) - most
     if more > 0:
         kind = found[0].kind
         yield Remark(kind=kind, names=(), words=f"{more} more of this kind: see -v")

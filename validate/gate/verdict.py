@@ -464,10 +464,10 @@ def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
     variance = max(0.0, float(statistics.rms_by_channel[at]) ** 2 - bias**2)
     low, high = mean_interval_95(bias, variance, int(count)) if count else (math.nan, math.nan)
     is_large = not abs(bias) <= bar
-    detail = f"{bias:.3g} (95 %: {low:.3g} to {high:.3g}), {'above' if is_large else 'at most'} {bar:.3g}"
-    detail += f", which is half the limit {2 * bar:.3g} of the mean"
+    detail = f"{bias:.3g}, {'above' if is_large else 'at most'} {bar:.3g}"
     if limits.mean_abs_diff.size > 1:
-        detail += f", in channel {at} of {limits.mean_abs_diff.size}"
+        detail += f" in channel {at} of {limits.mean_abs_diff.size}"
+    detail += f", half the limit of the mean (95 %: {low:.3g} to {high:.3g})"
     # A mean that may as well be 0 shows no bias.
     is_none = math.isfinite(bias) and low <= 0 <= high
     if is_large and is_none:

@@ -152,22 +152,37 @@ def test_a_reason_that_several_variants_share_is_said_once_with_their_names(pass
     assert (remark.names, remark.words) == (("openvino-a", "openvino-b", "openvino-c"), "openvino is not installed")
 
 
-def test_a_warning_is_said_once_with_the_variants_that_it_concerns(passing_run: RunFolder) -> None:
-    def of(detail: str) -> ComparisonResult:
-        return _result(_check("bias", "warning", detail=detail), verdict="pass")
+def _warning(detail: str, **parts: object) -> ComparisonResult:
+    return _result(_check("bias", "warning", detail=detail, **parts), verdict="pass")
 
-    same = [_variant(f"onnx-{name}", of("0.1, above 0.05"), "pass") for name in ("a", "b")]
-    other = _variant("tflite-fp16", of("0.2, above 0.05"), "pass")
 
-    (remark,) = run_remarks(_report(passing_run, *same))
-    assert (remark.kind, remark.names, remark.words) == (
-        "warning",
-        ("onnx-a", "onnx-b"),
-        "bias of logits: 0.1, above 0.05",
-    )
-    (remark,) = run_remarks(_report(passing_run, *same, other))
-    assert remark.names == ("onnx-a", "onnx-b", "tflite-fp16")
-    assert remark.words == "bias of logits: 0.1, above 0.05 (numbers of onnx-a; of the others, see -v)"
+def test_each_variant_has_its_own_warning_unless_it_is_the_same_word_for_word(passing_run: RunFolder) -> None:
+    same = [_variant(f"onnx-{name}", _warning("0.1, above 0.05"), "pass") for name in ("a", "b")]
+    other = _variant("tflite-fp16", _warning("0.2, above 0.05"), "pass")
+
+    said = [(item.kind, item.names, item.words) for item in run_remarks(_report(passing_run, *same, other))]
+
+    assert said == [
+        ("warning", ("onnx-a", "onnx-b"), "bias of logits: 0.1, above 0.05"),
+        ("warning", ("tflite-fp16",), "bias of logits: 0.2, above 0.05"),
+    ]
+
+
+def test_of_many_variants_each_warning_is_one_line_and_none_is_left_out_for_a_second_output(
+    passing_run: RunFolder,
+) -> None:
+    def of(number: int) -> ComparisonResult:
+        details = [f"0.{number}{place}, above 0.05 in channel 1 of 2, half the limit of the mean" for place in (1, 2)]
+        outputs = zip(("logits", "other"), details, strict=True)
+        return _result(*(_check("bias", "warning", output=name, detail=text) for name, text in outputs), verdict="pass")
+
+    report = _report(passing_run, *(_variant(f"onnx-variant-{number}", of(number), "pass") for number in range(9)))
+    remarks = run_remarks(report)
+
+    assert [item.names for item in remarks] == [*((f"onnx-variant-{number}",) for number in range(9)), ()]
+    lines = [line for line in _lines(report) if "bias" in line]
+    assert len(lines) == 9
+    assert max(map(cell_len, _lines(report))) <= WIDTH
 
 
 def test_what_a_difference_looks_like_is_said_once_with_the_variants_that_it_is_seen_in(
