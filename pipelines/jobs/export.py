@@ -120,6 +120,7 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
     """
     # What is converted from an artifact needs no spec, which takes half a second to import.
     from paritygate.pipelines.spec.checks import check_output_uses
+    from paritygate.pipelines.spec.output_limits import AskedLimit, check_output_limits
     from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 
     asked = args["spec"]
@@ -129,6 +130,7 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
     check_output_uses(resolved, signature)
     if signature is None:
         return {}
+    check_output_limits(resolved, signature, [AskedLimit(*limit) for limit in args["limits"]])
     takes = _with_dims(signature, args["dims"])
     seen = SizesSeen(takes)
     rows = 0

@@ -22,6 +22,7 @@ from paritygate.pipelines.run.earlier_failures import check_reason, earlier_fail
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.spec.output_limits import check_limits_of_profiles
 from paritygate.text import counted
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.reference.recording import Recording
@@ -57,7 +58,8 @@ def validate_stage(
         InputFileError: No reference was recorded.
         ArtifactIntegrityError: The reference was recorded by other rules than the spec's.
         BackendError: The device is not there.
-        UsageError: The spec asks less than a failed run of the same source did, and does not say why.
+        UsageError: The spec asks less than a failed run of the same source did, and does not say why; or its limits
+            of one output do not fit what the reference answers.
         StorageError: The disk is full.
     """
     made = run.exported()
@@ -72,6 +74,7 @@ def _validate(
 ) -> dict[str, ComparisonResult]:
     recording = Recording.load(run.reference)
     check_recording_rules(run, recording)
+    check_limits_of_profiles(run.resolved, recording.profiles)
     where = device_name(device)
     validator = _Validator(run, time_limit_s=time_limit_s, progress=progress, probes=probes)
     made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}

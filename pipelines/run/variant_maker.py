@@ -36,6 +36,7 @@ from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.overflow import OVERFLOW_PRECISIONS, OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.spec.output_limits import asked_limits, check_output_limits
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature
@@ -177,6 +178,9 @@ class VariantMaker:
                 signature, made_by = from_data(Signature, made["signature"]), _made_by(made, base, finding)
                 check_record({"files": file_digests(files), "main": made["main"], "variant": name})
                 ties = dict(made["ties"]) if base is None else self._ties
+            if base is None and not self._is_fit_known:
+                # Of what is taken over, limits were not looked at.
+                check_output_limits(run.resolved, signature)
             with storage_errors(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(str(files), str(final))
@@ -199,7 +203,10 @@ class VariantMaker:
     def _job(self, variant: Variant, base: Artifact | None, files: Path) -> ChildJob:
         run = self._run
         origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
-        written = {} if origin["spec"] is None else {"spec": _spec_of_outputs(run.resolved)}
+        written: dict[str, Any] = {}
+        if origin["spec"] is not None:
+            # What is judged by other limits is converted alike; those that do not fit are an error.
+            written = {"spec": _spec_of_outputs(run.resolved), "limits": asked_limits(run.resolved)}
         return ChildJob(
             name="export",
             args={

@@ -1,28 +1,53 @@
-"""Checks that limits of single outputs, and names of columns, fit the outputs that are declared."""
+"""Checks that limits of single outputs, and names of columns, fit the outputs that there are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
-from paritygate.validate.reference.profile import has_columns, infer_channel_axis
+from paritygate.validate.reference.profile import OutputProfile, has_columns, infer_channel_axis
 
-__all__ = ["check_output_limits"]
+__all__ = ["AskedLimit", "asked_limits", "check_limits_of_profiles", "check_output_limits"]
 
 _COLUMNS_RANK = 2
 
 
-def check_output_limits(resolved: ResolvedSpec, signature: Signature) -> None:
+class AskedLimit(NamedTuple):
+    """A limit of one output, or the names of its columns: a tuple, as it goes to a child process.
+
+    Attributes:
+        key: Where it is written.
+        output: Of which output it is.
+        count: How many numbers or names it has.
+        noun: What they are.
+    """
+
+    key: str
+    output: str
+    count: int
+    noun: str = "number"
+
+
+def asked_limits(resolved: ResolvedSpec) -> tuple[AskedLimit, ...]:
+    """Return every limit of one output that the spec asks for, for variants that are required or not."""
+    return tuple(_asked(resolved))
+
+
+def check_output_limits(
+    resolved: ResolvedSpec, signature: Signature, limits: Iterable[AskedLimit] | None = None
+) -> None:
     """Check that limits of single outputs are on float outputs that are compared, with a number for each channel.
 
-    The gate looks again at what the reference answers: a size that is declared open is known there.
+    A size that is declared open is known from what the reference answers: see `check_limits_of_profiles`.
 
     Args:
         resolved: The spec; its names of outputs are known to be there, but for those below `tolerance`.
         signature: The model's.
+        limits: The limits, where the spec is without them.
 
     Raises:
         UsageError: They are not; the message says which.
@@ -32,24 +57,39 @@ def check_output_limits(resolved: ResolvedSpec, signature: Signature) -> None:
     floats = {spec.name: spec for spec in signature.outputs if is_float_dtype(spec.dtype) and spec.name not in left_out}
     inputs = [spec.shape for spec in signature.inputs if spec.shape is not None]
     channels = {name: _channels(spec, resolved.spec.axes.get(name), inputs) for name, spec in floats.items()}
+    _check(resolved, asked_limits(resolved) if limits is None else limits, channels)
+
+
+def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, OutputProfile]) -> None:
+    """Check the same by the outputs that the reference answered.
+
+    Raises:
+        UsageError: They are not; the message says which.
+    """
+    floats = {name: profile.channels for name, profile in profiles.items() if profile.is_float}
+    _check(resolved, asked_limits(resolved), floats)
+
+
+def _asked(resolved: ResolvedSpec) -> Iterator[AskedLimit]:
     for name, columns in resolved.columns.items():
-        _check_count(resolved, f"outputs.{name}.columns", len(columns), channels.get(name), noun="name")
-    for key, output, count in _limits(resolved):
-        _check_float(resolved, key, output, floats)
-        # One number is for all channels.
-        if count > 1:
-            _check_count(resolved, key, count, channels[output], noun="number")
-
-
-def _limits(resolved: ResolvedSpec) -> Iterator[tuple[str, str, int]]:
-    """Yield where each limit of one output is written, of which output it is, and how many numbers it has."""
+        yield AskedLimit(f"outputs.{name}.columns", name, len(columns), "name")
     for name, part in resolved.spec.outputs.items():
         if part.min_cosine_similarity is not None:
-            yield f"outputs.{name}.min_cosine_similarity", name, 1
+            yield AskedLimit(f"outputs.{name}.min_cosine_similarity", name, 1)
     for variant in resolved.variants:
         for output, limits in resolved.rules(variant).tolerance.outputs.items():
             for name, numbers in limits.items():
-                yield f"tolerance.{variant}.outputs.{output}.{name}", output, len(numbers)
+                yield AskedLimit(f"tolerance.{variant}.outputs.{output}.{name}", output, len(numbers))
+
+
+def _check(resolved: ResolvedSpec, limits: Iterable[AskedLimit], channels: Mapping[str, int | None]) -> None:
+    for limit in limits:
+        is_of_names = limit.noun == "name"
+        if not is_of_names:
+            _check_float(resolved, limit.key, limit.output, channels)
+        # One number is for all channels.
+        if limit.count > 1 or is_of_names:
+            _check_count(resolved, limit, channels.get(limit.output))
 
 
 def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collection[str]) -> None:
@@ -62,10 +102,11 @@ def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collecti
         raise UsageError(msg, hint=f"name one of these{meant(output, floats)}")
 
 
-def _check_count(resolved: ResolvedSpec, key: str, count: int, channels: int | None, *, noun: str) -> None:
-    if channels is not None and count != channels:
-        msg = f"spec {resolved.origin}: {key} has {counted(count, noun)}, and the output {counted(channels, 'channel')}"
-        raise UsageError(msg, hint=f"give one {noun} for each column of the output")
+def _check_count(resolved: ResolvedSpec, limit: AskedLimit, channels: int | None) -> None:
+    if channels is not None and limit.count != channels:
+        has = f"{limit.key} has {counted(limit.count, limit.noun)}"
+        msg = f"spec {resolved.origin}: {has}, and the output {counted(channels, 'channel')}"
+        raise UsageError(msg, hint=f"give one {limit.noun} for each column of the output")
 
 
 def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int | str | None]]) -> int | None:

@@ -64,6 +64,63 @@ def test_an_output_that_the_onnx_file_lacks_is_named_with_the_key_that_asks_for_
     assert "hint: did you mean 'logits'?" in said
 
 
+def _limits(**outputs: object) -> dict[str, Any]:
+    return {"onnx-fp32": {"outputs": outputs}}
+
+
+@pytest.mark.parametrize("required", [["onnx-fp32"], []])
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            {"tolerance": _limits(logits={"max_abs_diff": [1, 2]})},
+            "tolerance.onnx-fp32.outputs.logits.max_abs_diff has 2 numbers, and the output 3 channels",
+        ),
+        (
+            {"tolerance": _limits(logit={"max_abs_diff": 1})},
+            "tolerance.onnx-fp32.outputs.logit.max_abs_diff is on 'logit', which is no float output that is compared",
+        ),
+        (
+            {"outputs": {"logits": {"columns": ["a", "b"]}}},
+            "outputs.logits.columns has 2 names, and the output 3 channels",
+        ),
+    ],
+)
+def test_limits_that_outputs_of_the_file_cannot_have_are_found_before_it_is_converted(
+    desk: Desk, parts: dict[str, Any], said: str, required: list[str]
+) -> None:
+    called = desk.call("run", desk.spec(**parts, required=required), "--verbose")
+    assert said in _refused_before_any_work(desk, called)
+
+
+@pytest.mark.children
+def test_limits_are_held_against_what_is_taken_over_as_well(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARITYGATE_CACHE", str(tmp_path / "cache"))
+    fits = _limits(logits={"max_abs_diff": [1, 2, 3]})
+    assert desk.call("run", desk.spec(tolerance=fits, required=[])).code == 0
+
+    called = desk.call("run", desk.spec(tolerance=_limits(logits={"max_abs_diff": [1, 2]}), required=[]))
+
+    assert called.code == 2, str(called)
+    assert len(desk.runs) == 1
+
+
+def test_columns_of_an_open_size_are_held_against_what_the_reference_answers(desk: Desk) -> None:
+    import onnx
+
+    model = onnx.load(str(desk.folder / "model.onnx"))
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "classes"
+    onnx.save(model, str(desk.folder / "model.onnx"))
+    tolerance = _limits(logits={"max_abs_diff": [1, 2]})
+
+    called = desk.call("run", desk.spec(tolerance=tolerance, required=[]), "--verbose")
+
+    assert called.code == 2, str(called)
+    assert "outputs.logits.max_abs_diff has 2 numbers, and the output 3 channels" in called.err
+
+
 def test_a_name_that_is_served_otherwise_is_answered_with_the_name_served(desk: Desk) -> None:
     called = desk.call("run", desk.spec(decisions={"output_0": {"argmax": True}}), "--verbose")
     assert "hint: rename serves it as 'logits': name that" in _refused_before_any_work(desk, called)
