@@ -12,8 +12,11 @@ from paritygate.batch import Batch
 from paritygate.errors import ParitygateError, UsageError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
+from paritygate.pipelines.inspecting.picture_guess import guess_pictures
 from paritygate.pipelines.inspecting.reading import ModelFacts
 from paritygate.signature import TensorSpec, is_float_dtype
+from paritygate.validate.samples.arrow_tables import DATASET_FILE
+from paritygate.validate.samples.pictures import holds_pictures
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.table_columns import Column, ColumnKind, columns_of_table
 
@@ -41,12 +44,14 @@ class InputChoice:
         kept: The names of what is an input, where the model itself does not say it; None where nothing is known.
         left_out: What of the samples is no input.
         guessed: The inputs that columns side by side were taken for.
+        pictures: Why the pictures of a folder are prepared so, in words; empty of other samples.
     """
 
     samples: SampleSource
     kept: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
+    pictures: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +77,11 @@ def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource)
         InputFileError: The samples cannot be read.
     """
     wanted = _wanted(loaded, facts)
-    if samples.columns:
+    path = samples.folder / samples.text
+    if path.is_dir() and not (path / DATASET_FILE).is_file() and holds_pictures(path):
+        guess = guess_pictures(loaded, facts, path, _one_needed(wanted))
+        chosen = InputChoice(samples=replace(samples, images=guess.rules), pictures=guess.why)
+    elif samples.columns:
         chosen = _choice(samples, columns_of_table(samples), samples.columns)
     elif wanted is None:
         chosen = InputChoice(samples=samples)
@@ -112,6 +121,14 @@ def _of_parameters(parameters: Iterable[inspect.Parameter]) -> _Wanted | None:
     needed = tuple(item.name for item in by_name if item.default is item.empty)
     optional = tuple(item.name for item in by_name if item.default is not item.empty)
     return _Wanted(needed=needed, optional=optional, takes_any=takes_any) if by_name or takes_any else None
+
+
+def _one_needed(wanted: _Wanted | None) -> str | None:
+    """Return the parameter that pictures are given as: the one that is needed, or what transformers calls it."""
+    names = () if wanted is None else (*wanted.needed, *wanted.optional)
+    if "pixel_values" in names:
+        return "pixel_values"
+    return wanted.needed[0] if wanted is not None and len(wanted.needed) == 1 else None
 
 
 def _by_name(wanted: _Wanted, columns: Sequence[Column]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from paritygate.text import counted
 from paritygate.validate.gate.tolerance import SHARES_OF_SPREAD
 from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.probes.roles import Role
+from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM
 
 __all__ = ["Draft", "draft_of"]
@@ -203,6 +204,7 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
     else:
         draft.say(("samples", "source"), f"{counted(survey.rows, 'row')}.")
     _add_columns_read(draft, survey)
+    _add_pictures(draft, survey)
     if survey.batch_size is not None:
         draft.data["samples"]["batch_size"] = survey.batch_size
         draft.say(("samples", "batch_size"), f"The model takes {counted(survey.batch_size, 'row')} a call.")
@@ -229,6 +231,19 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
     if survey.cast:
         reason = "the samples hold these in another dtype, and the model takes this one"
         draft.guess(("samples", "cast"), dict(survey.cast), reason)
+
+
+def _add_pictures(draft: Draft, survey: ModelSurvey) -> None:
+    """Write how pictures are prepared, with what is usually another way in a service."""
+    if survey.images is None:
+        return
+    usual = to_data(PictureRules(input="", size=(1, 1)))
+    rules = {key: value for key, value in to_data(survey.images).items() if value != usual[key]}
+    draft.guess(("samples", "images"), rules, f"{survey.pictures}; it must be what your service does")
+    draft.say(
+        ("samples", "images"),
+        "Check resize and crop, the order of the colours (RGB, BGR), scale, mean and std: docs/spec.md has all keys.",
+    )
 
 
 def _number(value: float) -> float | int:

@@ -32,6 +32,7 @@ from paritygate.validate.reference.bulk import bulk_of, repeated_fills
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
+from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput, RandomRows
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
@@ -111,6 +112,8 @@ class ModelSurvey:
         cast: By input, the dtype that the samples are cast to.
         left_out: What of the samples is no input.
         side_by_side: The inputs that columns of other names were taken for.
+        images: How the pictures of a folder are prepared; None of other samples.
+        pictures: Why they are prepared so, in words.
         sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
         row_dims: The named dims that are the number of rows.
         inputs: What each input was taken for.
@@ -139,6 +142,8 @@ class ModelSurvey:
     cast: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
+    images: PictureRules | None = None
+    pictures: str = ""
 
 
 def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Progress) -> ModelSurvey:
@@ -196,6 +201,8 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         columns=samples.columns,
         cast=samples.cast,
         left_out=() if choice is None else choice.left_out,
+        images=samples.images,
+        pictures="" if choice is None else choice.pictures,
         side_by_side=() if choice is None else choice.guessed,
         sizes=seen.sizes(),
         row_dims=tuple(seen.row_dims),

@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import inspect
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, 
 from paritygate.validate.samples.columns import cast_inputs
 from paritygate.validate.samples.csv_table import read_csv
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
-from paritygate.validate.samples.pictures import read_pictures
+from paritygate.validate.samples.pictures import holds_pictures, read_pictures
 from paritygate.validate.samples.random_rows import read_random_rows
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
@@ -160,8 +161,13 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
     arrays = sorted(file for file in path.glob("*.npy") if file.is_file())
     if arrays:
         return lambda: _read_npy(arrays, source)
+    if holds_pictures(path):
+        msg = f"samples {path} are a folder of pictures, and nothing sets how they are prepared"
+        command = f"convert-and-validate init MODEL --samples {shlex.quote(source.text)}"
+        raise InputFileError(msg, hint=f"write a spec with samples.images: {command}")
     allowed = "a data set as Dataset.save_to_disk writes it, .npy files, or pictures with samples.images in a spec"
-    msg = f"samples {path} are a folder of no known kind (allowed: {allowed})"
+    kind = "of no known kind" if any(path.iterdir()) else "without a file"
+    msg = f"samples {path} are a folder {kind} (allowed: {allowed})"
     raise InputFileError(msg, hint=f"give {_KINDS}")
 
 
