@@ -23,6 +23,7 @@ from paritygate.text import counted
 from paritygate.validate.gate.tolerance import SHARES_OF_SPREAD
 from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.probes.roles import Role
+from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM
 
 __all__ = ["Draft", "draft_of"]
@@ -202,6 +203,8 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
         draft.guesses.append("samples: random rows, which show that the model converts and nothing of its answers")
     else:
         draft.say(("samples", "source"), f"{counted(survey.rows, 'row')}.")
+    _add_columns_read(draft, survey)
+    _add_pictures(draft, survey)
     if survey.batch_size is not None:
         draft.data["samples"]["batch_size"] = survey.batch_size
         draft.say(("samples", "batch_size"), f"The model takes {counted(survey.batch_size, 'row')} a call.")
@@ -209,6 +212,38 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
         names = ", ".join(survey.pad)
         reason = f"rows of {names} differ in length; this fills shorter ones up, and has to be what your service uses"
         draft.guess(("samples", "pad"), {name: _number(value) for name, value in survey.pad.items()}, reason)
+
+
+def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
+    """Write which columns of a table are inputs, what is left out, and what is cast to another dtype."""
+    place = ("samples", "columns")
+    columns = {name: names[0] if len(names) == 1 else list(names) for name, names in survey.columns.items()}
+    if survey.side_by_side:
+        names = ", ".join(survey.side_by_side)
+        reason = f"no column is called {names}; the order of the columns has to be that of the training"
+        draft.guess(place, columns, reason)
+    elif columns:
+        draft.data["samples"]["columns"] = columns
+    if survey.left_out:
+        note = f"left out because the model has no such input: {', '.join(survey.left_out)}"
+        draft.say(place if columns else ("samples", "source"), note)
+        draft.notes.append(f"samples: {note}")
+    if survey.cast:
+        reason = "the samples hold these in another dtype, and the model takes this one"
+        draft.guess(("samples", "cast"), dict(survey.cast), reason)
+
+
+def _add_pictures(draft: Draft, survey: ModelSurvey) -> None:
+    """Write how pictures are prepared, with what is usually another way in a service."""
+    if survey.images is None:
+        return
+    usual = to_data(PictureRules(input="", size=(1, 1)))
+    rules = {key: value for key, value in to_data(survey.images).items() if value != usual[key]}
+    draft.guess(("samples", "images"), rules, f"{survey.pictures}; it must be what your service does")
+    draft.say(
+        ("samples", "images"),
+        "Check resize and crop, the order of the colours (RGB, BGR), scale, mean and std: docs/spec.md has all keys.",
+    )
 
 
 def _number(value: float) -> float | int:

@@ -6,7 +6,8 @@ import os
 import shlex
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.validate.samples.samples import SampleSource
 
-__all__ = ["InitRequest", "WrittenSpec", "inspect_model", "write_spec"]
+__all__ = ["InitRequest", "WrittenSpec", "inspect_model", "parse_columns", "write_spec"]
 
 # What nothing is converted from.
 _MADE = frozenset({SourceKind.OPENVINO, SourceKind.TFLITE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX})
@@ -46,6 +47,7 @@ class InitRequest:
         out: The file to write.
         name: What the model is to be called; None for a name made of its own.
         signature: Which signature of a SavedModel is meant; None for `serving_default`, and for another model.
+        columns: By input, the columns of a table that it is; empty to guess it.
         is_replacing: Whether a file that is there is replaced.
     """
 
@@ -55,6 +57,7 @@ class InitRequest:
     out: Path
     name: str | None = None
     signature: str | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_replacing: bool = False
 
 
@@ -105,6 +108,26 @@ def inspect_model(
     return _child(Inspection, ref, source, time_limit_s=time_limit_s, progress=progress)
 
 
+def parse_columns(texts: Sequence[str], *, has_samples: bool) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each input, as `--columns INPUT=COLUMN,...` names them.
+
+    Raises:
+        UsageError: A text is not of this form, or there are no samples to take columns from.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, _, columns = text.partition("=")
+        names = tuple(column.strip() for column in columns.split(","))
+        if not name or not all(names) or name in found:
+            msg = f"--columns is wrong (got {text!r}, expected INPUT=COLUMN,COLUMN and each input once)"
+            raise UsageError(msg, hint="write for example --columns x=age,income")
+        found[name] = names
+    if found and not has_samples:
+        msg = "--columns names columns of a table, and there are no samples"
+        raise UsageError(msg, hint="add the table: --samples rows.csv")
+    return found
+
+
 def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress) -> WrittenSpec:
     """Write a first spec of a model, whole or not at all.
 
@@ -128,7 +151,9 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
         ModelSurvey,
         ref,
         # In batches as a run reads them.
-        None if samples is None else SampleSource(text=samples, folder=folder, batch_size=BATCH_DIM.opt),
+        None
+        if samples is None
+        else SampleSource(text=samples, folder=folder, batch_size=BATCH_DIM.opt, columns=request.columns),
         time_limit_s=time_limit_s,
         progress=progress,
     )
@@ -137,6 +162,7 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     again = ["convert-and-validate", "init", request.model]
     for option, value in (("--samples", request.samples), ("--signature", request.signature)):
         again += [option, value] if value else []
+    again += [word for name, names in request.columns.items() for word in ("--columns", f"{name}={','.join(names)}")]
     run = shlex.join(["convert-and-validate", "run", str(request.out)])
     text = draft.text(
         *_with_command("Written by:", shlex.join(again)),

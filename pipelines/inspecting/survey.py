@@ -16,6 +16,7 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.rows_apart import rows_apart
+from paritygate.pipelines.inspecting.choosing import choose_inputs, reading_only
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.labels import LabelsSeen
 from paritygate.pipelines.inspecting.reading import INPUTS_AND_OUTPUTS, ModelFacts, inspection_of, read_model
@@ -31,6 +32,7 @@ from paritygate.validate.reference.bulk import bulk_of, repeated_fills
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
+from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput, RandomRows
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
@@ -106,6 +108,12 @@ class ModelSurvey:
         rows: How many rows the samples hold.
         batch_size: How many rows a call takes, where the model fixes it; else None.
         pad: What the lists of a table were filled up with, of inputs whose rows differ in length.
+        columns: Of a table: by input, the columns that it is; empty where every column is an input.
+        cast: By input, the dtype that the samples are cast to.
+        left_out: What of the samples is no input.
+        side_by_side: The inputs that columns of other names were taken for.
+        images: How the pictures of a folder are prepared; None of other samples.
+        pictures: Why they are prepared so, in words.
         sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
         row_dims: The named dims that are the number of rows.
         inputs: What each input was taken for.
@@ -130,6 +138,12 @@ class ModelSurvey:
     random: RandomRows | None
     argmax_of: Mapping[str, str] = field(default_factory=dict)
     valid_where: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cast: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    side_by_side: tuple[str, ...] = ()
+    images: PictureRules | None = None
+    pictures: str = ""
 
 
 def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Progress) -> ModelSurvey:
@@ -147,11 +161,14 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         ZeroRowsError: The samples are empty.
     """
     uses = _uses(loaded)
-    report("reading the samples", 0, 0)
-    samples = None if samples is None else filled_up(samples, uses)
-    read = None if samples is None else open_samples(samples)
     report("reading the model", 0, 0)
-    facts = read_model(loaded, read)
+    facts = read_model(loaded, None)
+    report("reading the samples", 0, 0)
+    choice = None if samples is None else choose_inputs(loaded, facts, samples)
+    samples = None if choice is None else filled_up(choice.samples, uses)
+    read = None if samples is None or choice is None else reading_only(open_samples(samples), choice.kept)
+    if facts.signature is None and read is not None:
+        facts = read_model(loaded, read)
     signature, rename = _served(loaded, facts, read)
     if read is not None and loaded.ref.kind is SourceKind.SAVEDMODEL:
         signature = rows_apart(signature, read)
@@ -181,6 +198,12 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         rows=seen.rows,
         batch_size=fixed,
         pad=samples.pad,
+        columns=samples.columns,
+        cast=samples.cast,
+        left_out=() if choice is None else choice.left_out,
+        images=samples.images,
+        pictures="" if choice is None else choice.pictures,
+        side_by_side=() if choice is None else choice.guessed,
         sizes=seen.sizes(),
         row_dims=tuple(seen.row_dims),
         inputs={name: InputFacts(role=role.role, why=role.why, of=role.of) for name, role in roles.items()},

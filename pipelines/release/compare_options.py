@@ -50,7 +50,7 @@ def _spec_of(details: ReleaseDetails) -> Spec | None:
 
 
 def _samples_of(part: SamplesPart) -> str:
-    if part.path is not None or part.images is not None or part.random is not None:
+    if part.path is not None or part.images is not None or part.random is not None or part.columns or part.cast:
         # No option says these.
         return _UNKNOWN
     module, colon, _ = part.source.partition(":")

@@ -121,6 +121,9 @@ def _rules(run: RunFolder) -> str:
                 "pad": samples.pad,
                 "split": samples.split,
                 "images": samples.images,
+                # Where they are empty, the digest is that of recordings from before there were any.
+                **({"columns": samples.columns} if samples.columns else {}),
+                **({"cast": samples.cast} if samples.cast else {}),
             },
             "signature": resolved.signature,
             "rename": resolved.rename,

@@ -55,6 +55,8 @@ EXAMPLE: Mapping[str, Any] = {
             "rows": 128,
             "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4], "low": 0, "high": 1, "mask": False}},
         },
+        "columns": {"x": ["age", "income"]},
+        "cast": {"x": "float32"},
         "strata": ["source"],
     },
     "decisions": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from pydantic import ValidationError
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.importing import is_object_path
+from paritygate.models.source import may_be_model
 from paritygate.pipelines.spec.checks import check_spec
 from paritygate.pipelines.spec.errors import spec_error, words_of
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.yaml import MOST_BYTES, load_yaml
 from paritygate.text import beside_meant
-from paritygate.validate.samples.samples import SampleSource, open_samples
+from paritygate.validate.samples.samples import SUFFIXES, SampleSource, open_samples
 
 __all__ = ["load_spec", "load_spec_to_run", "packaged_specs", "parse_spec"]
 
@@ -36,6 +38,7 @@ def load_spec(text: str) -> ResolvedSpec:
         UsageError: The spec is wrong; the message says where.
     """
     path = Path(text)
+    _check_is_no_model(text)
     if path.exists() or path.suffix:
         return parse_spec(_read_spec(path), folder=path.resolve().parent, origin=str(path))
     packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"
@@ -46,6 +49,21 @@ def load_spec(text: str) -> ResolvedSpec:
         raise InputFileError(msg, hint=hint)
     # A packaged spec names modules, not paths; the current directory is the folder of what it may be given.
     return parse_spec(packaged.read_text(encoding="utf-8"), folder=Path.cwd(), origin=text)
+
+
+def _check_is_no_model(text: str) -> None:
+    """Check that a model or samples are not given in place of a spec.
+
+    Raises:
+        UsageError: They are; the hint is the command that writes a spec of them.
+    """
+    if Path(text).suffix in SUFFIXES:
+        msg = f"{text} holds samples (expected: a spec, which is a .yaml file)"
+        raise UsageError(msg, hint=f"write a spec first: convert-and-validate init MODEL --samples {shlex.quote(text)}")
+    if may_be_model(text):
+        msg = f"{text} is a model (expected: a spec, which is a .yaml file)"
+        command = f"convert-and-validate init {shlex.quote(text)} --samples FILE"
+        raise UsageError(msg, hint=f"write a spec of it first: {command}")
 
 
 def _read_spec(path: Path) -> str:

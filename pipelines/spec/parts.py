@@ -197,6 +197,9 @@ class RandomPart(Part):
     inputs: dict[str, RandomInputPart] = Field(min_length=1)
 
 
+CastDtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
+
+
 class SamplesPart(Part):
     """The real inputs."""
 
@@ -209,6 +212,13 @@ class SamplesPart(Part):
     pad: dict[str, float] = Field(default_factory=dict)
     images: ImagesPart | None = Field(
         default=None, description="Needed where the source is a folder of pictures: how they are prepared."
+    )
+    columns: dict[str, str | Annotated[list[str], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Of a table: by input, the column that it is, or several side by side. No other column is read.",
+    )
+    cast: dict[str, CastDtype] = Field(
+        default_factory=dict, description="By input, the dtype that its values are cast to, such as float32."
     )
     strata: list[str] = Field(default_factory=list)
 

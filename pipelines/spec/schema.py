@@ -54,7 +54,7 @@ from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.random_rows import RandomRows
-from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
+from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, TABLES, SampleSource
 from paritygate.validate.samples.split import SampleSplit
 
 __all__ = ["AVAILABLE_TARGETS", "ResolvedSpec", "Spec", "schema_of_spec"]
@@ -249,6 +249,10 @@ class ResolvedSpec:
             batch_size=size,
             pad=part.pad,
             images=None if part.images is None else part.images.rules,
+            columns={
+                name: (column,) if isinstance(column, str) else tuple(column) for name, column in part.columns.items()
+            },
+            cast=dict(part.cast),
             random=self._random_rows if path is None else None,
             key="samples",
         )
@@ -278,6 +282,8 @@ class ResolvedSpec:
             batch_size=part.batch_size or samples.batch_size,
             pad=part.pad,
             images=samples.images if (self.folder / part.source).is_dir() else None,
+            columns=samples.columns if Path(part.source).suffix in TABLES else {},
+            cast=samples.cast,
             key="calibration",
         )
 

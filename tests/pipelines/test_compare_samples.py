@@ -71,7 +71,7 @@ def test_ragged_lists_of_integers_stay_integers_when_padded(bench: Bench) -> Non
 
     assert refused.code == 2
     assert "the lists of 'ids' have different lengths (1 to 3)" in refused.message
-    assert refused.result["error"]["hint"] == "correct the rows, or say what to fill shorter ones up with: --pad ids=0"
+    assert refused.result["error"]["hint"].endswith(": --pad ids=0")
     assert padded.code == 0, padded.message
     assert padded.result["outputs"]["logits"]["values"] == 9
 
@@ -214,9 +214,9 @@ def test_python_objects_are_not_unpickled(bench: Bench) -> None:
     assert "holds Python objects in 'x'" in outcome.message
 
 
-@pytest.mark.parametrize(("name", "message"), [("none.npz", "do not exist"), ("x.csv", "unknown kind '.csv'")])
+@pytest.mark.parametrize(("name", "message"), [("none.npz", "do not exist"), ("x.xlsx", "unknown kind '.xlsx'")])
 def test_samples_that_are_missing_or_of_an_unknown_kind_are_wrong_usage(bench: Bench, name: str, message: str) -> None:
-    (bench.folder / "x.csv").write_text("1,2")
+    (bench.folder / "x.xlsx").write_text("1,2")
 
     outcome = _compare(bench, str(bench.folder / name))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
@@ -19,6 +19,9 @@ from paritygate.precision import Variant
 from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.samples import SampleSource
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
 
 _MODULE = """
 model:
@@ -362,14 +365,14 @@ def test_a_repository_below_artifacts_moves_with_the_root(to: str, place: str) -
     [
         (_with("net:model", "model.onnx"), r"model .*model\.onnx does not exist"),
         (_with("net:samples", "inputs.npz"), r"samples .*inputs\.npz do not exist"),
-        (_with("net:samples", "here.csv"), r"samples .*here\.csv are of an unknown kind '\.csv'"),
+        (_with("net:samples", "here.xlsx"), r"samples .*here\.xlsx are of an unknown kind '\.xlsx'"),
         (_with("source: net:samples", "source: net:samples, path: dev.json"), r"samples\.path .*dev\.json does not"),
         (_with("name: tiny", "name: tiny\n  files: [weights.bin]"), r"model\.files names 'weights\.bin'"),
     ],
 )
 def test_files_that_a_spec_names_are_looked_for_before_any_work(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
-    (tmp_path / "here.csv").touch()
+    (tmp_path / "here.xlsx").touch()
 
     with pytest.raises(InputFileError, match=message) as caught:
         load_spec_to_run(str(tmp_path / "spec.yaml"))
@@ -415,3 +418,15 @@ def test_pictures_are_prepared_as_the_spec_says_and_those_to_calibrate_on_alike(
 )
 def test_pictures_that_cannot_be_prepared_so_are_refused(text: str, words: str) -> None:
     assert words in str(_refusal(_images(text)))
+
+
+@pytest.mark.parametrize("text", ["model.onnx", "rows.npz", "rows.csv", "net:load", "saved"])
+def test_a_model_or_samples_in_place_of_a_spec_lead_to_init(desk: Desk, text: str) -> None:
+    (desk.folder / "saved").mkdir()
+    (desk.folder / "saved/saved_model.pb").touch()
+
+    called = desk.call("run", text)
+
+    assert called.code == 2
+    assert "convert-and-validate init " in called.err
+    assert text in called.err.partition("hint: ")[2]

@@ -6,6 +6,7 @@ Both are read by pyarrow alone, some rows at a time: memory does not grow with t
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from paritygate.errors import InputFileError, ParitygateError
 from paritygate.file_names import path_below
 from paritygate.files import read_json
 from paritygate.text import row_range
+from paritygate.validate.samples.columns import inputs_of_columns, wanted_columns
 from paritygate.validate.samples.source import SampleSource, unreadable
 from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows, not_an_array, texts
 
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["DATASET_FILE", "SPLITS_FILE", "read_dataset", "read_parquet"]
+__all__ = ["DATASET_FILE", "SPLITS_FILE", "columns_of_arrow", "read_dataset", "read_parquet"]
 
 # What `save_to_disk` writes beside the rows: of a data set the names of its files, of several those of their folders.
 DATASET_FILE = "state.json"
 SPLITS_FILE = "dataset_dict.json"
 _READ_BYTES = 1 << 20
+# The numbers of rows, where a DataFrame was filtered before it was written.
+_PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 def read_parquet(path: Path, source: SampleSource) -> Iterator[Batch]:
@@ -37,7 +41,10 @@ def read_parquet(path: Path, source: SampleSource) -> Iterator[Batch]:
     import pyarrow.parquet as pq
 
     with _errors_of(path), pq.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
-        yield from _batches(path, file.schema_arrow, file.iter_batches(batch_size=source.batch_size), source)
+        schema = file.schema_arrow
+        columns = [*wanted_columns(path, _inputs(schema), source), *(n for n in schema.names if n == ID_COLUMN)]
+        parts = file.iter_batches(batch_size=source.batch_size, columns=columns if source.columns else None)
+        yield from _batches(path, schema, parts, source)
 
 
 def read_dataset(folder: Path, source: SampleSource) -> Iterator[Batch]:
@@ -101,7 +108,7 @@ def _batches(path: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], sou
         if schema.names.count(name) > 1:
             msg = f"samples {path} hold two columns {name!r}"
             raise InputFileError(msg, hint="give every column a name of its own")
-    names = [name for name in schema.names if name != ID_COLUMN]
+    names = wanted_columns(path, _inputs(schema), source)
     for name in names:
         _check_type(path, name, schema.field(name).type)
     seen, start = SeenIds(), 0
@@ -110,8 +117,13 @@ def _batches(path: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], sou
         ids = [str(value) for value in (table[ID_COLUMN].to_pylist() if ID_COLUMN in schema.names else rows)]
         seen.add(ids, f"samples {path}")
         columns = {name: _rows(path, name, ids, table[name].combine_chunks()) for name in names}
-        yield batch_of_rows(path, ids, columns, source)
+        yield inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source)
         start = rows.stop
+
+
+def _inputs(schema: pa.Schema) -> list[str]:
+    """Return the columns that hold values: neither the ids nor the row numbers that pandas writes."""
+    return [name for name in schema.names if name != ID_COLUMN and not _PANDAS_INDEX.fullmatch(name)]
 
 
 def _cut(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
@@ -151,14 +163,48 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, BaseExtensionType) else kind
 
 
-def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
-    from pyarrow import types
+def columns_of_arrow(path: Path) -> dict[str, str]:
+    """Return what the rows of each column of a Parquet file or data set hold: number, text, list or other."""
+    import pyarrow.parquet as pq
 
+    with _errors_of(path):
+        schema = pq.read_schema(path) if path.is_file() else next(_schemas(_files_of(path)), None)
+    return {} if schema is None else {name: _kind(schema.field(name).type) for name in _inputs(schema)}
+
+
+def _kind(kind: pa.DataType) -> str:
+    plain = _plain(kind)
+    leaf = _leaf(kind)
+    if _is_text(leaf):
+        return "text"
+    if not _is_number(leaf):
+        return "other"
+    return "number" if _inner(plain) is None else "list"
+
+
+def _leaf(kind: pa.DataType) -> pa.DataType:
+    """Return what a type holds, however deep its lists are."""
     leaf = _plain(kind)
     while (inner := _inner(leaf)) is not None:
         leaf = _plain(inner)
-    is_number = types.is_integer(leaf) or types.is_floating(leaf) or types.is_boolean(leaf)
-    if not (is_number or types.is_string(leaf) or types.is_large_string(leaf)):
+    return leaf
+
+
+def _is_number(leaf: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(leaf) or types.is_floating(leaf) or types.is_boolean(leaf))
+
+
+def _is_text(leaf: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(leaf) or types.is_large_string(leaf))
+
+
+def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
+    leaf = _leaf(kind)
+    if not (_is_number(leaf) or _is_text(leaf)):
         msg = f"samples {path}: the column {name!r} holds {kind} (allowed: numbers, bool, text, and lists of these)"
         raise InputFileError(msg, hint=f"leave the column {name!r} out, or convert it to one of these")
 

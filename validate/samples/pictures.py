@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-__all__ = ["PictureRules", "read_pictures"]
+__all__ = ["PictureRules", "holds_pictures", "read_pictures", "sizes_of_pictures"]
 
 # The stratum that says of a picture which subfolder it is in.
 _FOLDER = "folder"
@@ -91,6 +91,27 @@ def read_pictures(folder: Path, rules: PictureRules, batch_size: int) -> Iterato
         )
 
 
+def holds_pictures(folder: Path) -> bool:
+    """Return whether there is a picture below a folder."""
+    return any(path.suffix.lower() in _SUFFIXES and not path.name.startswith(".") for path in folder.rglob("*"))
+
+
+def sizes_of_pictures(folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield height and width of the pictures below a folder, of which no pixel is decoded."""
+    for name in _names(folder):
+        yield _size_of(folder, name)
+
+
+def _size_of(folder: Path, name: str) -> tuple[int, int]:
+    from PIL import Image
+
+    try:
+        with Image.open(folder / name) as image:
+            return image.height, image.width
+    except Exception as err:  # as in _read
+        raise _unreadable(folder, name, err) from err
+
+
 def _names(folder: Path) -> Sequence[str]:
     names = []
     for path in folder.rglob("*"):
@@ -115,10 +136,14 @@ def _read(folder: Path, name: str, rules: PictureRules) -> NDArray[np.generic]:
                 raise ValueError(msg)  # noqa: TRY301 - one message for all that is wrong with a picture
             upright = ImageOps.exif_transpose(image).convert("L" if rules.channels == "L" else "RGB")
     except Exception as err:  # damaged pictures make decoders raise whatever they raise
-        reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-        msg = f"samples {folder}: the picture of {row_name(name)} cannot be read: {reason}"
-        raise InputFileError(msg, hint="replace the picture, or take it out of the folder") from err
+        raise _unreadable(folder, name, err) from err
     return _values(_fitted(upright, rules), rules)
+
+
+def _unreadable(folder: Path, name: str, err: Exception) -> InputFileError:
+    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    msg = f"samples {folder}: the picture of {row_name(name)} cannot be read: {reason}"
+    return InputFileError(msg, hint="replace the picture, or take it out of the folder")
 
 
 def _fitted(image: Image.Image, rules: PictureRules) -> Image.Image:

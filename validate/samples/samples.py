@@ -1,7 +1,7 @@
 """Samples: batches of real inputs from a file or from a callable, read as a stream.
 
 Keys `CASE/INPUT` in an npz file are batches of their own shapes, run as they are; plain keys and rows are cut into
-batches. Tables are read in `tables` and `arrow_tables`.
+batches. Tables are read in `tables`, `csv_table` and `arrow_tables`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import inspect
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,10 @@ from paritygate.errors import InputFileError, MeasurementError, ParitygateError,
 from paritygate.importing import is_object_path, load_object
 from paritygate.text import beside_meant, counted
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
+from paritygate.validate.samples.columns import cast_inputs
+from paritygate.validate.samples.csv_table import read_csv
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
-from paritygate.validate.samples.pictures import read_pictures
+from paritygate.validate.samples.pictures import holds_pictures, read_pictures
 from paritygate.validate.samples.random_rows import read_random_rows
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
@@ -33,9 +36,22 @@ from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "check_batch", "common_rows", "open_samples"]
+__all__ = [
+    "DEFAULT_BATCH_SIZE",
+    "SUFFIXES",
+    "TABLES",
+    "BatchDigest",
+    "SampleSource",
+    "check_batch",
+    "common_rows",
+    "open_samples",
+]
 
 _KINDS = "a file of a kind that is read, the folder of a data set, of .npy files or of pictures, or module:callable"
+# Files whose rows have columns with names.
+TABLES = (".csv", ".jsonl", ".parquet")
+# Files that hold rows and nothing else.
+SUFFIXES = (".npz", ".npy", ".safetensors", *TABLES)
 _SAFETENSORS_DTYPES = frozenset(
     {"F16", "F32", "F64", "BF16", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
 )
@@ -56,6 +72,7 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
     def read() -> Iterator[Batch]:
         batches = _in_text(read_all(), source)
+        batches = cast_inputs(batches, source) if source.cast else batches
         batches = _of_known_pads(batches, source) if source.pad else batches
         return batches if split is None else rows_for_calibration(batches, split, fill=source.fill)
 
@@ -87,6 +104,8 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
         msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is no folder"
         raise InputFileError(msg, hint="name the folder, or leave images out")
     if is_object_path(source.text) and not path.exists():
+        if source.columns:
+            raise _no_table(source)
         return _from_callable(source)
     try:
         return _from_folder(path, source) if path.is_dir() else _from_file(path, source)
@@ -105,18 +124,28 @@ def _from_file(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]
         ".npz": _read_npz,
         ".npy": lambda path, source: _read_npy([path], source),
         ".safetensors": _read_safetensors,
+        ".csv": read_csv,
         ".jsonl": read_jsonl,
         ".parquet": read_parquet,
     }
     if path.suffix not in readers:
         msg = f"samples {path} are of an unknown kind {path.suffix!r} (allowed: {', '.join(readers)})"
         raise InputFileError(msg, hint=f"give {_KINDS}")
+    if source.columns and path.suffix not in TABLES:
+        raise _no_table(source)
     if path.suffix == ".parquet":
         require_backend("pyarrow")
     return lambda: readers[path.suffix](path, source)
 
 
+def _no_table(source: SampleSource) -> InputFileError:
+    msg = f"samples.columns is allowed for a table alone (got {source.text!r}, expected {', '.join(TABLES)})"
+    return InputFileError(msg, hint="leave columns out, or name a table")
+
+
 def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    if source.columns and not (path / DATASET_FILE).is_file():
+        raise _no_table(source)
     rules = source.images
     if rules is not None:
         require_backend("pillow")
@@ -132,8 +161,13 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
     arrays = sorted(file for file in path.glob("*.npy") if file.is_file())
     if arrays:
         return lambda: _read_npy(arrays, source)
+    if holds_pictures(path):
+        msg = f"samples {path} are a folder of pictures, and nothing sets how they are prepared"
+        command = f"convert-and-validate init MODEL --samples {shlex.quote(source.text)}"
+        raise InputFileError(msg, hint=f"write a spec with samples.images: {command}")
     allowed = "a data set as Dataset.save_to_disk writes it, .npy files, or pictures with samples.images in a spec"
-    msg = f"samples {path} are a folder of no known kind (allowed: {allowed})"
+    kind = "of no known kind" if any(path.iterdir()) else "without a file"
+    msg = f"samples {path} are a folder {kind} (allowed: {allowed})"
     raise InputFileError(msg, hint=f"give {_KINDS}")
 
 

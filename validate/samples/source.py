@@ -29,6 +29,9 @@ class SampleSource:
             are filled up with.
         split: Which of the rows are read, those for calibration; None for all.
         images: Of a folder of pictures: how they are prepared; None of anything else.
+        columns: Of a table: by input, the column that it is, or several that stand side by side; no other column is
+            read. Empty where every column is an input.
+        cast: By input, the dtype that its values are cast to.
         random: How rows are made up, where there are no real ones; None where they are read.
         key: The part of the spec that names them, for hints; empty where the command line does.
     """
@@ -40,6 +43,8 @@ class SampleSource:
     pad: Mapping[str, float] = field(default_factory=dict)
     split: SampleSplit | None = None
     images: PictureRules | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cast: Mapping[str, str] = field(default_factory=dict)
     random: RandomRows | None = None
     key: str = ""
 

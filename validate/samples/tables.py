@@ -18,13 +18,14 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
 from paritygate.files import parse_json
 from paritygate.text import row_name
+from paritygate.validate.samples.columns import inputs_of_columns, wanted_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["ID_COLUMN", "SeenIds", "batch_of_rows", "not_an_array", "read_jsonl", "texts"]
+__all__ = ["ID_COLUMN", "SeenIds", "batch_of_rows", "first_object", "not_an_array", "read_jsonl", "texts"]
 
 # The column that names the rows.
 ID_COLUMN = "id"
@@ -76,6 +77,7 @@ def batch_of_rows(
         InputFileError: The values of a column do not form an array.
         UsageError: What a column is to be filled up with is none of its values.
     """
+    _check_pads(path, columns, source)
     return Batch(
         inputs={name: _stack(path, name, ids, values, source) for name, values in columns.items()},
         ids=ids,
@@ -111,6 +113,21 @@ def _stack(
     return stacked
 
 
+def _check_pads(path: Path, columns: Mapping[str, Sequence[NDArray[np.generic]]], source: SampleSource) -> None:
+    """Check that there is something to fill up every column with whose lists differ in length, and name them all."""
+    ragged = {}
+    for name, values in columns.items():
+        lengths = {len(value) for value in values if value.ndim}
+        if len(lengths) > 1 and name not in source.pad and all(value.dtype.kind != "U" for value in values):
+            ragged[name] = f"the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
+    if not ragged:
+        return
+    in_spec = f"{source.key}.pad: {{{', '.join(f'{name}: 0' for name in ragged)}}} in the spec"
+    how = in_spec if source.key else " ".join(f"--pad {name}=0" for name in ragged)
+    msg = f"samples {path}: {'; '.join(ragged.values())}"
+    raise InputFileError(msg, hint=f"correct the rows, or set the value that fills shorter ones up: {how}")
+
+
 def _words(value: NDArray[np.generic]) -> str:
     kind = "text" if value.dtype.kind == "U" else "numbers"
     if value.ndim <= 1:
@@ -121,11 +138,9 @@ def _words(value: NDArray[np.generic]) -> str:
 def _fill(
     path: Path, name: str, lengths: Sequence[int], dtype: np.dtype[np.generic], source: SampleSource
 ) -> float | bool:
-    if name not in source.pad or dtype.kind == "U":
+    if dtype.kind == "U":
         msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
-        how = f"{source.key}.pad: {{{name}: 0}} in the spec" if source.key else f"--pad {name}=0"
-        hint = f"correct the rows, or say what to fill shorter ones up with: {how}"
-        raise InputFileError(msg, hint="correct the rows: text is not filled up" if dtype.kind == "U" else hint)
+        raise InputFileError(msg, hint="correct the rows: text is not filled up")
     pad = source.pad[name]
     if dtype.kind == "b" and pad in {0, 1}:
         return bool(pad)
@@ -175,21 +190,28 @@ def read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
             rows = [_parse_line(path, number, line) for number, line in chunk]
             ids = [str(row.pop(ID_COLUMN, number)) for row, (number, _) in zip(rows, chunk, strict=True)]
             seen.add(ids, f"samples {path}")
-            names = list(rows[0])
+            names = wanted_columns(path, list(rows[0]), source)
             for row, (number, _) in zip(rows, chunk, strict=True):
-                if set(row) != set(names):
+                if not set(names) <= set(row) if source.columns else set(row) != set(names):
                     msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
                     raise InputFileError(msg, hint="give the same inputs in every line")
             columns = {name: [_json_array(path, name, row[name]) for row in rows] for name in names}
-            batch = batch_of_rows(path, ids, columns, source)
+            batch = inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source)
             # JSON has one kind of number; float32 is what models take.
             yield replace(
                 batch,
                 inputs={
-                    name: array.astype(np.float32) if array.dtype.kind == "f" else array
+                    name: array.astype(np.float32) if array.dtype.kind == "f" and name not in source.cast else array
                     for name, array in batch.inputs.items()
                 },
             )
+
+
+def first_object(path: Path) -> dict[str, Any]:
+    """Return the first row of a file of JSON lines; an empty one of an empty file."""
+    with path.open("rb") as stream:
+        lines = (line for line in enumerate(stream, start=1) if line[1].strip())
+        return next((_parse_line(path, number, line) for number, line in lines), {})
 
 
 def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:

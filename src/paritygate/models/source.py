@@ -26,6 +26,7 @@ __all__ = [
     "is_there",
     "kind_of_object",
     "load_source_object",
+    "may_be_model",
     "parse_source",
     "source_files",
     "with_signature_key",
@@ -78,6 +79,8 @@ _KIND_OF_SUFFIX = {
 # By the library that its record names.
 _ENGINES = {str(kind): kind for kind in (SourceKind.TENSORRT, SourceKind.TENSORRT_RTX)}
 _ENGINE_SUFFIX = ".plan"
+# A folder with one of these is a model.
+_FILES_OF_FOLDERS = ("saved_model.pb", "config.json")
 # What a file of the kind is, that can be told without a framework, and how it is written.
 _ARCHIVES = {
     SourceKind.KERAS: ("a Keras file", "write it again with model.save('model.keras')"),
@@ -193,6 +196,13 @@ def _is_tensorflow_serving(model: ModelRef) -> bool:
     if model.kind is not SourceKind.ENDPOINT or model.endpoint_json is not None:
         return False
     return parse_endpoint(model.text).protocol is Protocol.TENSORFLOW_SERVING
+
+
+def may_be_model(text: str) -> bool:
+    """Return whether a text names a model by its form: a suffix of one, its folder, or `module:callable`."""
+    path = Path(text)
+    is_folder = any((path / name).is_file() for name in _FILES_OF_FOLDERS)
+    return is_object_path(text) or path.suffix in {*_KIND_OF_SUFFIX, _ENGINE_SUFFIX} or is_folder
 
 
 def is_there(path: Path) -> bool:

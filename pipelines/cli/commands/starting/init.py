@@ -21,8 +21,15 @@ __all__ = ["command"]
 @click.argument("model")
 @click.option(
     "--samples",
-    metavar="FILE|MODULE:CALLABLE",
-    help="Real inputs: .npz, .npy, .safetensors, .jsonl, .parquet, or a function. Without, rows are made up at random.",
+    metavar="FILE|FOLDER|MODULE:CALLABLE",
+    help="Real inputs: .npz, .npy, .safetensors, .csv, .jsonl, .parquet, a folder of pictures, or a function. Without "
+    "this option the rows are random.",
+)
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="INPUT=COLUMN,...",
+    help="The columns of a table that an input consists of, in its order. Guessed if absent. Repeatable.",
 )
 @click.option(
     "--out",
@@ -53,6 +60,7 @@ def command(
     out: Path,
     name: str | None,
     signature: str | None,
+    columns: tuple[str, ...],
     force: bool,
     time_limit: float,
     quiet: bool,
@@ -74,7 +82,7 @@ def command(
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.cli.summaries.inspection import print_written_spec
-    from paritygate.pipelines.inspecting.init import InitRequest, write_spec
+    from paritygate.pipelines.inspecting.init import InitRequest, parse_columns, write_spec
 
     request = InitRequest(
         model=model,
@@ -83,6 +91,7 @@ def command(
         out=out,
         name=name,
         signature=signature,
+        columns=parse_columns(columns, has_samples=samples is not None),
         is_replacing=force,
     )
     with progress_of("init", is_quiet=quiet) as progress:

@@ -119,12 +119,16 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
 
     place = device_of(module)
     parameters = parameters_of_forward(module)
-    # A copy each: the module may change its inputs in place.
-    tensors = {name: torch.tensor(array).to(place) for name, array in rows.items()}
-    named = {name: tensor for name, tensor in tensors.items() if name in parameters}
+    kinds = {item.kind for item in parameters.values()}
+    by_name = [name for name in rows if name in parameters]
+    # Text is no tensor. A copy each: the module may change its inputs in place.
+    taken = by_name or [name for name, array in rows.items() if array.dtype.kind not in "US"]
+    tensors = {name: torch.tensor(rows[name]).to(place) for name in taken}
     put_in_eval_mode(module)
     with torch.no_grad():
-        return named or tensors, module(**named) if named else module(*tensors.values())
+        if by_name or kinds == {inspect.Parameter.VAR_KEYWORD}:
+            return tensors, module(**tensors)
+        return tensors, module(*tensors.values())
 
 
 def tensors_of(module: torch.nn.Module) -> Answer:

@@ -1,0 +1,284 @@
+"""Which of the samples a model takes: inputs by name, or the columns of a table side by side, and in which dtype."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from paritygate.batch import Batch
+from paritygate.errors import ParitygateError, UsageError
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.inspecting.picture_guess import guess_pictures
+from paritygate.pipelines.inspecting.reading import ModelFacts
+from paritygate.signature import TensorSpec, is_float_dtype
+from paritygate.validate.samples.arrow_tables import DATASET_FILE
+from paritygate.validate.samples.pictures import holds_pictures
+from paritygate.validate.samples.samples import SampleSource, open_samples
+from paritygate.validate.samples.table_columns import Column, ColumnKind, columns_of_table
+
+if TYPE_CHECKING:
+    import inspect
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+__all__ = ["InputChoice", "choose_inputs", "reading_only"]
+
+# Columns of these names are what a model is trained to answer.
+_ANSWERS = re.compile(r"(?:class|gold|label|outcome|target|y)(?:e?s)?(?:_?ids?)?|.*_(?:label|target)s?", re.IGNORECASE)
+_TABLE_RANK = 2
+_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputChoice:
+    """What of the samples a model takes.
+
+    Attributes:
+        samples: How they are read, with the columns and the casts chosen.
+        kept: The names of what is an input, where the model itself does not say it; None where nothing is known.
+        left_out: What of the samples is no input.
+        guessed: The inputs that columns side by side were taken for.
+        pictures: Why the pictures of a folder are prepared so, in words; empty of other samples.
+    """
+
+    samples: SampleSource
+    kept: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
+    guessed: tuple[str, ...] = ()
+    pictures: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """The inputs of a model as far as it says them: those that it needs, and those that it may do without."""
+
+    needed: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    takes_any: bool = False
+    specs: Mapping[str, TensorSpec] = field(default_factory=dict)
+
+
+def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource) -> InputChoice:
+    """Return which of the samples the model takes. Reads the columns of a table, and the first rows.
+
+    Args:
+        loaded: The model.
+        facts: What it says of itself.
+        samples: All that there is; columns that are already chosen stay.
+
+    Raises:
+        UsageError: Several columns could be its only input, and it takes none of the choices.
+        InputFileError: The samples cannot be read.
+    """
+    wanted = _wanted(loaded, facts)
+    path = samples.folder / samples.text
+    if path.is_dir() and not (path / DATASET_FILE).is_file() and holds_pictures(path):
+        guess = guess_pictures(loaded, facts, path, _one_needed(wanted))
+        chosen = InputChoice(samples=replace(samples, images=guess.rules), pictures=guess.why)
+    elif samples.columns:
+        chosen = _choice(samples, columns_of_table(samples), samples.columns)
+    elif wanted is None:
+        chosen = InputChoice(samples=samples)
+    elif columns := columns_of_table(samples):
+        chosen = _of_table(loaded, wanted, samples, columns)
+    else:
+        chosen = _of_arrays(wanted, samples)
+    return replace(chosen, samples=_with_casts(loaded, wanted, chosen.samples))
+
+
+def reading_only(read: Callable[[], Iterator[Batch]], kept: Sequence[str] | None) -> Callable[[], Iterator[Batch]]:
+    """Return a function that reads the same batches with these inputs alone; with all of them for None."""
+    if kept is None:
+        return read
+
+    def read_kept() -> Iterator[Batch]:
+        for batch in read():
+            yield replace(batch, inputs={name: array for name, array in batch.inputs.items() if name in kept})
+
+    return read_kept
+
+
+def _wanted(loaded: LoadedModel, facts: ModelFacts) -> _Wanted | None:
+    if facts.signature is not None:
+        specs = {spec.name: spec for spec in facts.signature.inputs}
+        return _Wanted(needed=tuple(specs), specs=specs)
+    if loaded.ref.kind is SourceKind.TORCH:
+        from paritygate.models.torch.module import parameters_of_forward
+
+        return _of_parameters(parameters_of_forward(loaded.model).values())
+    return _Wanted(needed=facts.parameters) if facts.parameters else None
+
+
+def _of_parameters(parameters: Iterable[inspect.Parameter]) -> _Wanted | None:
+    by_name = [item for item in parameters if item.kind in {item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY}]
+    takes_any = any(item.kind is item.VAR_KEYWORD for item in parameters)
+    needed = tuple(item.name for item in by_name if item.default is item.empty)
+    optional = tuple(item.name for item in by_name if item.default is not item.empty)
+    return _Wanted(needed=needed, optional=optional, takes_any=takes_any) if by_name or takes_any else None
+
+
+def _one_needed(wanted: _Wanted | None) -> str | None:
+    """Return the parameter that pictures are given as: the one that is needed, or what transformers calls it."""
+    names = () if wanted is None else (*wanted.needed, *wanted.optional)
+    if "pixel_values" in names:
+        return "pixel_values"
+    return wanted.needed[0] if wanted is not None and len(wanted.needed) == 1 else None
+
+
+def _by_name(wanted: _Wanted, columns: Sequence[Column]) -> tuple[str, ...]:
+    """Return the columns that are inputs by their names; what a model is trained by is none unless it is needed."""
+    names = [column.name for column in columns]
+    if not (wanted.needed or wanted.optional):
+        # A function of any keywords takes what is no text and no answer.
+        kinds = {ColumnKind.NUMBER, ColumnKind.LIST}
+        return tuple(item.name for item in columns if item.kind in kinds and not _ANSWERS.fullmatch(item.name))
+    optional = [name for name in wanted.optional if name in names and not _ANSWERS.fullmatch(name)]
+    return (*(name for name in wanted.needed if name in names), *optional)
+
+
+def _of_arrays(wanted: _Wanted, samples: SampleSource) -> InputChoice:
+    """Return which arrays of a file or function are inputs, where the model does not say its signature."""
+    if wanted.specs:
+        return InputChoice(samples=samples)
+    first = next(iter(open_samples(replace(samples, batch_size=1))()), None)
+    columns = [
+        Column(name=name, kind=ColumnKind.TEXT if array.dtype.kind == "U" else ColumnKind.LIST)
+        for name, array in ({} if first is None else first.inputs).items()
+    ]
+    kept = _by_name(wanted, columns)
+    if not kept or not {*wanted.needed} <= {*kept}:
+        # One array of another name is given by its place; text is no tensor.
+        kept = tuple(column.name for column in columns if column.kind is not ColumnKind.TEXT)
+    left_out = tuple(column.name for column in columns if column.name not in kept)
+    return InputChoice(samples=samples, kept=kept, left_out=left_out) if left_out else InputChoice(samples=samples)
+
+
+def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, columns: Sequence[Column]) -> InputChoice:
+    named = _by_name(wanted, columns)
+    missing = [name for name in wanted.needed if name not in named]
+    unused = [column for column in columns if column.name not in named]
+    if not missing:
+        return _choice(samples, columns, {name: (name,) for name in named}) if unused else InputChoice(samples=samples)
+    numbers = [column.name for column in unused if column.kind is ColumnKind.NUMBER]
+    if len(missing) != 1 or len(unused) == 1:
+        # One of another name is renamed, and what misses several is refused, with the names on both sides.
+        return InputChoice(samples=samples)
+    rest = {name: (name,) for name in named}
+    lists = [column.name for column in unused if column.kind is ColumnKind.LIST]
+    spec = wanted.specs.get(missing[0])
+    if len(lists) == 1 and (spec is None or spec.dtype != "string"):
+        return _choice(samples, columns, {**rest, missing[0]: (lists[0],)}, guessed=missing)
+    if not numbers or (spec is not None and not _is_row_of_numbers(spec)):
+        return InputChoice(samples=samples)
+    without = [name for name in numbers if not _ANSWERS.fullmatch(name)]
+    candidates = [list(items) for items in dict.fromkeys((tuple(without), tuple(numbers))) if items]
+    fitting = _fitting(loaded, wanted, samples, missing[0], rest, candidates)
+    return _choice(samples, columns, {**rest, missing[0]: tuple(fitting)}, guessed=missing)
+
+
+def _is_row_of_numbers(spec: TensorSpec) -> bool:
+    return spec.dtype not in {"string", "bool"} and (spec.shape is None or len(spec.shape) == _TABLE_RANK)
+
+
+def _choice(
+    samples: SampleSource,
+    columns: Sequence[Column],
+    chosen: Mapping[str, tuple[str, ...]],
+    *,
+    guessed: Sequence[str] = (),
+) -> InputChoice:
+    read = {name for names in chosen.values() for name in names}
+    left_out = tuple(column.name for column in columns if column.name not in read)
+    return InputChoice(samples=replace(samples, columns=dict(chosen)), left_out=left_out, guessed=tuple(guessed))
+
+
+def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they may be
+    loaded: LoadedModel,
+    wanted: _Wanted,
+    samples: SampleSource,
+    name: str,
+    rest: Mapping[str, tuple[str, ...]],
+    candidates: Sequence[Sequence[str]],
+) -> Sequence[str]:
+    """Return the first candidate that is as wide as the model declares, or that the model answers."""
+    spec = wanted.specs.get(name)
+    width = None if spec is None or spec.shape is None else spec.shape[1]
+    if isinstance(width, int):
+        found = next((columns for columns in candidates if len(columns) == width), None)
+        reason = f"it takes {width} numbers a row"
+    elif spec is None and loaded.ref.kind is SourceKind.TORCH:
+        found, reason = _answered(loaded, wanted, samples, name, rest, candidates)
+    else:
+        return candidates[0]
+    if found is not None:
+        return found
+    longest = max(candidates, key=len)
+    listed = ", ".join(longest[:_SHOWN]) + (f" and {len(longest) - _SHOWN} more" if len(longest) > _SHOWN else "")
+    counts = " or ".join(str(len(columns)) for columns in candidates)
+    msg = f"the columns of {samples.text} do not fit the input {name!r}: {reason} (got {counts} columns: {listed})"
+    raise UsageError(msg, hint=f"name those that it takes, in its order: --columns {name}={','.join(longest[:2])},...")
+
+
+def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
+    loaded: LoadedModel,
+    wanted: _Wanted,
+    samples: SampleSource,
+    name: str,
+    rest: Mapping[str, tuple[str, ...]],
+    candidates: Sequence[Sequence[str]],
+) -> tuple[Sequence[str] | None, str]:
+    from paritygate.models.torch.module import answer_of
+
+    reason = ""
+    for columns in candidates:
+        read = replace(samples, batch_size=2, columns={**rest, name: tuple(columns)})
+        batch = next(iter(open_samples(_with_casts(loaded, wanted, read))()), None)
+        if batch is None:
+            return columns, ""
+        try:
+            answer_of(loaded.model, batch.inputs)
+        except ParitygateError:
+            raise
+        except Exception as err:  # noqa: BLE001 - a module raises whatever it raises
+            reason = reason or (str(err).strip() or type(err).__name__).splitlines()[0]
+        else:
+            return columns, ""
+    return None, reason
+
+
+def _with_casts(loaded: LoadedModel, wanted: _Wanted | None, samples: SampleSource) -> SampleSource:
+    """Return the samples with a cast of each input whose values are numbers of another kind than the model takes."""
+    if wanted is None:
+        return samples
+    own = _dtype_of_parameters(loaded)
+    first = next(iter(open_samples(replace(samples, batch_size=1))()), None)
+    casts = {}
+    for name, array in ({} if first is None else first.inputs).items():
+        spec = wanted.specs.get(name)
+        dtype = own if spec is None and not wanted.specs else "" if spec is None else spec.dtype
+        is_side_by_side = len(samples.columns.get(name, ())) > 1
+        if dtype and _is_cast(array, dtype, takes_integers=spec is not None or is_side_by_side):
+            casts[name] = dtype
+    return replace(samples, cast=casts) if casts else samples
+
+
+def _is_cast(array: NDArray[np.generic], dtype: str, *, takes_integers: bool) -> bool:
+    # Of a module nobody knows whether integers are ids; several columns side by side are none.
+    is_number = array.dtype.kind == "f" or (takes_integers and array.dtype.kind in "iub")
+    return is_number and is_float_dtype(dtype) and dtype not in {"bfloat16", array.dtype.name}
+
+
+def _dtype_of_parameters(loaded: LoadedModel) -> str:
+    """Return the one dtype that the float parameters of a PyTorch module have; empty where there is none."""
+    if loaded.ref.kind is not SourceKind.TORCH:
+        return ""
+    module: torch.nn.Module = loaded.model
+    tensors: Iterable[Any] = itertools.chain(module.parameters(), module.buffers())
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()}
+    return dtypes.pop() if len(dtypes) == 1 else ""

@@ -1,0 +1,211 @@
+"""`init` on tables as people have them: CSV, Parquet as pandas writes it, text and labels beside the inputs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paritygate.pipelines.spec.loading import load_spec
+from paritygate.validate.samples.samples import open_samples
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Called, Desk
+
+_NAMES = ("age", "income", "height", "weight")
+_QUICK = ("--probes", "none", "--no-benchmark", "--quiet")
+
+
+def _columns(rows: int = 120) -> dict[str, list[object]]:
+    """Return columns as of a DataFrame: whole numbers, float64, text, and what was to be learned."""
+    random = np.random.default_rng(0)
+    columns: dict[str, list[object]] = {"age": random.integers(18, 90, rows).tolist()}
+    columns |= {name: random.standard_normal(rows).tolist() for name in _NAMES[1:]}
+    columns["name"] = [f"Person, {row}" for row in range(rows)]
+    columns["label"] = random.integers(0, 3, rows).tolist()
+    return columns
+
+
+def _csv(path: Path, columns: dict[str, list[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _parquet(path: Path, columns: dict[str, list[object]]) -> None:
+    pq.write_table(pa.table(columns), path)
+
+
+def _ran(desk: Desk, spec: str = "new.yaml") -> Called:
+    return desk.json("run", spec, "--target", "onnx-fp32", *_QUICK)
+
+
+@pytest.mark.parametrize(("name", "write"), [("rows.csv", _csv), ("rows.parquet", _parquet)])
+def test_columns_side_by_side_are_the_one_input_of_a_model(desk: Desk, name: str, write: type[object]) -> None:
+    columns = _columns()
+    write(desk.folder / name, columns)  # type: ignore[call-arg]  # a function
+
+    called = desk.json("init", "model.onnx", "--samples", name, "--out", "new.yaml")
+
+    assert called.code == 0, called
+    spec = load_spec(str(desk.folder / "new.yaml")).spec
+    assert spec.samples.columns == {"x": list(_NAMES)}
+    assert any("name, label" in note for note in called.data["notes"])
+    assert _ran(desk).code == 0
+    # What ran are the values of the columns, in their order.
+    source = load_spec(str(desk.folder / "new.yaml")).samples()
+    (first, *_) = open_samples(source)()
+    assert first.inputs["x"].dtype == np.float32
+    expected = np.array([columns[column][: first.rows] for column in _NAMES], dtype=np.float32).T
+    assert np.array_equal(first.inputs["x"], expected)
+
+
+def test_a_cast_is_declared_where_pandas_wrote_float64(desk: Desk) -> None:
+    vectors = np.random.default_rng(0).standard_normal((120, 4))
+    _parquet(desk.folder / "rows.parquet", {"x": vectors.tolist()})
+
+    assert desk.call("init", "model.onnx", "--samples", "rows.parquet", "--out", "new.yaml").code == 0
+
+    assert load_spec(str(desk.folder / "new.yaml")).spec.samples.cast == {"x": "float32"}
+    assert _ran(desk).code == 0
+
+
+def test_a_value_that_the_cast_would_lose_is_refused(desk: Desk) -> None:
+    vectors = np.random.default_rng(0).standard_normal((120, 4))
+    vectors[77, 2] = 1e300
+    _parquet(desk.folder / "rows.parquet", {"x": vectors.tolist()})
+
+    called = desk.call("init", "model.onnx", "--samples", "rows.parquet", "--out", "new.yaml")
+
+    assert called.code == 2
+    assert "1e+300" in called.err
+    assert not (desk.folder / "new.yaml").exists()
+
+
+def test_the_columns_of_an_input_may_be_named(desk: Desk) -> None:
+    columns = _columns()
+    columns["extra"] = columns["income"]
+    _csv(desk.folder / "rows.csv", columns)
+    wrong = desk.call("init", "model.onnx", "--samples", "rows.csv", "--out", "new.yaml")
+    assert wrong.code == 2
+    assert "--columns x=" in wrong.err
+    order = ("weight", "height", "income", "age")
+
+    named = desk.call(
+        "init", "model.onnx", "--samples", "rows.csv", "--out", "new.yaml", "--columns", f"x={','.join(order)}"
+    )
+
+    assert named.code == 0, named
+    assert load_spec(str(desk.folder / "new.yaml")).spec.samples.columns == {"x": list(order)}
+
+
+_MODULE = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(50, 8)
+        self.head = torch.nn.Linear(8, 3)
+
+    def forward(self, input_ids, attention_mask=None, labels=None, **kwargs):
+        if kwargs:
+            raise ValueError(f"unexpected {list(kwargs)}")
+        logits = self.head(self.embedding(input_ids).mean(1))
+        if labels is None:
+            return {"logits": logits}
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+class Tabular(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+    def forward(self, features):
+        return self.net(features)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("suffix", ["jsonl", "npz"])
+def test_text_and_labels_beside_the_ids_are_no_inputs(desk: Desk, suffix: str) -> None:
+    desk.module("net", _MODULE)
+    random = np.random.default_rng(0)
+    ids, labels = random.integers(1, 50, (120, 6)), random.integers(0, 3, 120)
+    texts = [f"text {row}" for row in range(120)]
+    if suffix == "npz":
+        np.savez(desk.folder / "rows.npz", input_ids=ids, labels=labels, text=np.array(texts))
+    else:
+        rows = [
+            {"text": text, "labels": label, "note": None if row else "x", "input_ids": list(values)}
+            for row, (text, label, values) in enumerate(zip(texts, labels.tolist(), ids.tolist(), strict=True))
+        ]
+        (desk.folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+    called = desk.json("init", "net:Net", "--samples", f"rows.{suffix}", "--out", "new.yaml")
+
+    assert called.code == 0, called
+    resolved = load_spec(str(desk.folder / "new.yaml"))
+    assert list(resolved.spec.model.inputs or ()) == ["input_ids"]
+    assert list(resolved.spec.model.outputs or ()) == ["logits"]
+    assert any("text" in note and "labels" in note for note in called.data["notes"])
+    assert _ran(desk).code == 0
+
+
+@pytest.mark.torch
+def test_columns_become_the_one_parameter_of_a_module(desk: Desk) -> None:
+    desk.module("tabular", _MODULE)
+    _parquet(desk.folder / "rows.parquet", _columns())
+
+    called = desk.json("init", "tabular:Tabular", "--samples", "rows.parquet", "--out", "new.yaml")
+
+    assert called.code == 0, called
+    spec = load_spec(str(desk.folder / "new.yaml")).spec
+    assert (spec.samples.columns, spec.samples.cast) == ({"features": list(_NAMES)}, {"features": "float32"})
+    assert _ran(desk).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("", "are empty"),
+        ("1,2,3,4\n5,6,7,8\n", "1, 2, 3, 4"),
+        ("a,b,c,a\n1,2,3,4\n", "'a'"),
+        ("a,b,,d\n1,2,3,4\n", "column 3"),
+        ("a,b,c,d\n1,2,3,4\n1,2,3\n", "line 3"),
+        ("a,b,c,d\n1,2,3,4\n1,,3,4\n", "line 3"),
+        ('a,b,c,d\n1,2,3,"4\n', "cannot be read"),
+        ("a,b,c,d\n1,2,3,\xff\n", "cannot be read"),
+        ("a,b,c,d\n", "no rows"),
+    ],
+)
+def test_a_csv_that_is_no_table_of_numbers_is_refused_with_what_was_seen(desk: Desk, text: str, seen: str) -> None:
+    (desk.folder / "rows.csv").write_bytes(text.encode("latin-1"))
+
+    called = desk.call("init", "model.onnx", "--samples", "rows.csv", "--out", "new.yaml")
+
+    assert called.code in {2, 5}, called
+    assert called.err.count("error: ") == 1
+    assert seen in called.err
+    assert "hint: " in called.err
+    assert not (desk.folder / "new.yaml").exists()
+
+
+def test_all_columns_to_fill_up_are_named_at_once(desk: Desk) -> None:
+    rows = [{"x": [1.0] * 4, "ids": [1] * length, "mask": [1] * length} for length in (2, 3)]
+    (desk.folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+    desk.onnx("other.onnx", output="logits")
+
+    called = desk.call("compare", "model.onnx", "other.onnx", "--samples", "rows.jsonl")
+
+    assert "--pad ids=0 --pad mask=0" in called.err

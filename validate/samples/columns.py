@@ -1,0 +1,110 @@
+"""Columns of a table as inputs of a model: which are read, which stand side by side, and which dtype they get."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.samples.source import SampleSource
+
+__all__ = ["cast_inputs", "inputs_of_columns", "wanted_columns"]
+
+
+def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> list[str]:
+    """Return the columns of a table to read, in the order of the table: all of them if the source names none.
+
+    Args:
+        path: The table, for messages.
+        names: The columns that it has, without that of the ids.
+        source: Which of them are inputs.
+
+    Raises:
+        InputFileError: A column that is an input is not there.
+    """
+    if not source.columns:
+        return list(names)
+    wanted = {column for columns in source.columns.values() for column in columns}
+    for column in wanted - {*names}:
+        close = difflib.get_close_matches(column, names, n=1)
+        msg = f"samples {path} have no column {column!r}, which samples.columns names (seen: {', '.join(names)})"
+        raise InputFileError(msg, hint=f"did you mean {close[0]!r}?" if close else "name columns of the table")
+    return [name for name in names if name in wanted]
+
+
+def inputs_of_columns(path: Path, batch: Batch, source: SampleSource) -> Batch:
+    """Return a batch of a table with one array an input: a column, or several side by side, `(rows, columns)`.
+
+    Raises:
+        InputFileError: What is to stand side by side is no column of one number a row.
+    """
+    if not source.columns:
+        return batch
+    inputs: dict[str, NDArray[np.generic]] = {}
+    lengths: dict[str, Sequence[int]] = {}
+    for name, columns in source.columns.items():
+        arrays = [batch.inputs[column] for column in columns]
+        if len(columns) == 1:
+            inputs[name] = arrays[0]
+            if columns[0] in batch.lengths:
+                lengths[name] = batch.lengths[columns[0]]
+            continue
+        for column, array in zip(columns, arrays, strict=True):
+            if array.ndim != 1 or array.dtype.kind not in "iubf":
+                msg = f"samples {path}: the column {column!r} cannot be a part of {name!r} (got {_words(array)}, "
+                msg += "expected one number a row)"
+                raise InputFileError(msg, hint=f"leave {column!r} out of samples.columns")
+        inputs[name] = np.stack(arrays, axis=1)
+    return replace(batch, inputs=inputs, lengths=lengths)
+
+
+def _words(array: NDArray[np.generic]) -> str:
+    kind = "text" if array.dtype.kind == "U" else str(array.dtype)
+    return f"{kind}{list(array.shape[1:])}" if array.ndim > 1 else kind
+
+
+def cast_inputs(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batch]:
+    """Yield the batches with the inputs of `source.cast` in the dtype declared.
+
+    Floats and integers become floats, rounded as NumPy rounds them; integers come of what is whole and in their range.
+
+    Raises:
+        UsageError: An input is not there or is text, or a value has no counterpart in the dtype.
+    """
+    for batch in batches:
+        found = {name: _cast(name, batch, dtype, source) for name, dtype in source.cast.items()}
+        yield replace(batch, inputs={**batch.inputs, **found})
+
+
+def _cast(name: str, batch: Batch, dtype: str, source: SampleSource) -> NDArray[np.generic]:
+    array = batch.inputs.get(name)
+    if array is None:
+        msg = f"samples.cast names {name!r}, which is no input of the samples (seen: {', '.join(batch.inputs)})"
+        raise UsageError(msg, hint="name one of these, or leave it out")
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "iubf":
+        msg = f"samples.cast makes {name!r} {dtype}, and the samples hold it as {_words(array)} (expected: numbers)"
+        raise UsageError(msg, hint=f"leave {name!r} out of samples.cast")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast: NDArray[np.generic] = array.astype(dtype)
+    is_float = np.dtype(dtype).kind == "f"
+    lost = np.isfinite(array) & ~np.isfinite(cast) if is_float else cast.astype(np.float64) != array
+    # Beyond 2**53 the comparison in floats is blind to what an integer loses.
+    if not is_float and array.dtype.kind in "iu":
+        lost = cast.astype(array.dtype) != array
+    if np.any(lost):
+        value = array[tuple(np.argwhere(lost)[0])]
+        msg = f"samples.cast makes {name!r} of {source.text} {dtype}, which does not hold the value {value}"
+        raise UsageError(msg, hint=f"cast {name!r} to another dtype, or correct the samples")
+    return cast

@@ -1,0 +1,211 @@
+"""CSV files as samples: a line of column names, then a row a line. Both passes over the file are streams."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError, ParitygateError
+from paritygate.validate.samples.columns import inputs_of_columns, wanted_columns
+from paritygate.validate.samples.source import SampleSource, unreadable
+from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["CsvTable", "read_csv", "survey_csv"]
+
+# A line that is longer is no row of a table; the columns of a table fit one.
+_LONGEST_LINE = 1 << 24
+_DELIMITERS = (",", ";", "\t")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+_BOOLEANS = {"True": True, "true": True, "TRUE": True, "False": False, "false": False, "FALSE": False}
+_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_, "text": np.str_}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CsvTable:
+    """What all rows of a CSV file show.
+
+    Attributes:
+        names: The columns that have a name, in their order; the row numbers that pandas writes first have none.
+        places: The place of each column in a row.
+        kinds: Of each column `int`, `float`, `bool` or `text`; empty of a file without rows.
+        gaps: Of each column of numbers with an empty cell, the line of the first one.
+        delimiter: What stands between two cells.
+        width: How many cells a row has.
+    """
+
+    names: tuple[str, ...]
+    places: Mapping[str, int]
+    kinds: Mapping[str, str]
+    gaps: Mapping[str, int]
+    delimiter: str
+    width: int
+
+
+def read_csv(path: Path, source: SampleSource) -> Iterator[Batch]:
+    """Yield the rows of a CSV file as batches.
+
+    A column is of one dtype in all of them: int64, bool, text, else float32, or what `source.cast` makes of it.
+
+    Raises:
+        InputFileError: The file is damaged, has no column names, or a row of another length, or an empty cell in a
+            column of numbers that is read.
+    """
+    table = survey_csv(path)
+    names = wanted_columns(path, [name for name in table.names if name != ID_COLUMN], source)
+    for name in names:
+        if name in table.gaps:
+            line = table.gaps[name]
+            msg = f"samples {path}, line {line}: the cell of {name!r} is empty (expected a number, as in other lines)"
+            raise InputFileError(msg, hint="give every row a value, as the service does, or leave the column out")
+    seen, start = SeenIds(), 0
+    with _opened(path) as stream:
+        rows = _rows(path, stream, table.delimiter)
+        next(rows)
+        while chunk := [cells for _, cells in itertools.islice(rows, source.batch_size)]:
+            ids = [str(row) for row in range(start, start + len(chunk))]
+            if ID_COLUMN in table.places:
+                ids = [cells[table.places[ID_COLUMN]] for cells in chunk]
+            seen.add(ids, f"samples {path}")
+            columns = {name: list(_column(chunk, table.places[name], table.kinds[name])) for name in names}
+            batch = inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source)
+            # Text has one kind of number; float32 is what models take.
+            yield replace(
+                batch,
+                inputs={
+                    name: array.astype(np.float32) if array.dtype.kind == "f" and name not in source.cast else array
+                    for name, array in batch.inputs.items()
+                },
+            )
+            start += len(chunk)
+
+
+def _column(rows: Sequence[Sequence[str]], place: int, kind: str) -> NDArray[np.generic]:
+    cells = [cells[place] for cells in rows]
+    if kind == "text":
+        return np.array(cells, dtype=np.str_)
+    bare = [cell.strip() for cell in cells]
+    values = [_BOOLEANS[cell] for cell in bare] if kind == "bool" else bare
+    return np.array(values).astype(_DTYPES[kind])
+
+
+def survey_csv(path: Path) -> CsvTable:
+    """Return the columns of a CSV file. Reads all of it.
+
+    Raises:
+        InputFileError: It cannot be read, has no column names, or a row is of another length than they are.
+    """
+    with _opened(path) as stream:
+        delimiter = _delimiter(path, stream)
+        rows = _rows(path, stream, delimiter)
+        _, header = next(rows, (0, []))
+        names = _names(path, header)
+        kinds = [""] * len(header)
+        gaps: dict[int, int] = {}
+        for line, cells in rows:
+            for place, cell in enumerate(cells):
+                if kinds[place] == "text":
+                    continue
+                if not cell:
+                    gaps.setdefault(place, line)
+                    continue
+                kinds[place] = _common(kinds[place], _kind(cell.strip()))
+    return CsvTable(
+        names=tuple(names),
+        places=names,
+        kinds={name: kinds[place] or "text" for name, place in names.items()},
+        gaps={name: gaps[place] for name, place in names.items() if place in gaps and kinds[place] not in {"", "text"}},
+        delimiter=delimiter,
+        width=len(header),
+    )
+
+
+def _kind(cell: str) -> str:
+    if _INTEGER.fullmatch(cell):
+        return "int"
+    if _FLOAT.fullmatch(cell):
+        return "float"
+    return "bool" if cell in _BOOLEANS else "text"
+
+
+def _common(one: str, other: str) -> str:
+    if not one or one == other:
+        return other
+    return "float" if {one, other} == {"int", "float"} else "text"
+
+
+def _names(path: Path, header: Sequence[str]) -> dict[str, int]:
+    """Return the place of each column by its name."""
+    if not header:
+        msg = f"samples {path} are empty (expected: a line of column names, then a row a line)"
+        raise InputFileError(msg, hint="write it again, such as with DataFrame.to_csv")
+    names = [name.strip() for name in header]
+    if all(_FLOAT.fullmatch(name) for name in names):
+        seen = ", ".join(names[:4])
+        msg = f"samples {path}: the first line holds numbers (got {seen}, expected the names of the columns)"
+        raise InputFileError(msg, hint="put a line with the names of the columns first, such as: x1,x2,x3")
+    # DataFrame.to_csv writes the numbers of rows first, without a name.
+    places = {name: place for place, name in enumerate(names) if name or place}
+    if "" in places:
+        msg = f"samples {path}: column {places[''] + 1} has no name in the first line"
+        raise InputFileError(msg, hint="give every column a name of its own")
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        msg = f"samples {path} hold two columns {repeated!r}"
+        raise InputFileError(msg, hint="give every column a name of its own")
+    return places
+
+
+def _opened(path: Path) -> TextIO:
+    # A byte order mark, which spreadsheets write, is no part of the first name.
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _delimiter(path: Path, stream: TextIO) -> str:
+    """Return which delimiter the first line has most of, and go back to its beginning."""
+    try:
+        first = stream.readline(_LONGEST_LINE)
+        stream.seek(0)
+    except UnicodeDecodeError as err:
+        raise unreadable(path, err) from err
+    return max(_DELIMITERS, key=first.count)
+
+
+def _rows(path: Path, stream: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row with the number of its line, that of the header first; blank lines are left out."""
+    reader = csv.reader(_lines(path, stream), delimiter=delimiter, strict=True)
+    width = 0
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            width = width or len(cells)
+            if len(cells) != width:
+                line = reader.line_num
+                msg = f"samples {path}, line {line}: a row of {len(cells)} cells (expected {width}, as in line 1)"
+                hint = "give every row one cell a column, and put cells that hold a comma into double quotes"
+                raise InputFileError(msg, hint=hint)
+            yield reader.line_num, cells
+    except ParitygateError:
+        raise
+    except (csv.Error, UnicodeDecodeError) as err:
+        raise unreadable(path, err) from err
+
+
+def _lines(path: Path, stream: TextIO) -> Iterator[str]:
+    while line := stream.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            msg = f"samples {path}: a line is longer than {_LONGEST_LINE} characters"
+            raise InputFileError(msg, hint="write a row a line, with a line break after it")
+        yield line

@@ -1,0 +1,72 @@
+"""The columns of a table and what they hold, before any of them is taken for an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from paritygate.backends import require_backend
+from paritygate.validate.samples.arrow_tables import DATASET_FILE, columns_of_arrow
+from paritygate.validate.samples.csv_table import survey_csv
+from paritygate.validate.samples.source import SampleSource
+from paritygate.validate.samples.tables import ID_COLUMN, first_object
+
+__all__ = ["Column", "ColumnKind", "columns_of_table"]
+
+
+class ColumnKind(str, Enum):
+    """What each row of a column holds."""
+
+    NUMBER = "number"
+    TEXT = "text"
+    LIST = "list"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: Its name.
+        kind: What each of its rows holds.
+    """
+
+    name: str
+    kind: ColumnKind
+
+
+def columns_of_table(source: SampleSource) -> tuple[Column, ...]:
+    """Return the columns of a table but that of the ids; none of samples that are no table.
+
+    Raises:
+        InputFileError: The table cannot be read.
+    """
+    path = source.folder / source.text
+    if path.suffix == ".csv" and path.is_file():
+        table = survey_csv(path)
+        kinds = {name: "text" if table.kinds[name] == "text" else "number" for name in table.names}
+    elif path.suffix == ".jsonl" and path.is_file():
+        kinds = {name: _kind_of_json(value) for name, value in first_object(path).items()}
+    elif (path.suffix == ".parquet" and path.is_file()) or (path / DATASET_FILE).is_file():
+        require_backend("pyarrow")
+        kinds = columns_of_arrow(path)
+    else:
+        return ()
+    return tuple(Column(name=name, kind=ColumnKind(kind)) for name, kind in kinds.items() if name != ID_COLUMN)
+
+
+def _kind_of_json(value: object) -> str:
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bool | int | float):
+        return "number"
+    if not isinstance(value, list):
+        return "other"
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        return "list"
+    return "text" if array.dtype.kind == "U" else "list" if array.dtype.kind in "iubf" else "other"
