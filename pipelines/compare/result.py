@@ -296,6 +296,7 @@ class MatchStratumResult:
     max_score_diff: float | None
     below_floor: int = 0
     at_end: int = 0
+    max_other_diff: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -672,6 +673,7 @@ def _match_figures(measured: MatchFigures) -> dict[str, Any]:
         "min_iou": _number(measured.min_iou),
         "max_box_diff": _number(measured.max_box_diff) if measured.matched else None,
         "max_score_diff": _number(measured.max_score_diff) if measured.matched else None,
+        "max_other_diff": _number(measured.max_other_diff) if measured.matched else None,
     }
 
 

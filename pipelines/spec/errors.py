@@ -89,6 +89,10 @@ EXAMPLE: Mapping[str, Any] = {
             "score_tolerance": 0.01,
             "score_floor": 0.3,
             "max_box_diff": 0.01,
+            "output": "output0",
+            "picture": 0,
+            "axis": 1,
+            "other_tolerance": 0.01,
             "format": "xyxy",
         }
     },

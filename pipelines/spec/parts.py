@@ -17,7 +17,7 @@ from paritygate.pipelines.spec.against import check_factors
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
 from paritygate.signature import DTYPES
 from paritygate.text import is_placeholder, nearest_first
-from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_SCORE_TOLERANCE
+from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_OTHER_TOLERANCE, DEFAULT_SCORE_TOLERANCE
 from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.padding import Padding
@@ -426,14 +426,31 @@ GoldParts = Annotated[
 class MatchPart(Part):
     """Outputs that are a list of detections a row, whose order and number may differ."""
 
-    boxes: str = Field(description="The output of boxes, (batch, N, 4).")
-    scores: str = Field(description="The output of scores, (batch, N).")
-    classes: str | None = Field(default=None, description="The output of classes, (batch, N); compared exactly.")
+    boxes: str = Field(description="The output of boxes, (batch, N, 4); of one output, four columns, such as 0:4.")
+    scores: int | str = Field(description="The output of scores, (batch, N), or the column.")
+    classes: int | str | None = Field(
+        default=None, description="The output of classes, (batch, N), or the column; compared after rounding."
+    )
+    output: str | None = Field(
+        default=None, description="The one output of all numbers, (batch, N, numbers) or (batch, numbers, N)."
+    )
+    picture: int | None = Field(
+        default=None, ge=0, description="The column with the place of the row, in one list for the whole batch."
+    )
+    axis: int | None = Field(
+        default=None,
+        ge=1,
+        le=2,
+        description="The axis along which the numbers of a detection lie; found by the shape if absent.",
+    )
     num: str | None = Field(default=None, description="The output of how many of the N are meant; all if absent.")
     iou: float = Field(default=DEFAULT_IOU, description="From this overlap on, boxes are the same detection.")
     score_tolerance: float = DEFAULT_SCORE_TOLERANCE
     score_floor: float = Field(default=0.0, description="The score from which on the model reports detections.")
     max_box_diff: float | None = None
+    other_tolerance: float = Field(
+        default=DEFAULT_OTHER_TOLERANCE, description="What columns that are not named may differ by."
+    )
     format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
 
 

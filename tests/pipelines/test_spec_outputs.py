@@ -63,6 +63,14 @@ def test_matches_and_ignored_outputs_are_taken() -> None:
     assert resolved.ignored == {"noise": "drawn anew"}
 
 
+def test_a_match_of_one_output_names_its_columns() -> None:
+    resolved = _parse('matches: {det: {output: scores, boxes: "0:4", scores: 4, classes: 5}}\n')
+
+    rule = MatchRule(name="det", output="scores", boxes="0:4", scores="4", classes="5")
+    assert resolved.matches == (rule,)
+    assert rule.outputs == ("scores",)
+
+
 def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> None:
     resolved = _parse("outputs: {logits: {min_cosine_similarity: 0.99}, noise: {ignore: drawn anew}}\n")
 

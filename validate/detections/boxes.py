@@ -22,7 +22,8 @@ class Detections:
         corners: The same as corners, the lower one first, shape `(n, 4)`.
         is_turned: Along which axis the model gives the higher corner first, shape `(n, 2)`.
         scores: Shape `(n,)`.
-        classes: Shape `(n,)`.
+        classes: Whole numbers, shape `(n,)`.
+        others: All other numbers of a detection, shape `(n, m)`.
     """
 
     boxes: NDArray[np.float64]
@@ -30,6 +31,7 @@ class Detections:
     is_turned: NDArray[np.bool_]
     scores: NDArray[np.float64]
     classes: NDArray[np.float64]
+    others: NDArray[np.float64]
 
 
 def corners_of(boxes: NDArray[np.float64], form: str) -> NDArray[np.float64]:

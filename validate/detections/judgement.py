@@ -39,6 +39,8 @@ def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
         found.append(_within(measured, "match_score_diff", measured.max_score_diff, rule.score_tolerance))
         if rule.max_box_diff is not None:
             found.append(_within(measured, "match_box_diff", measured.max_box_diff, rule.max_box_diff))
+        if rule.output is not None:
+            found.append(_within(measured, "match_other_diff", measured.max_other_diff, rule.other_tolerance))
     return tuple(found)
 
 

@@ -13,14 +13,8 @@ import numpy as np
 from paritygate.errors import UsageError
 from paritygate.text import row_name
 from paritygate.validate.detections.boxes import Detections, match_detections
-from paritygate.validate.detections.pictures import (
-    counted_of,
-    finite_of,
-    lowest_of,
-    pictures_of,
-    places_of,
-    reported_of,
-)
+from paritygate.validate.detections.lists import DetectionLists, lists_of
+from paritygate.validate.detections.pictures import counted_of, finite_of, lowest_of, pictures_of, reported_of
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.detections.tally import MatchFigures, PictureMatch, Tally
 
@@ -36,6 +30,11 @@ __all__ = ["MatchComparison", "MatchStatistics", "check_match_rules"]
 # Of two lists this long every pair is looked at; of longer ones that would take gigabytes.
 _MOST_DETECTIONS = 4000
 _EXAMPLES = 5
+_SHAPES = "boxes are (rows, N, 4); scores and classes (rows, N); num (rows,)"
+_SHAPES_OF_ONE = (
+    "one output is (rows, N, numbers) or (rows, numbers, N), with axis=1 or 2 where the shape does not tell; of one "
+    "list for the whole batch, name the column with the place of the row: picture=0"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +100,7 @@ class MatchComparison:
         # Of pictures whose only left-overs are at the end of a full list: whether they are excused shows at the end.
         self._end_examples: list[tuple[int, str]] = []
         self._most_places = 0
+        self._numbers: int | None = None
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch.
@@ -119,22 +119,40 @@ class MatchComparison:
             if actual[name].dtype != expected[name].dtype:
                 both = f"{actual[name].dtype}, the reference's {expected[name].dtype}"
                 self._violate(f"the candidate's dtype of {name!r} is {both}")
-        wanted = _pictures(rule, expected, expected, batch.rows)
-        if isinstance(wanted, str):
+        reference = lists_of(rule, expected, batch.rows)
+        wanted = _pictures(rule, reference, reference, batch.rows)
+        if isinstance(wanted, str) or isinstance(reference, str):
             msg = f"match {rule.name!r}: the reference's outputs hold no detections: {wanted}"
-            raise UsageError(msg, hint="boxes are (rows, N, 4); scores and classes (rows, N); num (rows,)")
-        found = _pictures(rule, actual, expected, batch.rows)
-        if isinstance(found, str):
+            raise UsageError(msg, hint=_SHAPES if rule.output is None else _SHAPES_OF_ONE)
+        self._check_numbers(reference)
+        candidate = lists_of(rule, actual, batch.rows, like=reference)
+        found = _pictures(rule, candidate, reference, batch.rows)
+        if isinstance(found, str) or isinstance(candidate, str):
             self._violate(f"the candidate's outputs hold no detections: {found}")
+            return
+        if candidate.numbers != reference.numbers:
+            # Whoever reads the output by its shape reads something else, whatever the order of the detections.
+            shapes = [list(side[rule.outputs[0]].shape) for side in (actual, expected)]
+            self._violate(f"the candidate's shape of {rule.output!r} is {shapes[0]}, the reference's {shapes[1]}")
             return
         # Room in a list that holds less is room all the same: where lists are as long as what is found, the longer one
         # shows that the shorter one was not cut off.
-        places = max(places_of(rule, actual), places_of(rule, expected))
+        places = max(candidate.places, reference.places)
         self._most_places = max(self._most_places, places)
-        for row_id, candidate, reference, counted in zip(batch.ids, found, wanted, tallies, strict=True):
-            picture = self._match(row_id, candidate, reference, places)
+        for row_id, of_candidate, of_reference, counted in zip(batch.ids, found, wanted, tallies, strict=True):
+            picture = self._match(row_id, of_candidate, of_reference, places)
             for tally in counted:
                 tally.add(picture)
+
+    def _check_numbers(self, reference: DetectionLists) -> None:
+        """Check that the numbers of a detection are as many in every batch: else the other axis holds them."""
+        if self._numbers is None:
+            self._numbers = reference.numbers
+        elif self._numbers != reference.numbers:
+            both = f"{self._numbers} numbers in one batch and {reference.numbers} in another"
+            msg = f"match {self._rule.name!r}: axis {reference.axis} of {self._rule.output!r} holds {both}"
+            other = 3 - (reference.axis or 1)
+            raise UsageError(msg, hint=f"the numbers of a detection lie along the other axis: add axis={other}")
 
     def _tallies(self, batch: Batch, row: int) -> list[Tally]:
         """Return where a row is counted: among all, and among those of its value of each stratum."""
@@ -181,6 +199,7 @@ class MatchComparison:
             min_iou=float(overlap.min(initial=math.inf)),
             box_diff=float(np.abs(actual.boxes[at] - expected.boxes[of]).max(initial=0.0)),
             score_diff=float(np.abs(actual.scores[at] - expected.scores[of]).max(initial=0.0)),
+            other_diff=float(np.abs(actual.others[at] - expected.others[of]).max(initial=0.0)),
         )
 
     def _explain(self, places: int, words: str, *, is_end: bool) -> None:
@@ -214,10 +233,14 @@ class MatchComparison:
         )
 
 
-def _pictures(rule: MatchRule, outputs: Outputs, reference: Outputs, rows: int) -> list[Detections] | str:
+def _pictures(
+    rule: MatchRule, lists: DetectionLists | str, reference: DetectionLists | str, rows: int
+) -> list[Detections] | str:
     """Return the detections of each row that count, or why the outputs hold none."""
-    found = pictures_of(rule, outputs, rows)
-    return found if isinstance(found, str) else counted_of(found, rule, outputs, reference)
+    if isinstance(lists, str) or isinstance(reference, str):
+        return lists if isinstance(lists, str) else str(reference)
+    found = pictures_of(rule, lists, rows)
+    return found if isinstance(found, str) else counted_of(found, lists, reference)
 
 
 def _left_over(actual: Detections, extra: NDArray[np.bool_], expected: Detections, missing: NDArray[np.bool_]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from paritygate.batch import Batch
 from paritygate.text import row_range
 from paritygate.validate.detections.judgement import judge_matches
+from paritygate.validate.detections.lists import lists_of
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.pictures import pictures_of
 from paritygate.validate.detections.rule import MatchRule
@@ -33,7 +34,8 @@ def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Out
         return "" if absent[0] == absent[1] else f"one of the answers is without {(absent[0] or absent[1])[0]!r}"
     if all(_is_same(again[name], first[name]) for name in rule.outputs):
         return ""
-    broken = pictures_of(rule, first, batch.rows)
+    lists = lists_of(rule, first, batch.rows)
+    broken = lists if isinstance(lists, str) else pictures_of(rule, lists, batch.rows)
     if isinstance(broken, str):
         return f"the first answer holds no detections ({broken}), and this one is another"
     comparison = MatchComparison(rule)

@@ -14,12 +14,19 @@ __all__ = ["BOX_FORMATS", "MATCH_GRAMMAR", "MatchRule", "make_match_rule", "pars
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 DEFAULT_IOU = 0.9
 DEFAULT_SCORE_TOLERANCE = 0.01
+DEFAULT_OTHER_TOLERANCE = 0.01
 MATCH_GRAMMAR = (
     "NAME:boxes=OUTPUT,scores=OUTPUT[,classes=OUTPUT][,num=OUTPUT][,iou=T][,score_tolerance=D][,score_floor=S]"
-    "[,max_box_diff=D][,format=xyxy|xywh|cxcywh]"
+    "[,max_box_diff=D][,format=xyxy|xywh|cxcywh], or of one output "
+    "NAME:output=OUTPUT,boxes=A:B,scores=I[,classes=I][,picture=I][,num=OUTPUT][,axis=1|2][,other_tolerance=D]"
 )
-_OUTPUTS = ("boxes", "scores", "classes", "num")
-_NUMBERS = ("iou", "score_tolerance", "score_floor", "max_box_diff")
+_LISTS_EXAMPLE = "for example --match detections:boxes=boxes,scores=scores,classes=labels"
+_COLUMNS_EXAMPLE = "for example --match detections:output=output0,boxes=0:4,scores=4,classes=5"
+_NUMBERS = ("iou", "score_tolerance", "score_floor", "max_box_diff", "other_tolerance")
+_KEYS = ("output", "boxes", "scores", "classes", "picture", "num", "axis", *_NUMBERS, "format")
+# What a column of one output may stand for, and how many columns it takes.
+_COLUMNS = {"boxes": 4, "scores": 1, "classes": 1, "picture": 1}
+_AXES = (-2, -1, 1, 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,15 +35,23 @@ class MatchRule:
 
     Attributes:
         name: What to call them in checks and reports.
-        boxes: The output of boxes, shape `(rows, N, 4)`; N may differ from batch to batch and from side to side.
+        boxes: The output of boxes, shape `(rows, N, 4)`; N may differ from batch to batch and from side to side. Of
+            one output, the columns `A:B`; the next two are columns as well.
         scores: The output of scores, shape `(rows, N)`.
-        classes: The output of classes, shape `(rows, N)`; None where there is one class. They are compared exactly.
+        classes: The output of classes, shape `(rows, N)`; None where there is one class. They are compared after
+            rounding, because a float output may hold 2.0001 for class 2.
+        output: The one output that holds all numbers of a detection, `(rows, N, numbers)` or `(rows, numbers, N)`;
+            None where boxes and scores are outputs of their own.
+        picture: The column with the place of the row in its batch, of one list for the whole batch, `(N, numbers)`;
+            None where each row has its list.
+        axis: The axis that the numbers of a detection lie along, 1 or 2; None to find it by the shape.
         num: The output of how many of the N are meant, shape `(rows,)` or `(rows, 1)`; None where all are.
         iou: Boxes of one class are the same detection from this intersection over union on.
         score_tolerance: What the scores of matched detections may differ by.
         score_floor: The score from which on the model reports detections. One that is at most the tolerance above
             may be there or not.
         max_box_diff: What a coordinate of matched detections may differ by; None for no limit but the IoU.
+        other_tolerance: What the columns of one output that nothing here names may differ by.
         format: What the four numbers of a box are.
     """
 
@@ -44,19 +59,22 @@ class MatchRule:
     boxes: str
     scores: str
     classes: str | None = None
+    output: str | None = None
+    picture: str | None = None
+    axis: int | None = None
     num: str | None = None
     iou: float = DEFAULT_IOU
     score_tolerance: float = DEFAULT_SCORE_TOLERANCE
     score_floor: float = 0.0
     max_box_diff: float | None = None
+    other_tolerance: float = DEFAULT_OTHER_TOLERANCE
     format: str = "xyxy"
 
     def __str__(self) -> str:
         plain = MatchRule(name=self.name, boxes=self.boxes, scores=self.scores)
-        keys = ("boxes", "scores", "classes", "num", "iou", "score_tolerance", "score_floor", "max_box_diff", "format")
         written = [
             f"{key}={getattr(self, key)}"
-            for key in keys
+            for key in _KEYS
             if key in {"boxes", "scores"} or getattr(self, key) != getattr(plain, key)
         ]
         return f"{self.name}:{','.join(written)}"
@@ -64,7 +82,26 @@ class MatchRule:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Every output that it reads."""
-        return tuple(name for name in (self.boxes, self.scores, self.classes, self.num) if name is not None)
+        apart = (self.boxes, self.scores, self.classes) if self.output is None else (self.output,)
+        return tuple(name for name in (*apart, self.num) if name is not None)
+
+    def column(self, key: str) -> int:
+        """Return the first column of what a key stands for, of one output."""
+        return int(getattr(self, key).partition(":")[0])
+
+    def columns(self) -> set[int]:
+        """Return every column that the rule names, of one output."""
+        return {
+            self.column(key) + more
+            for key, width in _COLUMNS.items()
+            if getattr(self, key) is not None
+            for more in range(width)
+        }
+
+    @property
+    def width(self) -> int:
+        """The fewest numbers of a detection, of one output."""
+        return max(self.columns()) + 1
 
 
 def parse_match_rule(text: str) -> MatchRule:
@@ -74,15 +111,14 @@ def parse_match_rule(text: str) -> MatchRule:
         UsageError: The text is not of that form.
     """
     name, colon, rest = text.partition(":")
-    keys = (*_OUTPUTS, *_NUMBERS, "format")
     # An output's own name may hold commas: a part begins where a known key does.
-    parts = re.split(rf",(?=(?:{'|'.join(keys)})=)", rest)
+    parts = re.split(rf",(?=(?:{'|'.join(_KEYS)})=)", rest)
     found: dict[str, str] = {}
     for part in parts:
         key, sign, value = part.partition("=")
-        if not (name and colon and sign and value) or key not in keys:
+        if not (name and colon and sign and value) or key not in _KEYS:
             msg = f"match {text!r} is not of the form {MATCH_GRAMMAR}"
-            raise UsageError(msg, hint="for example --match detections:boxes=boxes,scores=scores,classes=labels")
+            raise UsageError(msg, hint=_LISTS_EXAMPLE)
         if key in found:
             msg = f"match {text!r} says {key} twice"
             raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
@@ -92,6 +128,8 @@ def parse_match_rule(text: str) -> MatchRule:
             msg = f"match {text!r} does not say which output holds the {key}"
             raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
     numbers = {key: _number(text, key, found.pop(key)) for key in _NUMBERS if key in found}
+    if "axis" in found:
+        numbers["axis"] = _number(text, "axis", found.pop("axis"))
     return make_match_rule(name, **found, **numbers)  # type: ignore[arg-type]  # the keys are sorted by kind above
 
 
@@ -107,13 +145,17 @@ def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
     name: str,
     *,
     boxes: str,
-    scores: str,
-    classes: str | None = None,
+    scores: int | str,
+    classes: int | str | None = None,
+    output: str | None = None,
+    picture: int | str | None = None,
+    axis: float | None = None,
     num: str | None = None,
     iou: float = DEFAULT_IOU,
     score_tolerance: float = DEFAULT_SCORE_TOLERANCE,
     score_floor: float = 0.0,
     max_box_diff: float | None = None,
+    other_tolerance: float = DEFAULT_OTHER_TOLERANCE,
     format: str = "xyxy",  # noqa: A002 - the name that users write
 ) -> MatchRule:
     """Return the rule with these values, as the command line and the spec give them.
@@ -124,13 +166,17 @@ def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
     rule = MatchRule(
         name=name,
         boxes=boxes,
-        scores=scores,
-        classes=classes,
+        scores=str(scores),
+        classes=None if classes is None else str(classes),
+        output=output,
+        picture=None if picture is None else str(picture),
+        axis=None if axis is None else int(axis),
         num=num,
         iou=iou,
         score_tolerance=score_tolerance,
         score_floor=score_floor,
         max_box_diff=max_box_diff,
+        other_tolerance=other_tolerance,
         format=format,
     )
     if not name or ":" in name:
@@ -138,20 +184,59 @@ def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
         raise UsageError(
             msg, hint=f"write matches: {{NAME: {{boxes: OUTPUT, scores: OUTPUT}}}}, or --match {MATCH_GRAMMAR}"
         )
+    if axis not in (None, *_AXES):
+        msg = f"match {name!r}: axis={axis:g} is not an axis of one list a row (allowed: 1, 2)"
+        raise UsageError(msg, hint="it is the axis along which the numbers of one detection lie")
+    _check_columns(rule)
     if len(set(rule.outputs)) < len(rule.outputs):
         msg = f"match {name!r} names one output for two things ({', '.join(rule.outputs)})"
-        raise UsageError(msg, hint="boxes, scores, classes and num are outputs of their own")
-    if not 0 < iou <= 1:
-        msg = f"match {name!r}: iou={iou:g} is no intersection over union (allowed: above 0, at most 1)"
+        raise UsageError(msg, hint="boxes, scores, classes and num are outputs of their own; " + _COLUMNS_EXAMPLE)
+    _check_limits(rule)
+    return rule
+
+
+def _check_columns(rule: MatchRule) -> None:
+    """Check that the columns of one output are columns, and that none stands for two things."""
+    if rule.output is None:
+        for key in ("picture", "axis"):
+            if getattr(rule, key) is not None:
+                msg = f"match {rule.name!r}: {key} is for detections in one output, and output is not given"
+                raise UsageError(msg, hint=_COLUMNS_EXAMPLE)
+        return
+    taken: dict[int, str] = {}
+    for key, width in _COLUMNS.items():
+        text = getattr(rule, key)
+        if text is None:
+            continue
+        written = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", text)
+        first = int(written[1]) if written else 0
+        end = first + 1 if written is None or written[2] is None else int(written[2])
+        if written is None or end - first != width:
+            msg = f"match {rule.name!r}: {key}={text} is not {'four columns, as 0:4' if width > 1 else 'one column'}"
+            raise UsageError(msg, hint=f"columns of {rule.output!r} count from 0; {_COLUMNS_EXAMPLE}")
+        for column in range(first, end):
+            if column in taken:
+                msg = f"match {rule.name!r}: column {column} stands for both {taken[column]} and {key}"
+                raise UsageError(msg, hint=f"columns of {rule.output!r} count from 0; {_COLUMNS_EXAMPLE}")
+            taken[column] = key
+    if rule.picture is not None and (rule.num is not None or rule.axis is not None):
+        msg = f"match {rule.name!r}: picture is for one list for the whole batch, which has no num and no axis"
+        raise UsageError(msg, hint="leave out picture where each row has a list of its own")
+
+
+def _check_limits(rule: MatchRule) -> None:
+    name = rule.name
+    if not 0 < rule.iou <= 1:
+        msg = f"match {name!r}: iou={rule.iou:g} is no intersection over union (allowed: above 0, at most 1)"
         raise UsageError(msg, hint="0.9 is the default; detectors are scored by 0.5 and more")
-    for key, value in (("score_tolerance", score_tolerance), ("max_box_diff", max_box_diff)):
+    for key in ("score_tolerance", "max_box_diff", "other_tolerance"):
+        value = getattr(rule, key)
         if value is not None and not 0 <= value < math.inf:
             msg = f"match {name!r}: {key}={value:g} is not allowed (allowed: 0 and more)"
             raise UsageError(msg, hint="it is the largest difference that passes")
-    if not math.isfinite(score_floor):
-        msg = f"match {name!r}: score_floor={score_floor:g} is not finite"
+    if not math.isfinite(rule.score_floor):
+        msg = f"match {name!r}: score_floor={rule.score_floor:g} is not finite"
         raise UsageError(msg, hint="write the threshold by which the model leaves detections out")
-    if format not in BOX_FORMATS:
-        msg = f"match {name!r}: format {format!r} is not known (allowed: {', '.join(BOX_FORMATS)})"
+    if rule.format not in BOX_FORMATS:
+        msg = f"match {name!r}: format {rule.format!r} is not known (allowed: {', '.join(BOX_FORMATS)})"
         raise UsageError(msg, hint="xyxy also stands for yxyx: corners in either order")
-    return rule

@@ -28,6 +28,7 @@ class MatchFigures:
         min_iou: The smallest IoU of a pair; NaN without pairs.
         max_box_diff: The largest difference of a coordinate of a pair, in the unit of the boxes.
         max_score_diff: The largest difference of the scores of a pair.
+        max_other_diff: The largest difference of the numbers of a pair that the rule does not name.
     """
 
     rows: int
@@ -44,6 +45,7 @@ class MatchFigures:
     min_iou: float
     max_box_diff: float
     max_score_diff: float
+    max_other_diff: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +72,7 @@ class PictureMatch:
     min_iou: float = math.inf
     box_diff: float = 0.0
     score_diff: float = 0.0
+    other_diff: float = 0.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -114,7 +117,7 @@ class Tally:
         self._worst: _Counts | None = None
         self._ends: dict[int, _End] = {}
         self._min_iou = math.inf
-        self._box_diff = self._score_diff = 0.0
+        self._box_diff = self._score_diff = self._other_diff = 0.0
 
     def add_row(self) -> None:
         """Count a picture, whether anything in it can be matched or not."""
@@ -132,6 +135,7 @@ class Tally:
         self._min_iou = min(self._min_iou, picture.min_iou)
         self._box_diff = max(self._box_diff, picture.box_diff)
         self._score_diff = max(self._score_diff, picture.score_diff)
+        self._other_diff = max(self._other_diff, picture.other_diff)
 
     def left_over(self, most_places: int) -> int:
         """Return how many detections of the pass have no pair that no end of a list of this length explains."""
@@ -166,4 +170,5 @@ class Tally:
             min_iou=self._min_iou if math.isfinite(self._min_iou) else math.nan,
             max_box_diff=self._box_diff,
             max_score_diff=self._score_diff,
+            max_other_diff=self._other_diff,
         )

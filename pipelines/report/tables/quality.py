@@ -86,6 +86,7 @@ _MATCH_FIGURES = {
     "smallest IoU": "min_iou",
     "largest box difference": "max_box_diff",
     "largest score difference": "max_score_diff",
+    "largest other difference": "max_other_diff",
 }
 
 

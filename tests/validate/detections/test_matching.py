@@ -391,6 +391,7 @@ def test_as_many_pairs_as_there_can_be_and_of_equal_boxes_the_nearest_scores() -
             is_turned=is_turned(array, "xyxy"),
             scores=np.array(scores),
             classes=np.zeros(len(scores)),
+            others=np.zeros((len(scores), 0)),
         )
 
     # The best pair alone would leave the other two without a partner.

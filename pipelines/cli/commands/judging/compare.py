@@ -160,7 +160,8 @@ class _InSections(click.Command):
     multiple=True,
     metavar="NAME:boxes=B,scores=S,...",
     help="Outputs that are lists of detections, matched before they are compared: NAME:boxes=B,scores=S with "
-    ",classes=C ,num=N ,iou=0.9 ,score_tolerance=0.01 ,score_floor=0.3 ,max_box_diff=D ,format=xyxy|xywh|cxcywh.",
+    ",classes=C ,num=N ,iou=0.9 ,score_tolerance=0.01 ,score_floor=0.3 ,max_box_diff=D ,format=xyxy|xywh|cxcywh. "
+    "Detections in one output: NAME:output=O,boxes=0:4,scores=4,classes=5 with ,axis=1 ,picture=0 ,other_tolerance=D.",
 )
 @click.option(
     "--ignore",
