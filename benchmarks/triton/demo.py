@@ -16,10 +16,10 @@ from pathlib import Path
 from triton_server import TritonServer, shadow_of, why_no_server
 
 from paritygate.errors import ParitygateError
-from paritygate.pipelines.cli.screen import WIDTH, command_lines
 from paritygate.pipelines.release.repository.inspect import show
 from paritygate.pipelines.release.triton_view import publish_triton_view
 from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.triton.view import write_view
 from paritygate.validate.samples.source import SampleSource

@@ -16,11 +16,11 @@ from paritygate.errors import UsageError
 
 if TYPE_CHECKING:
     from paritygate.errors import ParitygateError
-    from paritygate.pipelines.cli.console import Shown
     from paritygate.pipelines.cli.json_file import JsonFile
     from paritygate.pipelines.compare.result import ComparisonResult
     from paritygate.pipelines.release.afterwards import Afterwards
     from paritygate.pipelines.report.ci.cases import Suite
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run_spec import RunOutcome
     from paritygate.pipelines.spec.schema import ResolvedSpec
 
@@ -95,7 +95,7 @@ class Result:
         Raises:
             UsageError: The two contradict each other.
         """
-        from paritygate.pipelines.cli.console import Shown
+        from paritygate.pipelines.report.terminal.printing import Shown
 
         is_text = self.form in {"text", "github"} and self.json_target != "-"
         return Shown.of(quiet=quiet, verbose=verbose, json_target=None if is_text else "-")

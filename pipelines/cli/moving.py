@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.console import print_errors
 from paritygate.pipelines.cli.json_file import JsonFile
-from paritygate.pipelines.cli.summaries.serving import code_of_views, print_following_views
 from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.following import FollowingView, write_following_views
 from paritygate.pipelines.release.repository.aliases import AliasMove
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.report.terminal.printing import print_errors
+from paritygate.pipelines.report.terminal.serving import code_of_views, print_following_views
 
 __all__ = ["move_and_follow"]
 

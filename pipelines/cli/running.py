@@ -9,12 +9,13 @@ from pathlib import Path
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.cache.finished_run import AskedOfRun
-from paritygate.pipelines.cli.console import Shown, print_errors, progress_of
+from paritygate.pipelines.cli.console import progress_of
 from paritygate.pipelines.cli.formats import Result
-from paritygate.pipelines.cli.summaries.release import print_repositories
-from paritygate.pipelines.cli.summaries.run import print_error, print_outcome
 from paritygate.pipelines.cli.unchanged_run import keep_to_say_again
 from paritygate.pipelines.compare.result import error_result
+from paritygate.pipelines.report.terminal.printing import Shown, print_errors
+from paritygate.pipelines.report.terminal.release import print_repositories
+from paritygate.pipelines.report.terminal.run import print_error, print_outcome
 from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, run_spec
 from paritygate.pipelines.spec.schema import ResolvedSpec

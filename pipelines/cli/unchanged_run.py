@@ -14,9 +14,9 @@ from paritygate.pipelines.cache.finished_run import (
     find_finished_run,
     keep_finished_run,
 )
-from paritygate.pipelines.cli.console import Shown, print_lines
-from paritygate.pipelines.cli.screen import wrapped
 from paritygate.pipelines.process.witness.states import names_in
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines
+from paritygate.pipelines.report.terminal.screen import wrapped
 
 if TYPE_CHECKING:
     from paritygate.pipelines.cli.formats import Result
@@ -47,9 +47,9 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         outcome: What came of it.
     """
     # What runs models and releases them is imported where a run was done.
-    from paritygate.pipelines.cli.summaries.run import NOT_ASKED_FOR, outcome_screen
     from paritygate.pipelines.release.repository.inspect import read_state
     from paritygate.pipelines.release.repository.log import log_folder
+    from paritygate.pipelines.report.terminal.run import NOT_ASKED_FOR, outcome_screen
     from paritygate.pipelines.run.benchmark import BENCHMARK
 
     run, cache, release = outcome.run, outcome.run.cache, outcome.release

@@ -196,7 +196,7 @@ def _check_encoding(args: list[str]) -> None:
 
 def _print_errors(*messages: str, is_verbose: bool) -> None:
     # What prints is imported where there is something to print: help has to be instant.
-    from paritygate.pipelines.cli.console import print_errors
+    from paritygate.pipelines.report.terminal.printing import print_errors
 
     print_errors(*messages, is_verbose=is_verbose)
 

@@ -23,7 +23,6 @@ from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError,
 from paritygate.models.json_mapping import JsonMapping, json_mapping_of, read_json_mapping
 from paritygate.models.loading import kind_of_live, live_objects
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.cli.summaries.run import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
 from paritygate.pipelines.compare.job import compare as compare_job
 from paritygate.pipelines.compare.models import check_mapping_is_used
@@ -40,6 +39,7 @@ from paritygate.pipelines.release.repository.inspect import (
     show,
     verify_release,
 )
+from paritygate.pipelines.report.terminal.comparison import comparison_text
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
 from paritygate.pipelines.spec.limits import parse_constraints

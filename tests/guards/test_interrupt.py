@@ -36,7 +36,7 @@ main(["backends"])
         "paritygate.errors",
         "paritygate.text",
         "paritygate.pipelines.cli.app",
-        "paritygate.pipelines.cli.summaries.backends",
+        "paritygate.pipelines.report.terminal.backends",
     ],
 )
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> None:
@@ -53,7 +53,7 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> N
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("module", ["pipelines/cli/summaries/backends", "pipelines/cli/app", "text", "errors"])
+@pytest.mark.parametrize("module", ["pipelines/report/terminal/backends", "pipelines/cli/app", "text", "errors"])
 def test_bytecode_that_a_full_disk_cut_off_is_no_interrupt(module: str, tmp_path: Path) -> None:
     # Python keeps its bytecode there, and not beside the modules.
     variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # The tables and the live line of rich, whose text is made fit to look at before.
-DRAWS = {"pipelines/cli/console.py"}
+DRAWS = {"pipelines/cli/console.py", "pipelines/report/terminal/printing.py"}
 PRINTERS = {
     "print",
     "click.echo",

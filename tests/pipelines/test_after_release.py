@@ -14,10 +14,10 @@ import pytest
 
 from paritygate.pipelines import run_spec as runs
 from paritygate.pipelines.cli import json_file, moving, running
-from paritygate.pipelines.cli.summaries import release as summary
 from paritygate.pipelines.release import promote as promotion
 from paritygate.pipelines.release.repository import log, release, staging
 from paritygate.pipelines.release.repository.state import state_of
+from paritygate.pipelines.report.terminal import release as summary
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

@@ -33,10 +33,10 @@ from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult, Speed
 from paritygate.pipelines.benchmark.rounds import BenchmarkSubject, kind_of
 from paritygate.pipelines.benchmark.trust import Contradiction, contradictions
 from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
-from paritygate.pipelines.cli.console import Shown
-from paritygate.pipelines.cli.summaries.benchmark import print_benchmark
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.report.report_data import collect_report
+from paritygate.pipelines.report.terminal.benchmark import print_benchmark
+from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.pipelines.run.benchmark import _contradiction_note, benchmark_stage, exit_code_of_benchmark
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan

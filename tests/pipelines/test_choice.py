@@ -25,8 +25,8 @@ from paritygate.pipelines.benchmark.result import (
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.choice.options import ChoiceRules
-from paritygate.pipelines.cli.summaries.choice import exit_code_of_choice
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, SideResult
+from paritygate.pipelines.report.terminal.choice import exit_code_of_choice
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry, ReferenceFacts, SamplesFacts
 from paritygate.pipelines.run.stage import Stage
 from paritygate.pipelines.spec.limits import CONSTRAINTS, broken_constraints, check_limits, parse_constraints

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipelines.conftest import make_desk
 
-from paritygate.pipelines.cli.console import Shown
-from paritygate.pipelines.cli.summaries.release import print_next_of_release, print_release, print_release_details
 from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
 from paritygate.pipelines.release.repository.inspect import show
+from paritygate.pipelines.report.terminal.printing import Shown
+from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release, print_release_details
 from paritygate.validate.gate.bounds import upper_bound_text
 
 if TYPE_CHECKING:

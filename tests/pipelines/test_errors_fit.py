@@ -17,8 +17,8 @@ from rich.cells import cell_len
 from paritygate.__main__ import _run
 from paritygate.errors import UnsupportedOperatorsError, UsageError
 from paritygate.pipelines.cli import app
-from paritygate.pipelines.cli.console import print_errors
-from paritygate.pipelines.cli.screen import wrapped
+from paritygate.pipelines.report.terminal.printing import print_errors
+from paritygate.pipelines.report.terminal.screen import wrapped
 
 if TYPE_CHECKING:
     from pathlib import Path

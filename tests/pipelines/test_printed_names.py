@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.__main__ import _run
-from paritygate.pipelines.cli.console import print_table, progress_of
+from paritygate.pipelines.cli.console import progress_of
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.report.terminal.printing import print_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.summaries.release import concessions
 from paritygate.pipelines.compare.result import (
     ComparisonResult,
     EdgeFindingResult,
@@ -16,6 +15,7 @@ from paritygate.pipelines.compare.result import (
     ProbesResult,
     SideResult,
 )
+from paritygate.pipelines.report.terminal.release import concessions
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry, ReferenceFacts, SamplesFacts
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, probes_not_asked
 from paritygate.pipelines.run.stage import Stage

@@ -10,7 +10,7 @@ import pytest
 
 from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import read_source_copy
-from paritygate.pipelines.cli.summaries.run import print_failures
+from paritygate.pipelines.report.terminal.made import print_failures
 from paritygate.pipelines.run.workspace import FailedVariant, new_run, open_run
 from paritygate.pipelines.run_spec import exit_code_of_run
 from paritygate.pipelines.spec.loading import load_spec_to_run

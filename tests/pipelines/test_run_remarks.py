@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paritygate.pipelines.cli.details import probes_of_all_line, shared_remarks
 from paritygate.pipelines.compare.result import ComparisonResult, ProbeResult, ProbesResult, SideResult
+from paritygate.pipelines.report.terminal.comparison_details import probes_of_all_line, shared_remarks
 
 
 def _result(*, rows: int, detail: str, notes: list[str]) -> ComparisonResult:

@@ -9,8 +9,8 @@ import pytest
 
 from paritygate.engine.record import ENGINE_FILE, EngineRecord
 from paritygate.engine.settings import EngineSettings, ProfileShapes
-from paritygate.pipelines.cli.summaries.inspection import inspection_lines
 from paritygate.pipelines.inspecting.inspection import Inspection, Tensor
+from paritygate.pipelines.report.terminal.inspection import inspection_lines
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec
 

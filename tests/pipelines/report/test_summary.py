@@ -10,7 +10,6 @@ import pytest
 from rich.cells import cell_len
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
-from paritygate.pipelines.cli.screen import WIDTH, screen_table, wrapped
 from paritygate.pipelines.compare.result import (
     CheckResult,
     ComparisonResult,
@@ -30,6 +29,7 @@ from paritygate.pipelines.report.summary import (
     run_summary,
     variants_in_words,
 )
+from paritygate.pipelines.report.terminal.screen import WIDTH, screen_table, wrapped
 from paritygate.pipelines.report.why import why, why_of_variant
 from paritygate.pipelines.run.workspace import RunFolder
 

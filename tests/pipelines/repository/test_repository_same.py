@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from paritygate.errors import ArtifactIntegrityError, RepositoryError
-from paritygate.pipelines.cli.summaries.release import release_lines
 from paritygate.pipelines.release.repository import (
     Record,
     RecordKind,
@@ -28,6 +27,7 @@ from paritygate.pipelines.release.repository import (
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.record import utc_now
 from paritygate.pipelines.release.repository.staging import staging_folder
+from paritygate.pipelines.report.terminal.release import release_lines
 
 Make = Callable[..., ReleaseCandidate]
 MakeVariant = Callable[..., VariantCandidate]

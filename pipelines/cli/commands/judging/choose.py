@@ -55,8 +55,9 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.choice.choose import choose_stage
-    from paritygate.pipelines.cli.console import Shown, write_json
-    from paritygate.pipelines.cli.summaries.choice import exit_code_of_choice, print_choice
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.report.terminal.choice import exit_code_of_choice, print_choice
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.limits import parse_constraints
 

@@ -333,12 +333,12 @@ def command(
     """
     from paritygate.models.json_mapping import read_json_mapping
     from paritygate.pipelines.cli.console import progress_of
-    from paritygate.pipelines.cli.summaries.run import print_comparison
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import compare
     from paritygate.pipelines.compare.models import check_mapping_is_used
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.release.compared import model_or_release
+    from paritygate.pipelines.report.terminal.comparison import print_comparison
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
     from paritygate.validate.samples.samples import SampleSource

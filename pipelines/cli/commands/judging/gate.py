@@ -79,11 +79,12 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import Shown, write_json
-    from paritygate.pipelines.cli.summaries.gate import print_held
+    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.against import hold_against
     from paritygate.pipelines.release.promote import repository_of
     from paritygate.pipelines.release.repository.inspect import show
+    from paritygate.pipelines.report.terminal.gate import print_held
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.against import parse_factors
 

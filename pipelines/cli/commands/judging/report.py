@@ -32,9 +32,9 @@ def command(*, run_folder: Path | None, against: Path | None) -> int:
         --against artifacts/runs/klue-sts/20261120T091500Z-3c4d
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import print_lines
-    from paritygate.pipelines.cli.screen import path_line, wrapped
     from paritygate.pipelines.report.against.write import write_against
+    from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.pipelines.report.terminal.screen import path_line, wrapped
     from paritygate.pipelines.run.workspace import open_run
 
     if run_folder is None or against is None:

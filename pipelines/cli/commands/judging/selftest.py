@@ -63,9 +63,10 @@ def command(
       convert-and-validate selftest klue-sts --fault mask-dropped \\
         --fault gelu-tanh --probes none --json selftest.json
     """
-    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
+    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.cli.options import probe_names
-    from paritygate.pipelines.cli.summaries.selftest import print_selftest
+    from paritygate.pipelines.report.terminal.printing import Shown
+    from paritygate.pipelines.report.terminal.selftest import print_selftest
     from paritygate.pipelines.run.workspace import new_run
     from paritygate.pipelines.selftest.mutations.mutation import chosen_mutations
     from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest

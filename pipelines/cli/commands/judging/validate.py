@@ -65,7 +65,7 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of
-    from paritygate.pipelines.cli.summaries.run import print_outcome
+    from paritygate.pipelines.report.terminal.run import print_outcome
     from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.validate import validate_stage
     from paritygate.pipelines.run.workspace import open_run

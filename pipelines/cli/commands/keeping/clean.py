@@ -52,9 +52,10 @@ def command(
     import sys
 
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.summaries.past_runs import plan_lines
+    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.past_runs.cleaning import Plan, plan_cleaning, remove, shown_and_still_planned
+    from paritygate.pipelines.report.terminal.past_runs import plan_lines
+    from paritygate.pipelines.report.terminal.printing import print_lines
 
     if keep is None and not with_cache:
         msg = "clean needs --keep N or --cache"

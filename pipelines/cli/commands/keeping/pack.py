@@ -62,9 +62,9 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.cli.summaries.pack import print_pack
     from paritygate.pipelines.packing.write import pack_run
     from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.report.terminal.pack import print_pack
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.text import counted
 

@@ -29,9 +29,10 @@ def command(model: str | None, *, root: Path, repositories: tuple[Path, ...], js
       convert-and-validate runs klue-sts --json -
     """
     from paritygate.pipelines.cache.cache import cache_folder
-    from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.summaries.past_runs import runs_lines
+    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.past_runs.listing import bytes_on_disk, list_runs
+    from paritygate.pipelines.report.terminal.past_runs import runs_lines
+    from paritygate.pipelines.report.terminal.printing import print_lines
 
     listed = list_runs(root, model, repositories)
     cache = cache_folder(root)

@@ -40,9 +40,9 @@ def command(
       convert-and-validate unpack klue-sts.paritygate.tar --root elsewhere
     """
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.cli.summaries.pack import print_unpacked
     from paritygate.pipelines.packing.restore import OwnInputs, unpack_run
     from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.report.terminal.pack import print_unpacked
     from paritygate.text import counted
 
     with progress_of(pack.name, is_quiet=quiet) as progress, stage(progress, "unpacking") as did:

@@ -24,8 +24,8 @@ def command(*, repository: Path, json_target: str | None) -> int:
       convert-and-validate list --repository artifacts/repository --json -
     """
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.cli.summaries.release import print_repositories
     from paritygate.pipelines.release.repository.inspect import list_models
+    from paritygate.pipelines.report.terminal.release import print_repositories
 
     models = list_models(repository)
     if json_target != "-":

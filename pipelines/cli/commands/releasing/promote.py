@@ -86,12 +86,12 @@ def command(
         --for cpu --for cuda:sm90
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import Shown
     from paritygate.pipelines.cli.moving import move_and_follow
-    from paritygate.pipelines.cli.summaries.release import print_next_of_release, print_release
     from paritygate.pipelines.release.promote import promote_stage, repository_of
     from paritygate.pipelines.release.repository.commit import Commit
     from paritygate.pipelines.release.repository.release import Release
+    from paritygate.pipelines.report.terminal.printing import Shown
+    from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.limits import parse_constraints
 

@@ -49,9 +49,9 @@ def command(
 
     from paritygate.machine import user_name
     from paritygate.pipelines.cli.moving import move_and_follow
-    from paritygate.pipelines.cli.summaries.release import print_alias_move
     from paritygate.pipelines.release.repository.aliases import AliasMove, Note, roll_back
     from paritygate.pipelines.release.repository.commit import Commit
+    from paritygate.pipelines.report.terminal.release import print_alias_move
 
     note = Note(reason=reason, who=user_name(), host=platform.node())
 

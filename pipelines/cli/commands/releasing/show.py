@@ -24,9 +24,10 @@ def command(model: str, which: str | None, *, repository: Path, verbose: bool, j
     Example:
       convert-and-validate show klue-sts prod
     """
-    from paritygate.pipelines.cli.console import Shown, write_json
-    from paritygate.pipelines.cli.summaries.release import print_release_details
+    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.repository.inspect import show
+    from paritygate.pipelines.report.terminal.printing import Shown
+    from paritygate.pipelines.report.terminal.release import print_release_details
 
     details = show(repository, model, which)
     if json_target != "-":

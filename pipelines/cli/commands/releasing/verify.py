@@ -25,8 +25,8 @@ def command(model: str, which: str | None, *, repository: Path, json_target: str
     """
     from paritygate.errors import ExitCode
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.cli.summaries.release import print_verification
     from paritygate.pipelines.release.repository.inspect import verify_release
+    from paritygate.pipelines.report.terminal.release import print_verification
 
     verification = verify_release(repository, model, which)
     print_verification(verification, to_stderr=json_target == "-")

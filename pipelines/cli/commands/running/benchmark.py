@@ -88,9 +88,10 @@ def command(
         --batch-size 1 --batch-size 32
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
-    from paritygate.pipelines.cli.summaries.benchmark import print_benchmark
+    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.report.report_data import collect_report
+    from paritygate.pipelines.report.terminal.benchmark import print_benchmark
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
     from paritygate.pipelines.run.workspace import open_run

@@ -55,8 +55,9 @@ def command(
         --target tensorrt-fp16 --rebuild
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
-    from paritygate.pipelines.cli.summaries.run import made_to_json, print_made
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.report.terminal.made import made_to_json, print_made
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run.build import build_stage
     from paritygate.pipelines.run.workspace import open_run, worst_code
     from paritygate.text import echo

@@ -50,8 +50,9 @@ def command(
       convert-and-validate export klue-sts
       convert-and-validate export klue-sts --target onnx-fp32 --target onnx-fp16
     """
-    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
-    from paritygate.pipelines.cli.summaries.run import made_to_json, print_made
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.report.terminal.made import made_to_json, print_made
+    from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run.export import export_stage
     from paritygate.pipelines.run.stopped import noting_why_it_stops
     from paritygate.pipelines.run.workspace import new_run, required_variants, worst_code

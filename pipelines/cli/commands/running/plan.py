@@ -59,9 +59,10 @@ def command(
       convert-and-validate plan klue-sts
       convert-and-validate plan klue-sts --json -
     """
-    from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.summaries.plan import plan_lines
+    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.planning.plan import plan_run
+    from paritygate.pipelines.report.terminal.plan import plan_lines
+    from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.run_spec import RunOptions, spec_to_run
     from paritygate.pipelines.spec.limits import parse_constraints
 

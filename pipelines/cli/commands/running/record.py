@@ -118,8 +118,9 @@ def command(
       convert-and-validate record model.onnx --samples inputs.npz --out reference
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import print_lines, progress_of, write_json
-    from paritygate.pipelines.cli.screen import wrapped
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.pipelines.report.terminal.screen import wrapped
     from paritygate.pipelines.run.record import RecordRequest, record_model, record_stage
     from paritygate.pipelines.run.workspace import open_run
 

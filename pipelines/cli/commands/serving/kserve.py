@@ -48,6 +48,6 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
       convert-and-validate kserve klue-sts canary --out models-kserve \\
         --name klue-sts-canary --storage-uri s3://team/models --server 25.10
     """
-    from paritygate.pipelines.cli.summaries.serving import print_kserve_view
+    from paritygate.pipelines.report.terminal.serving import print_kserve_view
 
     return write_view_asked_for("kserve", print_kserve_view, **asked)

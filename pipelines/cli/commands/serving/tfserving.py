@@ -34,6 +34,6 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
       convert-and-validate tfserving klue-sts-tf canary \\
         --out models-tfserving --base-path /models
     """
-    from paritygate.pipelines.cli.summaries.serving import print_saved_model
+    from paritygate.pipelines.report.terminal.serving import print_saved_model
 
     return write_view_asked_for("tfserving", print_saved_model, **asked)

@@ -39,6 +39,6 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
       convert-and-validate triton klue-sts canary --out models \\
         --name klue-sts-canary --samples inputs.npz --server 25.10
     """
-    from paritygate.pipelines.cli.summaries.serving import print_triton_view
+    from paritygate.pipelines.report.terminal.serving import print_triton_view
 
     return write_view_asked_for("triton", print_triton_view, **asked)

@@ -136,9 +136,10 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.errors import ParitygateError
-    from paritygate.pipelines.cli.console import Shown, print_errors, progress_of, write_json
-    from paritygate.pipelines.cli.summaries.tune import print_point, print_tuned
+    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.report.terminal.printing import Shown, print_errors
+    from paritygate.pipelines.report.terminal.tune import print_point, print_tuned
     from paritygate.pipelines.tuning.load import Arrivals
     from paritygate.pipelines.tuning.request import TuneRequest, limits_of_tune
     from paritygate.pipelines.tuning.tune import tune

@@ -36,11 +36,12 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
       convert-and-validate views --forget models/klue-sts
     """
     from paritygate.errors import ExitCode, UsageError
-    from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.summaries.serving import forgotten_lines, kept_view_lines
+    from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.kept_orders import forget_view, kept_orders
     from paritygate.pipelines.release.repository.inspect import list_models, read_state
     from paritygate.pipelines.release.view_state import state_of_view
+    from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.pipelines.report.terminal.serving import forgotten_lines, kept_view_lines
 
     if forget is not None and model is not None:
         msg = "views takes either a MODEL or --forget DIR"

@@ -19,8 +19,9 @@ def command(*, json_target: str | None) -> int:
       convert-and-validate backends
     """
     from paritygate.backends import BACKENDS, backend_state
-    from paritygate.pipelines.cli.console import print_lines, write_json
-    from paritygate.pipelines.cli.summaries.backends import backends_lines
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.report.terminal.backends import backends_lines
+    from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 
     states = [backend_state(name) for name in BACKENDS]

@@ -81,8 +81,8 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.cli.summaries.inspection import print_written_spec
     from paritygate.pipelines.inspecting.init import InitRequest, parse_columns, write_spec
+    from paritygate.pipelines.report.terminal.inspection import print_written_spec
 
     request = InitRequest(
         model=model,

@@ -37,8 +37,8 @@ def command(model: str, *, samples: str | None, time_limit: float, quiet: bool, 
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.cli.summaries.inspection import print_inspection
     from paritygate.pipelines.inspecting.init import inspect_model
+    from paritygate.pipelines.report.terminal.inspection import print_inspection
 
     with progress_of("inspect", is_quiet=quiet) as progress:
         found = inspect_model(model, samples, here=Path.cwd(), time_limit_s=time_limit, progress=progress)

@@ -16,8 +16,8 @@ import pytest
 from tests.loopback import QuietHandler, serving
 
 import paritygate as pg
-from paritygate.pipelines.cli.console import Shown
-from paritygate.pipelines.cli.summaries.run import print_comparison
+from paritygate.pipelines.report.terminal.comparison import print_comparison
+from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
 
 _X = np.random.default_rng(0).normal(size=(48, 3)).astype(np.float32)
@@ -236,7 +236,9 @@ def test_the_screen_has_no_more_of_it_than_the_short_line(model: tuple[TinyModel
     lines: list[str] = []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paritygate.pipelines.cli.summaries.run.print_lines", lambda found, **_: lines.extend(found))
+        patch.setattr(
+            "paritygate.pipelines.report.terminal.comparison.print_lines", lambda found, **_: lines.extend(found)
+        )
         print_comparison(compare(model[1]), Shown())
 
     assert max(map(len, lines)) <= 80

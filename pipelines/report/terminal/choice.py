@@ -10,11 +10,11 @@ from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.figures import Figures
 from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.choice.options import ReleaseOption
-from paritygate.pipelines.cli.console import Shown, print_lines, print_table
-from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.summary import verdict_words
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, of_texts, status, text
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
+from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.pipelines.spec.limits import UNMEASURED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paritygate.pipelines.cli.screen import wrapped
 from paritygate.pipelines.planning.plan import DONE, TAKEN_OVER, UNKNOWN, Plan, PlannedJob
+from paritygate.pipelines.report.terminal.screen import wrapped
 from paritygate.text import counted
 
 __all__ = ["plan_lines"]

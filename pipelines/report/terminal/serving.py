@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ChangedViewError
-from paritygate.pipelines.cli.console import print_lines
-from paritygate.pipelines.cli.screen import WIDTH, command_lines, wrapped
 from paritygate.pipelines.release.following import FollowingView
 from paritygate.pipelines.release.kept_orders import KeptOrder
 from paritygate.pipelines.release.kserve_view import PublishedKServe
@@ -19,6 +17,8 @@ from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedM
 from paritygate.pipelines.release.triton_view import PublishedTritonView
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.release.view_state import ViewState
+from paritygate.pipelines.report.terminal.printing import print_lines
+from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, wrapped
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.kserve import MANIFEST, KServeView

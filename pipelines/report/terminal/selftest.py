@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from paritygate.pipelines.cli.console import Shown, print_lines, print_table
-from paritygate.pipelines.cli.screen import path_line, wrapped
 from paritygate.pipelines.report.figures import shorten
 from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
+from paritygate.pipelines.report.terminal.screen import path_line, wrapped
 from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
 from paritygate.pipelines.selftest.result import NOT_APPLICABLE, SelftestResult
 from paritygate.text import echo

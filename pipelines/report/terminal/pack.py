@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from paritygate import __version__
-from paritygate.pipelines.cli.console import print_lines
-from paritygate.pipelines.cli.screen import wrapped
 from paritygate.pipelines.packing.manifest import PackManifest
 from paritygate.pipelines.packing.restore import UnpackResult
 from paritygate.pipelines.packing.write import PackResult
+from paritygate.pipelines.report.terminal.printing import print_lines
+from paritygate.pipelines.report.terminal.screen import wrapped
 
 __all__ = ["print_pack", "print_unpacked"]
 

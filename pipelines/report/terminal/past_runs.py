@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.past_runs.cleaning import Plan
 from paritygate.pipelines.past_runs.listing import ListedRun
 from paritygate.pipelines.past_runs.releases import ReleaseOfRun
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import counted, from_here
 
 __all__ = ["plan_lines", "runs_lines"]

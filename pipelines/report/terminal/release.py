@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import read_json
-from paritygate.pipelines.cli.console import Shown, print_lines, print_table
-from paritygate.pipelines.cli.screen import command_lines, screen_table, wrapped
 from paritygate.pipelines.release.repository.aliases import AliasMove
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.commands import command_on
@@ -19,6 +17,8 @@ from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
+from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.text import echo, from_here
 from paritygate.validate.gate.bounds import upper_bound_text
 from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result

@@ -1,12 +1,9 @@
-"""All that is known of comparisons, as `-v` prints it: every table, check, note and probe, as wide as they are."""
+"""All that is known of comparisons, as `-v` prints it: every check, note and probe, as wide as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from paritygate.pipelines.cli.console import Shown, print_errors, print_table
-from paritygate.pipelines.cli.summaries.benchmark import print_benchmark
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     ComparisonResult,
@@ -18,25 +15,17 @@ from paritygate.pipelines.compare.result import (
     ProbesResult,
     reasons,
 )
-from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.tables.parity import parity_table
-from paritygate.text import counted, echo
+from paritygate.text import counted
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
 from paritygate.validate.probes.edges import how_to_declare
 from paritygate.validate.probes.outcome import DOES_NOT_APPLY, finding_words
 
-if TYPE_CHECKING:
-    from paritygate.pipelines.run.workspace import FailedVariant
-    from paritygate.pipelines.run_spec import RunOutcome
-
 __all__ = [
     "comparison_details",
     "error_lines",
     "finding_lines",
-    "print_failures",
-    "print_outcome_details",
-    "print_result_error",
+    "match_lines",
     "probes_of_all_line",
     "shared_remarks",
 ]
@@ -47,70 +36,9 @@ _NAMED_VALUES = 5
 
 def comparison_details(result: ComparisonResult) -> Iterator[str]:
     """Yield every check of one comparison that is no pass, every remark and every note."""
-    yield from (*reasons(result, with_findings=False), *_match_lines(result), *_probe_lines(result))
+    yield from (*reasons(result, with_findings=False), *match_lines(result), *_probe_lines(result))
     yield from finding_lines({"": result})
     yield from (f"note: {note}" for note in result.notes)
-
-
-def print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr: bool = False) -> None:
-    """Print the tables of a run, and all that is to be said of its variants."""
-    if not to_stderr:
-        print_table(parity_table(report))
-    if report.benchmark is not None:
-        print_benchmark(report, Shown(is_verbose=True, to_stderr=to_stderr))
-    print_failures(outcome.failures, is_verbose=True)
-    results, emulated_results = dict(outcome.results), outcome.emulated
-    shown: dict[str, ComparisonResult] = {}
-    for name, result in outcome.results.items():
-        shown[name] = result
-        emulated = emulated_results.get(name)
-        if emulated is not None:
-            shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
-    for name, result in shown.items():
-        _print_result(name, result, to_stderr=to_stderr)
-    remarks = (*probes_of_all_line(shown.values()), *shared_remarks(shown), *finding_lines(results))
-    for line in (*remarks, *_not_kept(outcome)):
-        echo(line, err=to_stderr)
-
-
-def _not_kept(outcome: RunOutcome) -> Iterator[str]:
-    """Yield why later runs cannot take a job over, one line a job."""
-    for job in outcome.jobs:
-        if job.not_kept:
-            yield f"no later run can take over {job.job}: {job.not_kept}"
-
-
-def print_failures(failures: Mapping[str, FailedVariant], *, is_verbose: bool) -> None:
-    """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
-    for name, failure in failures.items():
-        print_errors(
-            f"{failure.verdict}: {name}: {failure.message}",
-            *(
-                f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else "")
-                for operator, node, reason, hint in failure.operators
-            ),
-            *([f"hint: {failure.hint}"] if _is_own_hint(failure) else ()),
-            is_verbose=is_verbose,
-        )
-
-
-def _is_own_hint(failure: FailedVariant) -> bool:
-    return bool(failure.hint) and all(failure.hint != hint for *_, hint in failure.operators)
-
-
-def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
-    """Print what is to be said of a variant alone."""
-    if result.error is not None:
-        print_result_error(name, result, is_verbose=True)
-    elif result.is_measured:
-        for line in (*reasons(result, with_findings=False), *_match_lines(result)):
-            echo(f"{name}: {line}", err=to_stderr)
-
-
-def print_result_error(name: str, result: ComparisonResult, *, is_verbose: bool) -> None:
-    """Print why a comparison of a run could not be made, where that is so."""
-    if result.error is not None:
-        print_errors(*error_lines(result.error, name), is_verbose=is_verbose)
 
 
 def error_lines(error: ErrorResult, name: str = "") -> tuple[str, ...]:
@@ -244,7 +172,7 @@ def _times(probes: Iterable[ProbesResult]) -> str:
     return f"{of_probes:.1f} s, the samples {samples:.1f} s"
 
 
-def _match_lines(result: ComparisonResult) -> Iterator[str]:
+def match_lines(result: ComparisonResult) -> Iterator[str]:
     """Yield one line for each list of detections, and one for each stratum of it: the worst values first."""
     for name, found in result.matches.items():
         yield f"detections {name}: {_counted(found)}, {found.missing} missing, {found.extra} extra (rows: {found.rows})"

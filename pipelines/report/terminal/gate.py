@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from paritygate.errors import ExitCode
-from paritygate.pipelines.cli.console import Shown, print_lines
-from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.release.against import Held, HeldFigure
 from paritygate.pipelines.release.interface import INTERFACE
 from paritygate.pipelines.report.figures import near_one, number, share
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines
+from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.text import counted, one_or_many
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from paritygate.pipelines.cli.console import Shown, print_errors, print_lines, print_table
-from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.compare.result import NOT_RUN_HERE
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.tables.speed import footprint_table, short_speed_table, speed_table
+from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_table
+from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import echo
 
 __all__ = ["print_benchmark"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paritygate.backends import BackendState
-from paritygate.pipelines.cli.screen import command_lines, screen_table, wrapped
 from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 
 __all__ = ["backends_lines"]

@@ -1,1 +1,0 @@
-"""What each command prints of its result, a file for each subject."""

@@ -1,0 +1,1 @@
+"""What the terminal shows of each result, a file for each subject."""

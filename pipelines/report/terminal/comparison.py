@@ -1,0 +1,96 @@
+"""A comparison in the terminal: one screen with the verdict and why, and all that is known of it for `-v`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.report.summary import Remark, comparison_remarks, comparison_summary, variants_in_words
+from paritygate.pipelines.report.tables.parity import comparison_table
+from paritygate.pipelines.report.tables.table import Table
+from paritygate.pipelines.report.terminal.comparison_details import comparison_details, error_lines
+from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_table, table_text
+from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
+from paritygate.text import as_message, counted, echo
+
+__all__ = ["comparison_text", "print_comparison", "remark_lines"]
+
+_NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
+# A candidate of another kind was not run here: its outputs were recorded before.
+_RUN_KINDS = {str(kind) for kind in SourceKind}
+# How a message quotes lines, and what it names last where they are those of a log.
+_QUOTED, _LOG = "\n  | ", "\n  log: "
+
+
+def print_comparison(result: ComparisonResult, shown: Shown) -> None:
+    """Print the comparison for people; an error, and all where standard output holds JSON, on standard error."""
+    err = shown.to_stderr
+    if result.error is not None:
+        print_errors(*_error_lines(result, is_whole=shown.is_verbose), is_verbose=shown.is_verbose)
+        return
+    if shown.is_quiet:
+        echo(_verdict_line(result), err=err)
+        return
+    if shown.is_verbose:
+        if not err:
+            print_table(_table(result))
+        print_lines(comparison_details(result), err=err)
+    print_lines(_comparison_lines(result, shown.width), err=err)
+
+
+def comparison_text(result: ComparisonResult) -> str:
+    """Return all that `print_comparison` prints if it is to be verbose, on either stream, where that is no terminal."""
+    if result.error is not None:
+        return "\n".join(map(as_message, _error_lines(result, is_whole=True)))
+    details = map(as_message, comparison_details(result))
+    return "\n".join((table_text(_table(result)), *details, *_comparison_lines(result, None)))
+
+
+def _table(result: ComparisonResult) -> Table:
+    return comparison_table(result, _evidence_in_words(result))
+
+
+def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[str]:
+    yield from screen_table(comparison_summary(result), width)
+    yield from remark_lines(comparison_remarks(result), width)
+    if result.candidate.kind != "recording" and any(
+        check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
+    ):
+        # A folder of recorded outputs has the names that they were recorded under.
+        words = "hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
+        yield from wrapped(words, width=width)
+    yield from wrapped(_verdict_line(result), width=width)
+
+
+def _error_lines(result: ComparisonResult, *, is_whole: bool) -> Iterator[str]:
+    """Yield why a comparison could not be made, how far it came, and the hint.
+
+    What a server says at length is printed if it is to be whole; the last lines of a log always are.
+    """
+    assert result.error is not None  # noqa: S101 - the caller looked
+    said, *hint = error_lines(result.error)
+    short, _, quoted = said.partition(_QUOTED)
+    yield said if is_whole or not quoted or _LOG in said else f"{short} (-v prints all that was said)"
+    if result.rows:
+        yield f"{counted(result.rows, 'row')} had been compared by then: nothing is judged by a part of them"
+    yield from hint
+
+
+def _verdict_line(result: ComparisonResult) -> str:
+    return f"verdict: {result.verdict_words}"
+
+
+def remark_lines(remarks: Iterable[Remark], width: int | None) -> Iterator[str]:
+    """Yield remarks as lines that are no wider than that; None for as wide as they are."""
+    for remark in remarks:
+        # In full where lines may be as wide as they are.
+        names = ", ".join(remark.names) if width is None else variants_in_words(remark.names)
+        yield from wrapped(": ".join(filter(None, (remark.kind, names, remark.words))), width=width)
+
+
+def _evidence_in_words(result: ComparisonResult) -> str:
+    if result.candidate.runtime is None or result.candidate.kind not in _RUN_KINDS:
+        return "recorded"
+    is_emulated = (result.candidate.device or "").startswith("emulated")
+    return "emulated" if is_emulated else "verified"

@@ -1,0 +1,112 @@
+"""What was made of a run in the terminal, what could not be and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from paritygate.codec import to_data
+from paritygate.pipelines.report.figures import size_words
+from paritygate.pipelines.report.summary import Remark
+from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
+from paritygate.pipelines.report.terminal.comparison import remark_lines
+from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines
+from paritygate.pipelines.report.terminal.screen import path_line, screen_table
+from paritygate.pipelines.report.why import first_line
+from paritygate.text import echo
+
+if TYPE_CHECKING:
+    from paritygate.artifact import Artifact
+    from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+
+__all__ = ["made_to_json", "print_failures", "print_made"]
+
+
+def print_made(
+    run: RunFolder,
+    what: str,
+    artifacts: Mapping[str, Artifact],
+    failures: Mapping[str, FailedVariant],
+    shown: Shown,
+) -> None:
+    """Print what was made of a run, what could not be and why, and where the run is."""
+    if shown.is_quiet or shown.is_verbose:
+        print_failures(failures, is_verbose=shown.is_verbose)
+    if shown.is_quiet:
+        words = f"{what}: {', '.join(artifacts) or 'nothing'}"
+        echo(words + (f"; not {what}: {', '.join(failures)}" if failures else ""), err=shown.to_stderr)
+        return
+    lines = [
+        *(screen_table(_made_table(run, what, artifacts, failures), shown.width) if artifacts or failures else ()),
+        *_hints_of_failures(failures, shown.width),
+        *(_notes_of(artifacts) if shown.is_verbose else ()),
+        *path_line("run", run.folder, shown.width),
+    ]
+    print_lines(lines, err=shown.to_stderr)
+
+
+def _made_table(
+    run: RunFolder, what: str, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant]
+) -> Table:
+    rows = []
+    for name in (name for name in run.resolved.target_names if name in artifacts or name in failures):
+        if name in artifacts:
+            made = artifacts[name]
+            rows.append((status(what), text(name), figure(size_words(made.size_bytes)), text(made.digest[:19])))
+        else:
+            failure = failures[name]
+            rows.append(
+                (status(failure.verdict, remark=first_line(failure.message)), text(name), figure("-"), text("-"))
+            )
+    columns = (
+        Column(title="outcome"),
+        Column(title="variant"),
+        Column(title="size", is_figure=True),
+        Column(title="digest"),
+    )
+    return Table(caption=f"{run.resolved.name}: {what}", columns=columns, rows=tuple(rows))
+
+
+def _hints_of_failures(failures: Mapping[str, FailedVariant], width: int | None) -> Iterator[str]:
+    names: dict[str, list[str]] = {}
+    for name, failure in failures.items():
+        if failure.hint:
+            names.setdefault(failure.hint, []).append(name)
+    yield from remark_lines(
+        (Remark(kind="hint", names=tuple(found), words=first_line(hint)) for hint, found in names.items()), width
+    )
+
+
+def _notes_of(artifacts: Mapping[str, Artifact]) -> Iterator[str]:
+    for name, artifact in artifacts.items():
+        yield from (f"{name}: note: {note}" for note in artifact.made_by.get("notes", ()))
+
+
+def made_to_json(
+    run: RunFolder, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant]
+) -> dict[str, Any]:
+    """Return as JSON data what was made of a run, and what could not be."""
+    return {
+        "schema_version": 1,
+        "run": str(run.folder),
+        "artifacts": {name: {"digest": item.digest, "files": dict(item.files)} for name, item in artifacts.items()},
+        "failures": {name: to_data(item) for name, item in failures.items()},
+    }
+
+
+def print_failures(failures: Mapping[str, FailedVariant], *, is_verbose: bool) -> None:
+    """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
+    for name, failure in failures.items():
+        print_errors(
+            f"{failure.verdict}: {name}: {failure.message}",
+            *(
+                f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else "")
+                for operator, node, reason, hint in failure.operators
+            ),
+            *([f"hint: {failure.hint}"] if _is_own_hint(failure) else ()),
+            is_verbose=is_verbose,
+        )
+
+
+def _is_own_hint(failure: FailedVariant) -> bool:
+    return bool(failure.hint) and all(failure.hint != hint for *_, hint in failure.operators)

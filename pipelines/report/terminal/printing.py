@@ -1,0 +1,156 @@
+"""Prints on standard output and standard error: tables, the lines of a screen, and errors."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.report.tables.table import Cell, Table
+from paritygate.pipelines.report.terminal.screen import WIDTH, wrapped
+from paritygate.text import echo, one_line, writing
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+__all__ = ["Shown", "print_errors", "print_lines", "print_table", "table_text"]
+
+# The first that a word begins with counts.
+_STYLES = {
+    "pass, edge": "yellow",
+    "pass": "green",
+    "fail": "red",
+    "worse": "red",
+    "ok": "green",
+    "error": "red",
+    "inconclusive": "yellow",
+    "warning": "yellow",
+    "edge": "yellow",
+    "not run here": "bright_black",
+    "not available": "bright_black",
+}
+_VERDICT = "verdict: "
+_PLAIN_WIDTH = 200
+# Of a narrower terminal there is no use for words.
+_LEAST_WIDTH = 20
+# Of a number of columns.
+_MOST_DIGITS = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """How much a command prints, and where.
+
+    Attributes:
+        is_quiet: Whether the line with the verdict is all, beside errors.
+        is_verbose: Whether all tables and remarks are printed as well, as wide as they are.
+        to_stderr: Whether it goes to standard error, since standard output holds JSON.
+    """
+
+    is_quiet: bool = False
+    is_verbose: bool = False
+    to_stderr: bool = False
+
+    @classmethod
+    def of(cls, *, quiet: bool, verbose: bool, json_target: str | None) -> Shown:
+        """Return what options ask for.
+
+        Raises:
+            UsageError: They contradict each other.
+        """
+        if quiet and verbose:
+            msg = "--quiet and --verbose contradict each other"
+            raise UsageError(msg, hint="give one of them, or neither")
+        return cls(is_quiet=quiet, is_verbose=verbose, to_stderr=json_target == "-")
+
+    @property
+    def width(self) -> int | None:
+        """How wide lines may be; None for as wide as they are."""
+        return None if self.is_verbose else WIDTH
+
+
+def print_table(table: Table) -> None:
+    """Print a table on standard output; as wide as it needs to be where that is no terminal."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    with writing(err=False):
+        console.print(_drawn(table))
+
+
+def table_text(table: Table) -> str:
+    """Return a table as `print_table` prints it where standard output is no terminal."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    console = Console(file=text, width=_PLAIN_WIDTH, highlight=False, force_terminal=False, force_jupyter=False)
+    console.print(_drawn(table))
+    return text.getvalue().rstrip("\n")
+
+
+def _drawn(table: Table) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # As Text, in which rich reads no markup.
+    drawn = RichTable(title=Text(one_line(table.caption)), title_justify="left", title_style="bold")
+    for column in table.columns:
+        drawn.add_column(Text(one_line(column.title)), overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(one_line(_words(cell)), style=_style_of(cell.text)) for cell in row))
+    return drawn
+
+
+def _words(cell: Cell) -> str:
+    return f"{cell.text} ({cell.remark})" if cell.remark else cell.text
+
+
+def _style_of(words: str) -> str:
+    return next((style for word, style in _STYLES.items() if words.startswith(word)), "")
+
+
+def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines of a screen; on a terminal the verdicts are coloured."""
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
+        for line in lines:
+            echo(line, err=err)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+    for line in map(one_line, lines):
+        shown, start = Text(line), len(_VERDICT) if line.startswith(_VERDICT) else 0
+        style = _style_of(line[start:])
+        word = next((word for word in _STYLES if line[start:].startswith(word)), "")
+        shown.stylize(style, start, start + len(word))
+        with writing(err=err):
+            console.print(shown, soft_wrap=True)
+
+
+def print_errors(*messages: str, is_verbose: bool = False) -> None:
+    """Print errors and their hints on standard error: as wide as a terminal there, else within 80 columns.
+
+    Args:
+        messages: Each begins a line.
+        is_verbose: Whether each is one line, as it is with `-v`.
+    """
+    width = None if is_verbose else _width_of_errors()
+    print_lines((line for message in messages for line in wrapped(message, width=width)), err=True)
+
+
+def _width_of_errors() -> int:
+    # As other programs do, which reckon with a terminal that cannot say it.
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and len(said) <= _MOST_DIGITS and int(said):
+        return max(int(said), _LEAST_WIDTH)
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return WIDTH
+    return max(width, _LEAST_WIDTH) if width else WIDTH

@@ -1,0 +1,182 @@
+"""Runs in the terminal: one screen with the verdict of each variant, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from paritygate.codec import to_data
+from paritygate.errors import ParitygateError
+from paritygate.pipelines.compare.result import ComparisonResult, error_result, reasons
+from paritygate.pipelines.release.promote import promote_command
+from paritygate.pipelines.report.report_data import ReportData, collect_report
+from paritygate.pipelines.report.summary import run_remarks, run_summary
+from paritygate.pipelines.report.tables.parity import parity_table
+from paritygate.pipelines.report.terminal.benchmark import print_benchmark
+from paritygate.pipelines.report.terminal.comparison import remark_lines
+from paritygate.pipelines.report.terminal.comparison_details import (
+    error_lines,
+    finding_lines,
+    match_lines,
+    probes_of_all_line,
+    shared_remarks,
+)
+from paritygate.pipelines.report.terminal.made import print_failures
+from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_table
+from paritygate.pipelines.report.terminal.release import release_lines, show_command
+from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
+from paritygate.pipelines.report.terminal.serving import following_lines
+from paritygate.text import echo
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.release.following import FollowingView
+    from paritygate.pipelines.run_spec import RunOutcome
+
+__all__ = ["NOT_ASKED_FOR", "outcome_screen", "print_error", "print_outcome"]
+
+NOT_ASKED_FOR = "not asked for"
+
+
+def print_error(name: str, error: ParitygateError, shown: Shown) -> None:
+    """Print an error that ended one of several specs."""
+    print_errors(*error_lines(error_result(error), name), is_verbose=shown.is_verbose)
+
+
+def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
+    """Print a run: a line a variant, why it is no pass, the release, where the report is, and what to do next."""
+    report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
+    if shown.is_quiet:
+        _print_errors(outcome, report)
+        echo(_verdict_of_run(report), err=shown.to_stderr)
+        return
+    if shown.is_verbose:
+        _print_outcome_details(outcome, report, to_stderr=shown.to_stderr)
+    print_lines(_outcome_lines(outcome, report, shown.width), err=shown.to_stderr)
+
+
+def _print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr: bool = False) -> None:
+    """Print the tables of a run, and all that is to be said of its variants."""
+    if not to_stderr:
+        print_table(parity_table(report))
+    if report.benchmark is not None:
+        print_benchmark(report, Shown(is_verbose=True, to_stderr=to_stderr))
+    print_failures(outcome.failures, is_verbose=True)
+    results, emulated_results = dict(outcome.results), outcome.emulated
+    shown: dict[str, ComparisonResult] = {}
+    for name, result in outcome.results.items():
+        shown[name] = result
+        emulated = emulated_results.get(name)
+        if emulated is not None:
+            shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
+    for name, result in shown.items():
+        _print_result(name, result, to_stderr=to_stderr)
+    remarks = (*probes_of_all_line(shown.values()), *shared_remarks(shown), *finding_lines(results))
+    for line in (*remarks, *_not_kept(outcome)):
+        echo(line, err=to_stderr)
+
+
+def _not_kept(outcome: RunOutcome) -> Iterator[str]:
+    """Yield why later runs cannot take a job over, one line a job."""
+    for job in outcome.jobs:
+        if job.not_kept:
+            yield f"no later run can take over {job.job}: {job.not_kept}"
+
+
+def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
+    """Print what is to be said of a variant alone."""
+    if result.error is not None:
+        _print_result_error(name, result, is_verbose=True)
+    elif result.is_measured:
+        for line in (*reasons(result, with_findings=False), *match_lines(result)):
+            echo(f"{name}: {line}", err=to_stderr)
+
+
+def _print_result_error(name: str, result: ComparisonResult, *, is_verbose: bool) -> None:
+    """Print why a comparison of a run could not be made, where that is so."""
+    if result.error is not None:
+        print_errors(*error_lines(result.error, name), is_verbose=is_verbose)
+
+
+def outcome_screen(outcome: RunOutcome) -> tuple[list[str], str]:
+    """Return the lines that `print_outcome` prints within 80 columns, and the line with the verdict, for `-q`."""
+    report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
+    return list(_outcome_lines(outcome, report, WIDTH)), _verdict_of_run(report)
+
+
+def _verdict_of_run(report: ReportData) -> str:
+    return f"verdict: {report.verdict}: {report.model}: {report.headline}"
+
+
+def _print_errors(outcome: RunOutcome, report: ReportData) -> None:
+    """Print what went wrong, in place of all else: what could not be made or measured, and a release not made."""
+    print_failures(outcome.failures, is_verbose=False)
+    for name, result in outcome.results.items():
+        _print_result_error(name, result, is_verbose=False)
+    print_errors(*_view_lines(outcome, [view for view in outcome.views if view.error is not None], None))
+    if outcome.exit_code not in {0, report.exit_code}:
+        print_errors(f"not released: {outcome.not_released}")
+
+
+def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -> Iterator[str]:
+    def lines(*messages: str) -> Iterator[str]:
+        for message in messages:
+            yield from wrapped(message, width=width)
+
+    yield from lines(*_taken_over(outcome))
+    yield from screen_table(run_summary(report), width)
+    yield from remark_lines(run_remarks(report), width)
+    yield from lines(_verdict_of_run(report))
+    if outcome.release is not None:
+        yield from lines(*release_lines(outcome.release, in_run=True))
+    elif outcome.not_released != NOT_ASKED_FOR or width is None:
+        yield from lines(f"not released: {outcome.not_released}")
+        if outcome.would_release:
+            yield from lines(f"would have released: {outcome.would_release}")
+    yield from _view_lines(outcome, outcome.views, width)
+    yield from lines(*outcome.advice)
+    if width is None:
+        yield f"run: {outcome.folder}"
+    for path in outcome.reports:
+        if path.suffix == ".html":
+            yield from path_line("report", path, width)
+    if command := _next_command(outcome):
+        yield from command_lines(f"next: {command}", width=width)
+
+
+def _view_lines(outcome: RunOutcome, views: Iterable[FollowingView], width: int | None) -> Iterator[str]:
+    """Yield what became of views that follow the alias; there are none where nothing was released."""
+    if outcome.repository is not None:
+        yield from following_lines(views, outcome.repository, width)
+
+
+def _taken_over(outcome: RunOutcome) -> Iterator[str]:
+    """Yield how much was taken over from earlier runs."""
+    taken = [job for job in outcome.jobs if job.taken_from]
+    changed = [job for job in outcome.jobs if job.why]
+    if changed:
+        jobs = "1 job was" if len(changed) == 1 else f"{len(changed)} jobs were"
+        yield f"{jobs} done again: {changed[0].why}"
+    if not taken:
+        return
+    judged = sum(job.is_judged_anew for job in taken)
+    if judged:
+        were = "1 comparison was" if judged == 1 else f"{judged} comparisons were"
+        yield f"{were} judged anew, and no model was asked"
+    taken = [job for job in taken if not job.is_judged_anew]
+    if not taken:
+        return
+    runs = sorted({job.taken_from for job in taken})
+    whence = f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} earlier runs"
+    how_many = f"all {len(taken)}" if len(taken) == len(outcome.jobs) else f"{len(taken)} of {len(outcome.jobs)}"
+    why = "since nothing that they read has changed"
+    were = "was" if len(taken) == 1 else "were"
+    yield f"{how_many} jobs {were} taken over from {whence}, {why}; --no-cache does them anew"
+
+
+def _next_command(outcome: RunOutcome) -> str:
+    """Return the command that follows a run which went well; nothing where its advice says what to do."""
+    if outcome.release is not None and outcome.repository is not None:
+        return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
+    if outcome.not_released == NOT_ASKED_FOR and outcome.exit_code == 0:
+        return promote_command(outcome.run, outcome.repository)
+    return ""
