@@ -16,7 +16,7 @@ from limits.pairs import Pair, read_pairs
 
 from paritygate.precision import Precision
 from paritygate.signature import dtype_name
-from paritygate.validate.gate.tolerance import SHARES_OF_SPREAD, floor_of_bulk
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, SHARES_OF_SPREAD, floor_of_bulk
 from paritygate.validate.reference.blocks import by_channel
 from paritygate.validate.reference.record import profile_all
 from paritygate.validate.reference.recording import StoredBatch
@@ -59,7 +59,7 @@ def rows_of(pair: Pair) -> Iterator[Row]:
         if not profile.is_float:
             continue
         wide = pair.actual[name].astype(np.float64) - pair.expected[name]
-        floor, share = floor_of_bulk(precision, profile), SHARES_OF_SPREAD[precision]
+        floor, share = floor_of_bulk(DEFAULT_TOLERANCES[precision], profile), SHARES_OF_SPREAD[precision]
         for at, difference in enumerate(np.abs(by_channel(wide, profile.axis))):
             spread = float(profile.own_spread[at])
             if not spread or not np.isfinite(difference).all():

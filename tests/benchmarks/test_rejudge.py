@@ -31,6 +31,15 @@ def test_stored_pairs_come_out_as_they_should(load: Load, stored: Path) -> None:
     assert {item.name: (item.verdict, item.checks) for item in found if item.verdict != item.wanted} == {}
 
 
+def test_shares_of_the_spread_are_measured_at_every_precision(load: Load, stored: Path) -> None:
+    spread_shares, pairs = load("spread_shares"), [*load("limits.pairs").read_pairs(stored)]
+    right = [pair for pair in pairs if pair.verdict == "pass"]
+    for precision in ("fp32", "fp16", "bf16", "int8"):
+        rows = [row for pair in right if pair.precision == precision for row in spread_shares.rows_of(pair)]
+        sys.stdout.write("\n".join(["", precision, *spread_shares.table(rows)]))
+        assert rows
+
+
 def test_stored_pairs_are_of_every_precision_and_verdict(load: Load, stored: Path) -> None:
     pairs = [*load("limits.pairs").read_pairs(stored)]
     assert len({pair.name for pair in pairs}) == len(pairs) == 60
