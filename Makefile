@@ -131,7 +131,7 @@ servers-cost:
 	@for each in $(SERVERS_ENVIRONMENTS); do test -e $$each || { printf '%s\n' \
 	  'Six servers are installed into $(SERVERS_VENV)/, each with its own environment: 3.3 GB of disk.'; break; }; done
 
-servers-test: servers-cost $(TEST_ENVIRONMENT) $(SERVERS_ENVIRONMENTS) ## Release to six servers written in Python, judge their answers, write the table of docs/servers.md
+servers-test: servers-cost $(TEST_ENVIRONMENT) $(SERVERS_ENVIRONMENTS) ## Release to six servers written in Python, judge their answers, write the table of docs/results-servers.md
 	rm -rf build/servers
 	status=0; \
 	$(BIN)/python -m pytest -m servers tests/servers || status=$$?; \

@@ -1,4 +1,4 @@
-"""Write the table of docs/servers.md from what the tests of `make servers-test` found: `table.py`.
+"""Write the table of docs/results-servers.md from what the tests of `make servers-test` found: `table.py`.
 
 Nothing is written by hand: a server of which nothing was found stands there as not run, with the reason.
 """
@@ -16,7 +16,7 @@ __all__ = ["ENVIRONMENTS", "FOUND", "NAMES", "table"]
 
 ENVIRONMENTS = Path(".venv-servers")
 FOUND = Path("build/servers")
-_PAGE = Path("docs/servers.md")
+_PAGE = Path("docs/results-servers.md")
 NAMES = {
     "fastapi": "FastAPI",
     "litserve": "LitServe",

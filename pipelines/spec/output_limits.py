@@ -22,13 +22,13 @@ class AskedLimit(NamedTuple):
     Attributes:
         key: Where it is written.
         output: Of which output it is.
-        count: How many numbers or names it has.
+        size: How many numbers or names it has.
         noun: What they are.
     """
 
     key: str
     output: str
-    count: int
+    size: int
     noun: str = "number"
 
 
@@ -88,7 +88,7 @@ def _check(resolved: ResolvedSpec, limits: Iterable[AskedLimit], channels: Mappi
         if not is_of_names:
             _check_float(resolved, limit.key, limit.output, channels)
         # One number is for all channels.
-        if limit.count > 1 or is_of_names:
+        if limit.size > 1 or is_of_names:
             _check_count(resolved, limit, channels.get(limit.output))
 
 
@@ -103,8 +103,8 @@ def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collecti
 
 
 def _check_count(resolved: ResolvedSpec, limit: AskedLimit, channels: int | None) -> None:
-    if channels is not None and limit.count != channels:
-        has = f"{limit.key} has {counted(limit.count, limit.noun)}"
+    if channels is not None and limit.size != channels:
+        has = f"{limit.key} has {counted(limit.size, limit.noun)}"
         msg = f"spec {resolved.origin}: {has}, and the output {counted(channels, 'channel')}"
         raise UsageError(msg, hint=f"give one {limit.noun} for each column of the output")
 

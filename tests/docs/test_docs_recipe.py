@@ -126,7 +126,7 @@ def _assert_green(recipe: Recipe) -> None:
 @pytest.fixture(scope="module")
 def recipe_page(pages: dict[str, Page]) -> Page:
     """Return the page of the recipe."""
-    return pages["docs/recipes/hugging-face.md"]
+    return pages["docs/recipes/bert.md"]
 
 
 @pytest.fixture(scope="module")

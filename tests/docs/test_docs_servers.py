@@ -50,7 +50,7 @@ def test_every_server_has_code_a_command_and_pinned_packages(pages: dict[str, Pa
 
 
 def test_the_table_has_every_server(pages: dict[str, Page], tables: ModuleType) -> None:
-    rows = pages["docs/servers.md"].rows("What was run")
+    rows = pages["docs/results-servers.md"].rows("What was run")
 
     assert [row[0] for row in rows] == list(tables.NAMES.values())
     assert list(tables.NAMES) == list(SERVERS)

@@ -74,6 +74,7 @@ CHECKED = {
     "src/paritygate/models/digest.py: path.parent / name",
     "src/paritygate/models/onnx/file.py: folder / file",
     "src/paritygate/models/onnx/file.py: folder / name",
+    "src/paritygate/models/source.py: path / name",
     "src/paritygate/models/source.py: root / name",
     "src/paritygate/models/source_copy.py: folder / CODE_FOLDER / name",
     "validate/probes/record.py: plan.folder / name",
@@ -179,6 +180,7 @@ NUMBERS = {
 }
 # Divisions in modules that join paths as well.
 DIVISIONS = {
+    "pipelines/inspecting/picture_guess.py: max(height, width) / share",
     "pipelines/release/against.py: before / limit_before",
     "pipelines/release/against.py: before.candidate / factors['gold']",
     "pipelines/release/against.py: count / of",
