@@ -1,4 +1,4 @@
-"""Click models whose answers are about as small as Sigmoids differ by: nothing wrong passes, and what is right from 1e-5.
+"""Click models with answers near the error of a Sigmoid: nothing wrong passes, and correct ones pass from 1e-5.
 
 Each is a small network of ONNX Runtime against the same in double precision; a table shows every verdict.
 """
