@@ -10,7 +10,7 @@ import numpy as np
 from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
-from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared
+from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared, limits_for
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
@@ -71,14 +71,29 @@ def _checks(
     has_spread |= is_declared_near
     if not has_spread.all() and values >= LEAST_VARYING:
         names = _named(profile, ~has_spread, columns)
+        gap = _where_zeros_pass(tolerance, profile, ~has_spread)
         yield Check(
             name="variation",
             status=Status.WARNING,
             detail=f"{names} hardly {one_or_many(int((~has_spread).sum()), 'varies', 'vary')} on these samples: "
-            f"fewer than {LEAST_VARYING} values differ from the median; the limit of the whole output applies",
+            f"fewer than {LEAST_VARYING} values differ from the median{gap}",
             output=profile.name,
             measured=int(np.count_nonzero(~has_spread)),
         )
+
+
+def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDArray[np.bool_]) -> str:
+    """Return what a limit that is larger than every value of its channel lets pass; empty where none is."""
+    limits = limits_for(tolerance, profile).max_abs_diff
+    places = np.flatnonzero(chosen & (profile.max_abs > 0) & (limits >= profile.max_abs))
+    if not places.size:
+        return ""
+    place = places[int(np.argmax((limits / np.maximum(profile.max_abs, np.finfo(float).tiny))[places]))]
+    of = f" of channel {place}" if profile.channels > 1 else ""
+    return (
+        f"; the limit{of} is {limits[place]:.3g} in {tolerance.precision} and no value exceeds "
+        f"{profile.max_abs[place]:.3g}, so that zeros pass as well: give rows that reach it, or declare a max_abs_diff"
+    )
 
 
 def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Click models whose answers are about as small as Sigmoids differ by: nothing wrong passes, and what is right from 1e-5.
+"""Click models whose answers are as small as Sigmoids differ by: nothing wrong passes, and right ones do from 1e-5.
 
 Each is a small network of ONNX Runtime against the same in double precision; a table shows every verdict.
 """
