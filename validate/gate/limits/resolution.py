@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.precision import Precision
 from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
@@ -24,6 +25,9 @@ __all__ = ["resolution_checks"]
 _MOST_OF_SPREAD = 0.25
 # Or this share of how far its few largest values are: rare answers are told apart where common ones are all alike.
 _MOST_OF_TAIL = 1 / 16
+# Behind a bounded function in FP32, it may be this share of the size of a channel, or this one of its largest value:
+# else, where a candidate is 1 % off, its mean is within its limit, an eighth of the floor, and no value is beyond it.
+_MOST_OF_SIZE, _MOST_OF_LARGEST = 0.08, 0.01
 # So many channels are named.
 _NAMED = 3
 
@@ -62,10 +66,10 @@ def _checks(
     spread = profile.own_spread
     has_spread = spread > 0
     is_declared_near = is_declared(tolerance, profile, "max_abs_diff")
-    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & (floor > _MOST_OF_TAIL * profile.tail)
-    is_lost &= ~_is_read(profile, decisions) & ~is_declared_near
+    most = _most(tolerance, profile, floor)
+    is_lost = has_spread & (floor > most) & ~_is_read(profile, decisions) & ~is_declared_near
     if is_lost.any():
-        yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, spread))
+        yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, most))
     # Of so few values none has a spread: the number of rows says that already.
     values = profile.values // max(1, profile.channels)
     has_spread |= is_declared_near
@@ -96,6 +100,17 @@ def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDAr
     )
 
 
+def _most(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return up to which floor each channel can be judged."""
+    most = np.maximum(_MOST_OF_SPREAD * profile.own_spread, _MOST_OF_TAIL * profile.tail)
+    if tolerance.precision is not Precision.FP32:
+        return most
+    size = np.maximum(np.abs(profile.center), profile.own_spread)
+    seen = np.maximum(_MOST_OF_SIZE * size, _MOST_OF_LARGEST * profile.max_abs)
+    is_behind_bounded = (profile.activation_floor > 0) & (floor == profile.activation_floor)
+    return np.where(is_behind_bounded, np.minimum(most, seen), most)
+
+
 def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray[np.bool_]:
     """Return which channels a decision reads: of a threshold, those whose values can reach it."""
     found = np.zeros(profile.channels, dtype=bool)
@@ -110,9 +125,10 @@ def _not_resolved(
     names: str,
     found: tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]],
 ) -> Check:
-    """Return the check of channels that are lost, by what arithmetic moves each by and how far each varies."""
-    is_lost, floor, spread = found
-    worst = int(np.argmax(np.where(is_lost, floor / np.maximum(spread, np.finfo(float).tiny), 0.0)))
+    """Return the check of channels that are lost, by what arithmetic moves each by and what it may at most."""
+    is_lost, floor, most = found
+    spread = profile.own_spread
+    worst = int(np.argmax(np.where(is_lost, floor / np.maximum(most, np.finfo(float).tiny), 0.0)))
     cause = f"{LEAST_STEPS} steps of {tolerance.precision} are"
     if floor[worst] == profile.activation_floor[worst]:
         cause = "implementations of its last operator differ by"
@@ -129,7 +145,7 @@ def _not_resolved(
         detail=detail,
         output=profile.name,
         measured=float(floor[worst]),
-        limit=float(_MOST_OF_SPREAD * spread[worst]),
+        limit=float(most[worst]),
     )
 
 
