@@ -43,7 +43,8 @@ def _head_source(name: str, folder: Path, seed: int) -> Source:
     )
 
 
-def _source(name: str, folder: Path, seed: int) -> Source:
+def source_of(name: str, folder: Path, seed: int) -> Source:
+    """Return a model by its name, made in a folder."""
     if name in EXPORTS:
         return export_source(name, folder, _ROWS, seed)
     return tree_source(name, folder, _ROWS, seed) if name in TREES else _head_source(name, folder, seed)
@@ -83,7 +84,8 @@ def _moved(source: Source, ask: Callable[[Answers], Answers]) -> Answers:
     return _by_run(runs)
 
 
-def _pairs_of(name: str, source: Source, hows: Sequence[str]) -> Iterator[Pair]:
+def pairs_of(name: str, source: Source, hows: Sequence[str]) -> Iterator[Pair]:
+    """Yield a pair for each candidate of a model that can be made."""
     ask = source.ask or reference_of(source.path)
     expected = ask(source.inputs)
     again, moved = _again(source, ask), _moved(source, ask)
@@ -121,9 +123,9 @@ def main() -> None:
         folder = arguments.out / "models" / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        source = _source(name, folder, arguments.seed)
+        source = source_of(name, folder, arguments.seed)
         count = 0
-        for pair in _pairs_of(name, source, arguments.how):
+        for pair in pairs_of(name, source, arguments.how):
             write_pair(pair, pairs)
             count += 1
         print(f"{name}: {count} pairs, {time.monotonic() - began:.1f} s", flush=True)

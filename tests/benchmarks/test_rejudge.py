@@ -40,6 +40,21 @@ def test_shares_of_the_spread_are_measured_at_every_precision(load: Load, stored
         assert rows
 
 
+def test_right_heads_of_every_kind_pass_in_fp32(load: Load, tmp_path: Path) -> None:
+    rejudge, make_pairs, heads = load("rejudge"), load("make_pairs"), load("limits.heads").HEADS
+    pairs = []
+    for name in heads:
+        folder = tmp_path / name
+        folder.mkdir()
+        pairs += make_pairs.pairs_of(name, make_pairs.source_of(name, folder, 5), ["unoptimised"])
+    found = [*rejudge.judged(pairs)]
+    sys.stdout.write("\n".join(rejudge.right_table(pairs, found)))
+    # Sigmoids differ by about as much as answers near a millionth vary.
+    wrong = {item.name: item.checks for item in found if item.verdict != "pass" and "click-1e-6" not in item.name}
+    assert wrong == {}
+    assert len({pair.model for pair in pairs}) == len(heads)
+
+
 def test_stored_pairs_are_of_every_precision_and_verdict(load: Load, stored: Path) -> None:
     pairs = [*load("limits.pairs").read_pairs(stored)]
     assert len({pair.name for pair in pairs}) == len(pairs) == 60

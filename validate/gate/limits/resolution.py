@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.precision import Precision
 from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
-from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared
+from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared, limits_for
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
@@ -24,6 +25,9 @@ __all__ = ["resolution_checks"]
 _MOST_OF_SPREAD = 0.25
 # Or this share of how far its few largest values are: rare answers are told apart where common ones are all alike.
 _MOST_OF_TAIL = 1 / 16
+# Behind a bounded function in FP32, it may be this share of the size of a channel, or this one of its largest value:
+# else, where a candidate is 1 % off, its mean is within its limit, an eighth of the floor, and no value is beyond it.
+_MOST_OF_SIZE, _MOST_OF_LARGEST = 0.08, 0.01
 # So many channels are named.
 _NAMED = 3
 
@@ -62,23 +66,49 @@ def _checks(
     spread = profile.own_spread
     has_spread = spread > 0
     is_declared_near = is_declared(tolerance, profile, "max_abs_diff")
-    is_lost = has_spread & (floor > _MOST_OF_SPREAD * spread) & (floor > _MOST_OF_TAIL * profile.tail)
-    is_lost &= ~_is_read(profile, decisions) & ~is_declared_near
+    most = _most(tolerance, profile, floor)
+    is_lost = has_spread & (floor > most) & ~_is_read(profile, decisions) & ~is_declared_near
     if is_lost.any():
-        yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, spread))
+        yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, most))
     # Of so few values none has a spread: the number of rows says that already.
     values = profile.values // max(1, profile.channels)
     has_spread |= is_declared_near
     if not has_spread.all() and values >= LEAST_VARYING:
         names = _named(profile, ~has_spread, columns)
+        gap = _where_zeros_pass(tolerance, profile, ~has_spread)
         yield Check(
             name="variation",
             status=Status.WARNING,
             detail=f"{names} hardly {one_or_many(int((~has_spread).sum()), 'varies', 'vary')} on these samples: "
-            f"fewer than {LEAST_VARYING} values differ from the median; the limit of the whole output applies",
+            f"fewer than {LEAST_VARYING} values differ from the median{gap}",
             output=profile.name,
             measured=int(np.count_nonzero(~has_spread)),
         )
+
+
+def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDArray[np.bool_]) -> str:
+    """Return what a limit that is larger than every value of its channel lets pass; empty where none is."""
+    limits = limits_for(tolerance, profile).max_abs_diff
+    places = np.flatnonzero(chosen & (profile.max_abs > 0) & (limits >= profile.max_abs))
+    if not places.size:
+        return ""
+    place = places[int(np.argmax((limits / np.maximum(profile.max_abs, np.finfo(float).tiny))[places]))]
+    of = f" of channel {place}" if profile.channels > 1 else ""
+    return (
+        f"; the limit{of} is {limits[place]:.3g} in {tolerance.precision} and no value exceeds "
+        f"{profile.max_abs[place]:.3g}, so that zeros pass as well: give rows that reach it, or declare a max_abs_diff"
+    )
+
+
+def _most(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return up to which floor each channel can be judged."""
+    most = np.maximum(_MOST_OF_SPREAD * profile.own_spread, _MOST_OF_TAIL * profile.tail)
+    if tolerance.precision is not Precision.FP32:
+        return most
+    size = np.maximum(np.abs(profile.center), profile.own_spread)
+    seen = np.maximum(_MOST_OF_SIZE * size, _MOST_OF_LARGEST * profile.max_abs)
+    is_behind_bounded = (profile.activation_floor > 0) & (floor == profile.activation_floor)
+    return np.where(is_behind_bounded, np.minimum(most, seen), most)
 
 
 def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray[np.bool_]:
@@ -95,9 +125,10 @@ def _not_resolved(
     names: str,
     found: tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]],
 ) -> Check:
-    """Return the check of channels that are lost, by what arithmetic moves each by and how far each varies."""
-    is_lost, floor, spread = found
-    worst = int(np.argmax(np.where(is_lost, floor / np.maximum(spread, np.finfo(float).tiny), 0.0)))
+    """Return the check of channels that are lost, by what arithmetic moves each by and what it may at most."""
+    is_lost, floor, most = found
+    spread = profile.own_spread
+    worst = int(np.argmax(np.where(is_lost, floor / np.maximum(most, np.finfo(float).tiny), 0.0)))
     cause = f"{LEAST_STEPS} steps of {tolerance.precision} are"
     if floor[worst] == profile.activation_floor[worst]:
         cause = "implementations of its last operator differ by"
@@ -114,7 +145,7 @@ def _not_resolved(
         detail=detail,
         output=profile.name,
         measured=float(floor[worst]),
-        limit=float(_MOST_OF_SPREAD * spread[worst]),
+        limit=float(most[worst]),
     )
 
 

@@ -99,6 +99,20 @@ def test_a_column_that_hardly_varies_is_listed_once() -> None:
     assert (found.name, found.status, found.measured) == ("variation", Status.WARNING, 2)
 
 
+@pytest.mark.parametrize(("precision", "is_said"), [(Precision.FP32, False), (Precision.INT8, True)])
+def test_where_zeros_would_pass_in_a_column_that_hardly_varies_it_is_said(
+    precision: Precision, *, is_said: bool
+) -> None:
+    values = _normal(300, 2) * np.float32(40)
+    values[:, 0] = 0
+    values[:20, 0] = 1.0
+
+    (found,) = _checks(values, precision, axis=1)
+
+    assert (found.name, found.status, found.measured) == ("variation", Status.WARNING, 1)
+    assert ("zeros pass" in found.detail) == is_said
+
+
 def test_what_is_no_float_is_not_asked() -> None:
     assert _checks(np.arange(30).reshape(30, 1) + 10**6, Precision.FP16) == ()
 
