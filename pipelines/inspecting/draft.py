@@ -11,6 +11,7 @@ from paritygate.backends import backend_state
 from paritygate.codec import to_data
 from paritygate.errors import UsageError
 from paritygate.formats import FORMATS
+from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.models.source import SourceKind
 from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE
 from paritygate.pipelines.inspecting.naming import GivenName
@@ -103,6 +104,10 @@ def draft_of(
     draft = Draft(data={"model": {"name": named.name, "source": source}, "samples": {"source": samples or RANDOM}})
     if named.guess:
         draft.guess(("model", "name"), named.name, named.guess)
+    if survey.half_precision is not None:
+        note = f"{half_precision_words(survey.half_precision)}; {LOAD_IN_FP32}"
+        draft.say(("model", "source"), note)
+        draft.notes.append(f"model.source: {note}")
     _add_signature(draft, survey, signature)
     _add_names(draft, survey)
     _add_dims(draft, survey)

@@ -112,6 +112,7 @@ class ModelSurvey:
         cast: By input, the dtype that the samples are cast to.
         left_out: What of the samples is no input.
         side_by_side: The inputs that columns of other names were taken for.
+        half_precision: `float16` or `bfloat16`, where the model computes in it; None of any other.
         images: How the pictures of a folder are prepared; None of other samples.
         pictures: Why they are prepared so, in words.
         sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
@@ -142,6 +143,7 @@ class ModelSurvey:
     cast: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
+    half_precision: str | None = None
     images: PictureRules | None = None
     pictures: str = ""
 
@@ -201,6 +203,7 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         columns=samples.columns,
         cast=samples.cast,
         left_out=() if choice is None else choice.left_out,
+        half_precision=facts.half_precision,
         images=samples.images,
         pictures="" if choice is None else choice.pictures,
         side_by_side=() if choice is None else choice.guessed,
