@@ -132,6 +132,7 @@ LISTED = {
 }
 # The tool makes the name: a constant, a number, a digest, random digits, or a name of its own tables.
 OWN = {
+    "src/paritygate/models/source.py: path / name",
     "pipelines/cli/json_file.py: self._path.with_name(f'.{self._path.name}.{secrets.token_hex(4)}.prepared')",
     "convert/engine/check_tensorrt.py: job.folder / conversion.main",
     "convert/onnx/check_onnx.py: job.folder / conversion.main",
