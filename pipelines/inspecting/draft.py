@@ -14,6 +14,7 @@ from paritygate.formats import FORMATS
 from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.models.source import SourceKind
 from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE
+from paritygate.pipelines.inspecting.attempts import USUAL_TARGETS
 from paritygate.pipelines.inspecting.naming import GivenName
 from paritygate.pipelines.inspecting.spec_text import Place, flow_text, yaml_text
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
@@ -29,8 +30,6 @@ from paritygate.validate.samples.random_rows import RANDOM
 
 __all__ = ["Draft", "draft_of"]
 
-# Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
-_USUAL = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
 _REQUIRED = "onnx-fp32"
 # What is made of a model of TensorFlow alone, whatever its operators are.
 _AS_IT_IS = "savedmodel-fp32"
@@ -380,7 +379,8 @@ def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
         draft.notes.append(f"targets: {_AS_IT_IS} alone: {reason}")
     else:
         chosen, required = _usual_targets(fitting, survey), _REQUIRED
-        others = [name for name in fitting if name not in chosen]
+        others = [name for name in fitting if name not in chosen and name not in survey.impossible]
+        draft.notes += [f"targets: left out {name}: {why}" for name, why in survey.impossible.items()]
         reason = "what is made of such a model without further settings, and runs here"
     # Which targets were chosen is said with what was written, and needs no line among the guesses.
     draft.data |= {"targets": chosen, "required": [required]}
@@ -400,8 +400,9 @@ def _usual_targets(fitting: Sequence[str], survey: ModelSurvey) -> list[str]:
     is_full = survey.inspection.precision in {str(Precision.FP32), None}
     return [
         name
-        for name in _USUAL
+        for name in USUAL_TARGETS
         if name in fitting
+        and name not in survey.impossible
         and (name.endswith("-fp32") or is_full)
         and (name == _REQUIRED or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
     ]
