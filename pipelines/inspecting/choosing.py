@@ -44,7 +44,7 @@ class InputChoice:
         kept: The names of what is an input, where the model itself does not say it; None where nothing is known.
         left_out: What of the samples is no input.
         guessed: The inputs that columns side by side were taken for.
-        pictures: Why the pictures of a folder are prepared so, in words; empty of other samples.
+        pictures: Why the pictures of a folder are prepared so; empty of other samples.
     """
 
     samples: SampleSource
@@ -69,7 +69,7 @@ def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource)
 
     Args:
         loaded: The model.
-        facts: What it says of itself.
+        facts: What it declares.
         samples: All that there is; columns that are already chosen stay.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A first spec of a model: what was read stands in it as it is, and what was guessed is marked with its reason."""
+"""Draft the first spec of a model: values that were read, and guesses that are marked with their reason."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Draft:
     Attributes:
         data: The spec.
         comments: What is said above its entries.
-        guesses: What was guessed, in a few words each.
-        notes: What else is to be known, in words.
+        guesses: One line for each guess.
+        notes: Other facts for the user.
     """
 
     data: dict[str, Any]
@@ -97,7 +97,7 @@ def draft_of(
         survey: What was seen.
         named: What the model is to be called.
         source: The model as the spec names it.
-        samples: The samples as the spec names them; None where rows are made up.
+        samples: The samples as the spec names them; None for random rows.
         signature: The signature of a SavedModel that was asked for; None where none was.
     """
     draft = Draft(data={"model": {"name": named.name, "source": source}, "samples": {"source": samples or RANDOM}})
@@ -324,7 +324,7 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
 
 
 def _add_positions(draft: Draft, output: TensorSpec, masks: list[str], survey: ModelSurvey) -> None:
-    """Write which positions of an output count where all shows it; else say how it is declared, where it may be."""
+    """Write which positions of an output count where all shows it; else a comment with the declaration."""
     known = survey.valid_where.get(output.name)
     if known is not None:
         reason = (

@@ -75,10 +75,10 @@ class WeightsModule:
     """A Python module that loads a folder of weights.
 
     Attributes:
-        name: Its name; the file is beside the spec.
-        text: What it holds.
-        files: The files that it reads, relative to the spec's folder.
-        columns: The columns of the samples that hold texts; empty of samples that need no tokenizer.
+        name: Its name.
+        text: Its Python code.
+        files: The files that it reads, by paths from the spec's folder.
+        columns: The columns of texts.
     """
 
     name: str
@@ -88,7 +88,7 @@ class WeightsModule:
 
     @property
     def note(self) -> str:
-        """What was written, in words."""
+        """Return what the module does, as one sentence."""
         texts = f", and turns the texts in {' and '.join(self.columns)} into tokens" if self.columns else ""
         return f"{self.name}.py loads the weights in FP32, without downloads and without code of the folder{texts}"
 
@@ -107,8 +107,8 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
         samples: The file of the samples; None where there is none, or a function makes them.
 
     Raises:
-        UsageError: The weights are not below the spec's folder, or need more than is done unasked: pickles, or code of
-            their author; the hint has the Python that loads them.
+        UsageError: The weights are not below the spec's folder, or need pickles or code of their author. The hint has
+            the Python that loads them.
         InputFileError: The configuration or the samples cannot be read.
         MissingBackendError: The package transformers is not installed.
     """

@@ -1,4 +1,4 @@
-"""`init`: a first spec of a model, written to a file that nothing stands in the way of."""
+"""`init`: write the first spec of a model to a new file."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class WrittenSpec:
         name: What the model is called in it.
         targets: What it is to become.
         guesses: What was guessed, one line each.
-        notes: What else is to be known, in words.
+        notes: Other facts for the user.
         rows: How many rows the samples hold.
         min_rows: Fewer rows than this are inconclusive.
-        is_random: Whether the rows are made up.
+        is_random: Whether the rows are random.
         next_command: What to run next.
     """
 
@@ -96,7 +96,7 @@ def inspect_model(
 
     Args:
         model: A path, or `module:callable`.
-        samples: Rows that a model is asked about which does not say what it takes; None where there are none.
+        samples: Rows for a model that does not declare its inputs; None without any.
         here: What paths are relative to.
         time_limit_s: Seconds that it may take.
         progress: Told what is done.
@@ -158,7 +158,7 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sources:
-    """A model and its samples as the spec names them, and what else it says of them."""
+    """A model and its samples as the spec names them, with the other keys of both."""
 
     model: str
     samples: SampleSource | None

@@ -116,7 +116,7 @@ class ModelSurvey:
         impossible: The usual targets that the model cannot become, each with the reason.
         half_precision: `float16` or `bfloat16`, where the model computes in it; None of any other.
         images: How the pictures of a folder are prepared; None of other samples.
-        pictures: Why they are prepared so, in words.
+        pictures: Why they are prepared so.
         sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
         row_dims: The named dims that are the number of rows.
         inputs: What each input was taken for.

@@ -190,7 +190,7 @@ def hold_against(
 
 
 def first_release(run: RunFolder, repository: Path, factors: Mapping[str, float]) -> Held | None:
-    """Return what comes of holding a run against nothing, where its model has no release; None where it has one.
+    """Return a result without figures if the model has no release; None if it has one.
 
     Raises:
         RepositoryError: The log of the repository is damaged.
