@@ -164,7 +164,11 @@ def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, colum
     missing = [name for name in wanted.needed if name not in named]
     unused = [column for column in columns if column.name not in named]
     if not missing:
-        return _choice(samples, columns, {name: (name,) for name in named}) if unused else InputChoice(samples=samples)
+        return (
+            _choice(samples, columns, {name: (name,) for name in named})
+            if unused and named
+            else InputChoice(samples=samples)
+        )
     numbers = [column.name for column in unused if column.kind is ColumnKind.NUMBER]
     if len(missing) != 1 or len(unused) == 1:
         # One of another name is renamed, and what misses several is refused, with the names on both sides.
