@@ -14,10 +14,18 @@ from paritygate.backends import require_backend
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import CHECKS, CONVERTERS, DERIVATIONS, Check, Conversion, ConversionJob, Converter
 from paritygate.engine.gpu_fit import require_builder
-from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError, UsageError
+from paritygate.errors import (
+    BackendError,
+    ConversionError,
+    NotAvailableError,
+    ParitygateError,
+    StorageError,
+    UsageError,
+)
 from paritygate.files import MARKER, storage_errors
 from paritygate.formats import FORMATS
 from paritygate.models.fixed_shape import FixedShape, write_fixed_shape
+from paritygate.models.half_precision import LOAD_IN_FP32, half_dtype_of_model
 from paritygate.models.source import SourceKind
 from paritygate.precision import Precision, Variant
 
@@ -57,9 +65,17 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
     # Before the work: what cannot be checked is not worth minutes of converting.
     require_builder(target_format)
     _check_empty(job)
-    conversion = _guarded(lambda: converter.convert(job), job, f"converting {job.source.kind} to {variant}")
     checker = cast("Check", importlib.import_module(CHECKS[target_format]))
-    return _guarded(lambda: checker.check(job, conversion), job, f"checking the converted {variant} model")
+    try:
+        conversion = _guarded(lambda: converter.convert(job), job, f"converting {job.source.kind} to {variant}")
+        return _guarded(lambda: checker.check(job, conversion), job, f"checking the converted {variant} model")
+    except (ConversionError, NotAvailableError) as err:
+        dtype = half_dtype_of_model(job.model)
+        if dtype is None:
+            raise
+        # Runtimes lack many operators for these dtypes, which are no fault of the operators.
+        msg = f"the source computes in half precision ({dtype}), and cannot become {variant} as it is"
+        raise ConversionError(msg, hint=LOAD_IN_FP32) from err
 
 
 def _module(job: ConversionJob, variant: Variant) -> str:

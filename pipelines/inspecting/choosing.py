@@ -44,7 +44,7 @@ class InputChoice:
         kept: The names of what is an input, where the model itself does not say it; None where nothing is known.
         left_out: What of the samples is no input.
         guessed: The inputs that columns side by side were taken for.
-        pictures: Why the pictures of a folder are prepared so, in words; empty of other samples.
+        pictures: Why the pictures of a folder are prepared so; empty of other samples.
     """
 
     samples: SampleSource
@@ -69,7 +69,7 @@ def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource)
 
     Args:
         loaded: The model.
-        facts: What it says of itself.
+        facts: What it declares.
         samples: All that there is; columns that are already chosen stay.
 
     Raises:
@@ -164,7 +164,11 @@ def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, colum
     missing = [name for name in wanted.needed if name not in named]
     unused = [column for column in columns if column.name not in named]
     if not missing:
-        return _choice(samples, columns, {name: (name,) for name in named}) if unused else InputChoice(samples=samples)
+        return (
+            _choice(samples, columns, {name: (name,) for name in named})
+            if unused and named
+            else InputChoice(samples=samples)
+        )
     numbers = [column.name for column in unused if column.kind is ColumnKind.NUMBER]
     if len(missing) != 1 or len(unused) == 1:
         # One of another name is renamed, and what misses several is refused, with the names on both sides.

@@ -1,4 +1,4 @@
-"""A first spec of a model: what was read stands in it as it is, and what was guessed is marked with its reason."""
+"""Draft the first spec of a model: values that were read, and guesses that are marked with their reason."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from paritygate.backends import backend_state
 from paritygate.codec import to_data
 from paritygate.errors import UsageError
 from paritygate.formats import FORMATS
+from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.models.source import SourceKind
 from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE
+from paritygate.pipelines.inspecting.attempts import USUAL_TARGETS
 from paritygate.pipelines.inspecting.naming import GivenName
 from paritygate.pipelines.inspecting.spec_text import Place, flow_text, yaml_text
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
@@ -28,8 +30,6 @@ from paritygate.validate.samples.random_rows import RANDOM
 
 __all__ = ["Draft", "draft_of"]
 
-# Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
-_USUAL = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
 _REQUIRED = "onnx-fp32"
 # What is made of a model of TensorFlow alone, whatever its operators are.
 _AS_IT_IS = "savedmodel-fp32"
@@ -61,8 +61,8 @@ class Draft:
     Attributes:
         data: The spec.
         comments: What is said above its entries.
-        guesses: What was guessed, in a few words each.
-        notes: What else is to be known, in words.
+        guesses: One line for each guess.
+        notes: Other facts for the user.
     """
 
     data: dict[str, Any]
@@ -97,12 +97,16 @@ def draft_of(
         survey: What was seen.
         named: What the model is to be called.
         source: The model as the spec names it.
-        samples: The samples as the spec names them; None where rows are made up.
+        samples: The samples as the spec names them; None for random rows.
         signature: The signature of a SavedModel that was asked for; None where none was.
     """
     draft = Draft(data={"model": {"name": named.name, "source": source}, "samples": {"source": samples or RANDOM}})
     if named.guess:
         draft.guess(("model", "name"), named.name, named.guess)
+    if survey.half_precision is not None:
+        note = f"{half_precision_words(survey.half_precision)}; {LOAD_IN_FP32}"
+        draft.say(("model", "source"), note)
+        draft.notes.append(f"model.source: {note}")
     _add_signature(draft, survey, signature)
     _add_names(draft, survey)
     _add_dims(draft, survey)
@@ -320,7 +324,7 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
 
 
 def _add_positions(draft: Draft, output: TensorSpec, masks: list[str], survey: ModelSurvey) -> None:
-    """Write which positions of an output count where all shows it; else say how it is declared, where it may be."""
+    """Write which positions of an output count where all shows it; else a comment with the declaration."""
     known = survey.valid_where.get(output.name)
     if known is not None:
         reason = (
@@ -375,7 +379,8 @@ def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
         draft.notes.append(f"targets: {_AS_IT_IS} alone: {reason}")
     else:
         chosen, required = _usual_targets(fitting, survey), _REQUIRED
-        others = [name for name in fitting if name not in chosen]
+        others = [name for name in fitting if name not in chosen and name not in survey.impossible]
+        draft.notes += [f"targets: left out {name}: {why}" for name, why in survey.impossible.items()]
         reason = "what is made of such a model without further settings, and runs here"
     # Which targets were chosen is said with what was written, and needs no line among the guesses.
     draft.data |= {"targets": chosen, "required": [required]}
@@ -395,8 +400,9 @@ def _usual_targets(fitting: Sequence[str], survey: ModelSurvey) -> list[str]:
     is_full = survey.inspection.precision in {str(Precision.FP32), None}
     return [
         name
-        for name in _USUAL
+        for name in USUAL_TARGETS
         if name in fitting
+        and name not in survey.impossible
         and (name.endswith("-fp32") or is_full)
         and (name == _REQUIRED or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
     ]

@@ -1,4 +1,4 @@
-"""`init`: a first spec of a model, written to a file that nothing stands in the way of."""
+"""`init`: write the first spec of a model to a new file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from paritygate.files import write_bytes_atomically
 from paritygate.importing import is_object_path
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.pipelines.inspecting.draft import draft_of
+from paritygate.pipelines.inspecting.hugging_face import holds_weights, module_of_weights
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
@@ -70,10 +71,10 @@ class WrittenSpec:
         name: What the model is called in it.
         targets: What it is to become.
         guesses: What was guessed, one line each.
-        notes: What else is to be known, in words.
+        notes: Other facts for the user.
         rows: How many rows the samples hold.
         min_rows: Fewer rows than this are inconclusive.
-        is_random: Whether the rows are made up.
+        is_random: Whether the rows are random.
         next_command: What to run next.
     """
 
@@ -95,7 +96,7 @@ def inspect_model(
 
     Args:
         model: A path, or `module:callable`.
-        samples: Rows that a model is asked about which does not say what it takes; None where there are none.
+        samples: Rows for a model that does not declare its inputs; None without any.
         here: What paths are relative to.
         time_limit_s: Seconds that it may take.
         progress: Told what is done.
@@ -141,9 +142,67 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     out = request.here / request.out
     _check_out(out, is_replacing=request.is_replacing)
     folder = out.parent.resolve()
+    if holds_weights(request.here / request.model):
+        return _write_of_weights(request, out, folder, time_limit_s=time_limit_s, progress=progress)
     source, samples = (_beside(text, request.here, folder) for text in (request.model, request.samples))
     assert source is not None  # noqa: S101 - a model was named
-    ref = with_signature_key(parse_source(source, folder), request.signature, "--signature")
+    read = None if samples is None else SampleSource(text=samples, folder=folder, batch_size=BATCH_DIM.opt)
+    return _write(
+        _Sources(model=source, samples=read),
+        request,
+        out,
+        time_limit_s=time_limit_s,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sources:
+    """A model and its samples as the spec names them, with the other keys of both."""
+
+    model: str
+    samples: SampleSource | None
+    files: tuple[str, ...] = ()
+    path: str | None = None
+    note: str = ""
+
+
+def _write_of_weights(
+    request: InitRequest, out: Path, folder: Path, *, time_limit_s: float, progress: Progress
+) -> WrittenSpec:
+    """Write the spec of a folder of weights, and the module that loads it; neither, where the model does not answer."""
+    samples = None if request.samples is None else request.here / request.samples
+    made = module_of_weights(request.here / request.model, folder, samples if samples and samples.exists() else None)
+    file = folder / f"{made.name}.py"
+    _check_out(file, is_replacing=request.is_replacing)
+    before = file.read_bytes() if file.is_file() else None
+    write_bytes_atomically(file, made.text.encode(), elsewhere="name another file with --out")
+    text = _beside(request.samples, request.here, folder)
+    read = None if text is None else SampleSource(text=text, folder=folder, batch_size=BATCH_DIM.opt)
+    if made.columns and text is not None and read is not None:
+        read = replace(read, text=f"{made.name}:rows", path=str((folder / text).resolve()))
+    sources = _Sources(
+        model=f"{made.name}:load",
+        samples=read,
+        files=made.files,
+        path=text if made.columns else None,
+        note=made.note,
+    )
+    try:
+        return _write(sources, request, out, time_limit_s=time_limit_s, progress=progress)
+    except BaseException:
+        if before is None:
+            file.unlink(missing_ok=True)
+        else:
+            write_bytes_atomically(file, before)
+        raise
+
+
+def _write(
+    sources: _Sources, request: InitRequest, out: Path, *, time_limit_s: float, progress: Progress
+) -> WrittenSpec:
+    folder = out.parent.resolve()
+    ref = with_signature_key(parse_source(sources.model, folder), request.signature, "--signature")
     if ref.kind in _MADE:
         msg = f"{request.model} is a model of kind {str(ref.kind)!r}, from which nothing is converted"
         raise UsageError(msg, hint="name the model that was trained; to hold two models against each other use compare")
@@ -151,14 +210,18 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
         ModelSurvey,
         ref,
         # In batches as a run reads them.
-        None
-        if samples is None
-        else SampleSource(text=samples, folder=folder, batch_size=BATCH_DIM.opt, columns=request.columns),
+        None if sources.samples is None else replace(sources.samples, columns=request.columns),
         time_limit_s=time_limit_s,
         progress=progress,
     )
     named = guessed_name(request.model) if request.name is None else GivenName(name=request.name)
-    draft = draft_of(survey, named=named, source=source, samples=samples, signature=request.signature)
+    samples = None if sources.samples is None else sources.samples.text
+    draft = draft_of(survey, named=named, source=sources.model, samples=samples, signature=request.signature)
+    if sources.files:
+        draft.data["model"]["files"] = list(sources.files)
+        draft.notes.append(f"model.source: {sources.note}")
+    if sources.path is not None:
+        draft.data["samples"]["path"] = sources.path
     again = ["convert-and-validate", "init", request.model]
     for option, value in (("--samples", request.samples), ("--signature", request.signature)):
         again += [option, value] if value else []

@@ -52,7 +52,7 @@ class Inspection:
         counted: What is counted: `operators` or `layers`.
         made_with: Versions of what made it or reads it, such as `opset`, by what they are of.
         signatures: The signatures of a SavedModel.
-        unknown: What is not known, and why, in words.
+        unknown: What is not known, and why.
     """
 
     model: str

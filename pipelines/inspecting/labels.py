@@ -17,7 +17,7 @@ _FEWEST = 16
 
 
 class LabelsSeen:
-    """Holds the integer outputs against the scores, batch by batch."""
+    """Compares the integer outputs with the scores, batch by batch."""
 
     def __init__(self) -> None:
         # The axis of the classes, of each pair that held for every batch so far.

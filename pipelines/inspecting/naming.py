@@ -24,7 +24,7 @@ class GivenName:
 
     Attributes:
         name: The name.
-        guess: What it was guessed from, in words; empty where it was given.
+        guess: What it was guessed from; empty where it was given.
     """
 
     name: str
@@ -44,7 +44,7 @@ def guessed_name(model: str) -> GivenName:
 
 
 def _of_callable(module: str, attribute: str) -> tuple[str, str]:
-    """Return a name made of a module and a callable, and what it is made of, in words."""
+    """Return a name made of a module and a callable, and what it is made of."""
     words = {word.lower() for word in _WORDS.findall(attribute)}
     # Of `scores:scores` once is enough.
     if words <= _GENERIC or attribute.lower() == module.lower():

@@ -41,7 +41,7 @@ class PictureGuess:
 
     Attributes:
         rules: All of it.
-        why: Where size and values come from, in words.
+        why: Where size and values come from.
     """
 
     rules: PictureRules
@@ -53,9 +53,9 @@ def guess_pictures(loaded: LoadedModel, facts: ModelFacts, folder: Path, name: s
 
     Args:
         loaded: The model.
-        facts: What it says of itself.
+        facts: What it declares.
         folder: The folder.
-        name: The one parameter of a model that does not declare its inputs; None for one that does.
+        name: The parameter, if the model does not declare its inputs.
 
     Raises:
         UsageError: The model has no input of pictures, or several, or does not take any usual size.

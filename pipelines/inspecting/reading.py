@@ -15,6 +15,7 @@ from paritygate.files import parse_json
 from paritygate.models.declaration import Answer, signature_of_rows
 from paritygate.models.digest import files_of_model
 from paritygate.models.example import example_of
+from paritygate.models.half_precision import half_dtype, half_dtype_of_model
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind, check_is_no_function
 from paritygate.pipelines.inspecting.inspection import Inspection, Tensor
@@ -49,6 +50,7 @@ class ModelFacts:
         weight_bytes: The size of its weights, of an object, which has no file.
         made_with: Versions, by what they are of.
         signatures: The signatures of a SavedModel.
+        half_precision: `float16` or `bfloat16`, where a model of PyTorch computes in it; else None.
         unknown: What is not known, and why.
     """
 
@@ -61,6 +63,7 @@ class ModelFacts:
     weight_bytes: int | None = None
     made_with: Mapping[str, str] = field(default_factory=dict)
     signatures: tuple[str, ...] = ()
+    half_precision: str | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -217,6 +220,7 @@ def _torch(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
         rows=rows,
         parameters=tuple(parameters_of_forward(module)),
         precision=precision_of_module(module),
+        half_precision=half_dtype_of_model(module),
         counts=Counter(type(part).__name__ for part in module.modules() if not any(part.children())),
         counted="layers",
         weight_bytes=sum(item.numel() * item.element_size() for item in (*module.parameters(), *module.buffers())),
@@ -246,6 +250,7 @@ def _torchscript(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
         rows=rows,
         parameters=tuple(argument.name for argument in module.forward.schema.arguments[1:]),
         precision=precision_of_tensors((*module.parameters(), *module.buffers(), *constants_of(module))),
+        half_precision=half_dtype((*module.parameters(), *module.buffers(), *constants_of(module))),
         # What begins with prim:: holds values and calls nothing.
         counts=Counter(name for name in names if not name.startswith("prim::")),
         made_with={"read with": f"torch {torch.__version__}"},
@@ -276,6 +281,7 @@ def _pt2(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     return ModelFacts(
         signature=signature,
         precision=precision_of_tensors((*program.state_dict.values(), *constants)),
+        half_precision=half_dtype(program.state_dict.values()),
         counts=Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function"),
         made_with={"read with": f"torch {torch.__version__}"},
         unknown={**unknown, "written by": _NOT_WRITTEN},

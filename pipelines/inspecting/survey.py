@@ -16,6 +16,7 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.rows_apart import rows_apart
+from paritygate.pipelines.inspecting.attempts import impossible_targets
 from paritygate.pipelines.inspecting.choosing import choose_inputs, reading_only
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.labels import LabelsSeen
@@ -112,8 +113,10 @@ class ModelSurvey:
         cast: By input, the dtype that the samples are cast to.
         left_out: What of the samples is no input.
         side_by_side: The inputs that columns of other names were taken for.
+        impossible: The usual targets that the model cannot become, each with the reason.
+        half_precision: `float16` or `bfloat16`, where the model computes in it; None of any other.
         images: How the pictures of a folder are prepared; None of other samples.
-        pictures: Why they are prepared so, in words.
+        pictures: Why they are prepared so.
         sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
         row_dims: The named dims that are the number of rows.
         inputs: What each input was taken for.
@@ -142,6 +145,8 @@ class ModelSurvey:
     cast: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
+    impossible: Mapping[str, str] = field(default_factory=dict)
+    half_precision: str | None = None
     images: PictureRules | None = None
     pictures: str = ""
 
@@ -201,6 +206,8 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         columns=samples.columns,
         cast=samples.cast,
         left_out=() if choice is None else choice.left_out,
+        impossible=impossible_targets(loaded),
+        half_precision=facts.half_precision,
         images=samples.images,
         pictures="" if choice is None else choice.pictures,
         side_by_side=() if choice is None else choice.guessed,

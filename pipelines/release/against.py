@@ -21,7 +21,7 @@ from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.release.interface import INTERFACE, interface_changes
 from paritygate.pipelines.release.repository.commands import command_on
-from paritygate.pipelines.release.repository.inspect import ReleaseDetails
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails, has_records
 from paritygate.pipelines.release.repository.manifest import read_released_evidence
 from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.release.timed import timed, why_not_comparable, why_not_trusted
@@ -30,10 +30,16 @@ from paritygate.pipelines.run.workspace import RunFolder, worst_code
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.signature import is_float_dtype
 
-__all__ = ["Held", "HeldFigure", "hold_against"]
+__all__ = ["FIRST_RELEASE", "Held", "HeldFigure", "first_release", "hold_against"]
 
-# Below this part of its limit a difference is none to speak of, and its multiples neither.
+# What is allowed where a model has no release yet.
+FIRST_RELEASE = "first-release"
+
+# Below this part of its limit a difference counts as this part, so that factors have something to multiply.
 _SMALL_SHARE = 0.05
+# A difference that grows by less than this part of its limit says nothing of the model: processors and versions of
+# libraries move it as much.
+_SMALL_CHANGE = 0.1
 _LARGEST = frozenset({"max_abs_diff", "p9999_abs_diff"})
 _BENCHMARK_FILE = "benchmark.json"
 _LATENCY = "latency_p50_ms"
@@ -77,7 +83,7 @@ class Held:
     Attributes:
         model: The model's name.
         run: The run folder.
-        version: The version of the release.
+        version: The version of the release; 0 where the model has none yet.
         aliases: The aliases that point to it.
         factors: The factor of each figure.
         figures: What was held against each other, the worse first.
@@ -183,6 +189,29 @@ def hold_against(
     )
 
 
+def first_release(run: RunFolder, repository: Path, factors: Mapping[str, float]) -> Held | None:
+    """Return a result without figures if the model has no release; None if it has one.
+
+    Raises:
+        RepositoryError: The log of the repository is damaged.
+    """
+    name = run.resolved.name
+    if has_records(repository, name):
+        return None
+    note = f"{name} has no release in {repository}, so there was nothing to compare with"
+    return Held(
+        model=name,
+        run=str(run.folder),
+        version=0,
+        aliases=(),
+        factors=dict(factors),
+        figures=(),
+        not_compared=(),
+        notes=(note,),
+        exit_code=int(ExitCode.PASS),
+    )
+
+
 def _interfaces(run: RunFolder, released: ReleaseDetails, *, is_allowed: bool) -> Iterator[HeldFigure]:
     """Yield for each variant that both sides have what breaks a client of the release, though it may have passed."""
     there = run.exported()
@@ -257,7 +286,7 @@ def _of_results(pair: _Pair, factors: Mapping[str, float]) -> Iterator[HeldFigur
     for output in now.outputs:
         shares = _shares(now, was, output)
         if shares is not None:
-            allowed = factors["max_abs_diff"] * max(shares[0], _SMALL_SHARE)
+            allowed = max(factors["max_abs_diff"] * max(shares[0], _SMALL_SHARE), shares[0] + _SMALL_CHANGE)
             yield _figure(pair, "max_abs_diff", shares, allowed, about=output)
     counts = _mismatches(was)
     for about, (count, of) in _mismatches(now).items():

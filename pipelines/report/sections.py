@@ -45,7 +45,7 @@ from paritygate.pipelines.report.tables.variants import (
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.signature import is_float_dtype
 
-__all__ = ["OutputSection", "VariantSection", "contents_of", "variant_sections"]
+__all__ = ["OutputSection", "VariantSection", "contents_of", "section_of", "variant_sections"]
 
 _FAILED = frozenset({"fail", "error", "inconclusive"})
 # The part of its limit from which on a difference is worth a look at its row.
@@ -119,6 +119,16 @@ def variant_sections(report: ReportData) -> tuple[VariantSection, ...]:
     return tuple(
         _section(variant, anchor_of(position), report.folder) for position, variant in enumerate(report.variants)
     )
+
+
+def section_of(variant: VariantReport, folder: Path) -> VariantSection:
+    """Return the section of a variant that is alone on its page.
+
+    Args:
+        variant: What it is about.
+        folder: Where commands of the page are to be called.
+    """
+    return _section(variant, anchor_of(0), folder)
 
 
 def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSection:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.compare.result import (
     NOT_AVAILABLE,
@@ -192,6 +193,7 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
     )
     return (
         *reasons,
+        *_half_precision(report),
         *_looks_like(measured),
         *_emulated(report),
         *_clamped(report),
@@ -200,6 +202,13 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
         *_findings(measured),
         *_of_speed(report),
     )
+
+
+def _half_precision(report: ReportData) -> Iterator[Remark]:
+    """Yield that the source computes in half precision, and how to load it otherwise."""
+    dtype = None if report.recording is None else report.recording.runtime.get("half_precision")
+    if dtype is not None:
+        yield Remark(kind="source", names=(), words=f"{half_precision_words(str(dtype))}; {LOAD_IN_FP32}")
 
 
 def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:

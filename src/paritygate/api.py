@@ -40,6 +40,7 @@ from paritygate.pipelines.release.repository.inspect import (
     verify_release,
 )
 from paritygate.pipelines.report.terminal.comparison import comparison_text
+from paritygate.pipelines.report.why import first_line, why
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
 from paritygate.pipelines.spec.limits import parse_constraints
@@ -80,15 +81,33 @@ _Progress = Callable[[str, int, int], None]
 
 
 class ParityError(AssertionError):
-    """Parity was not shown: the words are those of the terminal.
+    """Parity was not shown: the first line is the verdict with its reason, then comes what the terminal shows.
 
     Attributes:
         result: What was found.
     """
 
     def __init__(self, result: Comparison | Outcome) -> None:
-        super().__init__(str(result))
+        super().__init__(f"{_first_sentence(result)}\n{result}")
         self.result = result
+
+
+def _first_sentence(result: Comparison | Outcome) -> str:
+    """Return the verdict and its first reason: test reports and logs cut a message after its first line."""
+    if isinstance(result, Comparison):
+        return f"{_why(result, result.verdict)} ({result.candidate.name} against {result.reference.name})"
+    bad = {name: verdict for name, verdict in result.verdicts.items() if verdict != "pass"}
+    said = []
+    for name, verdict in bad.items():
+        failure, compared = result.failures.get(name), result.results.get(name)
+        words = f"{verdict}: {first_line(failure.message)}" if failure is not None and compared is None else verdict
+        said.append(f"{name}: {words if compared is None else _why(compared, verdict)}")
+    return f"{'; '.join(said) or f'exit code {result.exit_code}'} ({result.run.resolved.name})"
+
+
+def _why(result: ComparisonResult, verdict: str) -> str:
+    reason = why(result)
+    return f"{verdict}: {reason}" if reason else verdict
 
 
 class Comparison(ComparisonResult):

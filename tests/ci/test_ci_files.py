@@ -152,11 +152,14 @@ def test_the_action_runs_holds_against_a_release_and_releases(desk: Desk, temp: 
         "report.md",
     ]
     assert "## onnx-fp32: ✓ pass" in action.summary.read_text(encoding="utf-8")
-    # There is no release yet, and nothing was released.
-    assert action.run("Hold it against the released version").returncode == 2
+    # There is no release yet: there is nothing to compare with, which is said, and nothing was released.
+    first = action.run("Hold it against the released version")
+    assert first.returncode == 0, first.stderr
+    assert "::notice title=first release::tiny has no release in " in first.stdout
     assert action.run("Release it").returncode == 0
     held = action.run("Hold it against the released version")
     assert held.returncode == 0, held.stderr
+    assert "::notice" not in held.stdout
     assert "nothing is worse than in version 1, alias prod" in held.stdout
 
     desk.onnx(width=12)
@@ -332,6 +335,27 @@ def test_what_the_file_installs_is_the_tool(name: str, project_root: Path, tmp_p
         text=True,
     )
     assert shown.stdout.startswith(f"{target}/paritygate/")
+
+
+@pytest.mark.parametrize("name", ["action.yml", "ci/gitlab.yml"])
+def test_the_requirements_of_a_model_are_installed_with_the_tool(name: str, project_root: Path, tmp_path: Path) -> None:
+    """The command is shown by a pip that prints its arguments, since no index is there."""
+    command, variables = install_commands(project_root, tmp_path)[name]
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n', encoding="utf-8")
+    (folder / "python").chmod(0o755)
+    variables = {**variables, "REQUIREMENTS": "my file.txt", "PARITY_REQUIREMENTS": "my file.txt"}
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+    ran = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**environment(**variables), "PATH": path}
+    )
+
+    words = ran.stdout.splitlines()
+    assert words[:3] == ["-m", "pip", "install"]
+    assert words[-2:] == ["--requirement", "my file.txt"]
+    assert "--constraint" not in words
 
 
 def test_the_page_of_a_job_names_every_input(project_root: Path) -> None:

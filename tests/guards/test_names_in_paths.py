@@ -84,6 +84,9 @@ CHECKED = {
 }
 # Whoever calls the tool, or writes the spec, names a file of their own.
 GIVEN = {
+    "pipelines/inspecting/init.py: folder / text",
+    "pipelines/inspecting/init.py: request.here / request.model",
+    "pipelines/inspecting/init.py: request.here / request.samples",
     "pipelines/run/released_to.py: folder / name",
     "pipelines/compare/models.py: folder / text",
     "pipelines/inspecting/init.py: here / text",
@@ -109,6 +112,7 @@ GIVEN = {
 }
 # A folder was listed, or a path that is there taken apart.
 LISTED = {
+    "pipelines/inspecting/hugging_face.py: place / name",
     "convert/engine/build.py: place / path.name",
     "convert/tensorflow/savedmodel_to_savedmodel.py: job.folder / file.relative_to(source)",
     "convert/torch/torch_to_onnx.py: to / path.name",
@@ -132,6 +136,8 @@ LISTED = {
 }
 # The tool makes the name: a constant, a number, a digest, random digits, or a name of its own tables.
 OWN = {
+    "pipelines/inspecting/init.py: folder / f'{made.name}.py'",
+    "src/paritygate/models/source.py: path / name",
     "pipelines/cli/json_file.py: self._path.with_name(f'.{self._path.name}.{secrets.token_hex(4)}.prepared')",
     "convert/engine/check_tensorrt.py: job.folder / conversion.main",
     "convert/onnx/check_onnx.py: job.folder / conversion.main",

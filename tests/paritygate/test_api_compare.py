@@ -93,7 +93,9 @@ def test_files_give_what_the_command_gives_and_the_error_has_its_words(
         result.assert_passed()
     assert isinstance(caught.value, pg.ParityError)
     assert caught.value.result is result
-    assert str(caught.value) == str(result) == printed.rstrip("\n")
+    first, _, rest = str(caught.value).partition("\n")
+    assert first.startswith("fail: 32 of 32 rows differ")
+    assert rest == str(result) == printed.rstrip("\n")
     assert "verdict: fail" in str(result)
     assert repr(result) == f"<Comparison of {paths[1]} with {paths[0]}: fail, 32 rows>"
     assert capsys.readouterr().out == ""

@@ -211,7 +211,8 @@ def test_a_run_that_fails_says_so_in_the_words_of_its_comparisons(
         outcome.assert_passed()
     assert caught.value.result is outcome
     lines = str(caught.value).splitlines()
-    assert lines[:2] == ["tiny: exit code 1", "onnx-fp16: fail"]
+    assert lines[0].startswith("onnx-fp16: fail: ")
+    assert lines[1:3] == ["tiny: exit code 1", "onnx-fp16: fail"]
     assert str(outcome.results["onnx-fp16"]) in str(caught.value)
     assert lines[-2:] == ["not released: not asked for", f"run: {outcome.folder}"]
 

@@ -188,7 +188,7 @@ def test_a_declared_output_that_the_model_lacks_is_found_before_it_is_recorded(
         (
             {"x": np.zeros((120, 4), np.float64)},
             "the samples hold 'x' as float64, and the model takes float32",
-            "only integers are cast, where their range allows: save the samples in the model's dtype",
+            "write float32, with pandas frame.astype({'x': 'float32'}), or set samples.cast: {x: float32} in a spec",
         ),
         (
             {"features": np.zeros((120, 4), np.float32)},

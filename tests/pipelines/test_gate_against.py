@@ -89,14 +89,30 @@ def test_a_larger_difference_is_worse(desk: Desk) -> None:
     (worse,) = (item for item in called.data["figures"] if item["is_worse"])
     assert (worse["figure"], worse["about"], worse["now"]) == ("max_abs_diff", "logits", pytest.approx(0.9))
     lines = called.out.splitlines()
-    assert lines[2].split() == ["worse", "onnx-fp32", "max_abs_diff", "0", "%", "90", "%", "8", "%"]
+    assert lines[2].split() == ["worse", "onnx-fp32", "max_abs_diff", "0", "%", "90", "%", "10", "%"]
     assert lines[3:] == ["verdict: fail: tiny: 1 figure is worse than in version 1, alias prod"]
 
 
-def test_a_difference_far_below_its_limit_is_none_to_speak_of(desk: Desk) -> None:
-    edit_result(desk, set_share(0.07))
+@pytest.mark.parametrize(("share", "code"), [(0.09, 0), (0.11, 1)])
+def test_growth_by_less_than_a_tenth_of_the_limit_is_none_to_speak_of(desk: Desk, share: float, code: int) -> None:
+    edit_result(desk, set_share(share))
 
-    assert gate(desk).code == 0
+    assert gate(desk, "--worse", "max_abs_diff=1").code == code
+
+
+def test_a_model_without_any_release_passes_where_it_is_allowed(desk: Desk) -> None:
+    options = ("--repository", "elsewhere")
+
+    assert gate(desk, *options).code == 2
+    called = gate(desk, *options, "--allow", "first-release")
+
+    assert called.code == 0
+    assert called.data["version"] == 0
+    assert "has no release in elsewhere" in " ".join(called.out.split())
+    # Where there is a release, a name that is none of its aliases is as wrong as ever, and what is worse is.
+    assert gate(desk, "--allow", "first-release", against="canary").code == 2
+    edit_result(desk, set_share(0.9))
+    assert gate(desk, "--allow", "first-release").code == 1
 
 
 @pytest.mark.parametrize(("count", "code"), [(1, 0), (2, 1)])

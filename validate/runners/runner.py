@@ -61,6 +61,7 @@ class RuntimeFacts:
         classes: By output, the classes that its columns stand for, where the model names them.
         answered_as: Of a server, the versions of the model that its answers said they are of by now.
         largest_batch: Of a server, how many rows it takes at once; None where it does not say.
+        half_precision: `float16` or `bfloat16`, where a PyTorch module computes in it; None of any other model.
     """
 
     runtime: str
@@ -77,6 +78,7 @@ class RuntimeFacts:
     classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     answered_as: tuple[str, ...] = ()
     largest_batch: int | None = None
+    half_precision: str | None = None
 
 
 class Runner(ABC):

@@ -12,6 +12,7 @@ import numpy as np
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.machine import device_name
+from paritygate.models.half_precision import half_dtype
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.models.torch import pt2_file, torchscript_file
@@ -77,7 +78,10 @@ def _open_module(loaded: LoadedModel) -> TorchRunner:
     return TorchRunner(
         named=as_named_module(module, signature, loaded.ref.rename),
         signature=signature,
-        facts=_torch_facts(device_of(module).type, precision_of_module(module), [note]),
+        facts=replace(
+            _torch_facts(device_of(module).type, precision_of_module(module), [note]),
+            half_precision=half_dtype(module.parameters()),
+        ),
     )
 
 
@@ -116,7 +120,7 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
         "module with torch.backends.cudnn.allow_tf32 = False"
     )
     notes = (note, *torchscript_file.notes_of(module), lowered_note if lowered else None)
-    facts = _torch_facts(device, precision_of_tensors(weights), notes)
+    facts = replace(_torch_facts(device, precision_of_tensors(weights), notes), half_precision=half_dtype(weights))
     return TorchRunner(named=named, signature=signature, facts=replace(facts, tf32=True) if lowered else facts)
 
 
@@ -130,6 +134,7 @@ def _open_pt2(loaded: LoadedModel) -> TorchRunner:
     weights = (*program.state_dict.values(), *_tensors(program))
     device = next((tensor.device.type for tensor in weights), loaded.device)
     facts = _torch_facts(device, precision_of_tensors(weights), pt2_file.notes_of(program))
+    facts = replace(facts, half_precision=half_dtype(weights))
     return TorchRunner(named=named, signature=signature, facts=facts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,11 +102,18 @@ def _column(rows: Sequence[Sequence[str]], place: int, kind: str) -> NDArray[np.
 
 
 def survey_csv(path: Path) -> CsvTable:
-    """Return the columns of a CSV file. Reads all of it.
+    """Return the columns of a CSV file. Reads all of it, once for each state of the file.
 
     Raises:
         InputFileError: It cannot be read, has no column names, or a row is of another length than they are.
     """
+    state = path.stat()
+    return _surveyed(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
+    del changed_ns, size
     with _opened(path) as stream:
         delimiter = _delimiter(path, stream)
         rows = _rows(path, stream, delimiter)

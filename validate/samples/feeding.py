@@ -159,9 +159,11 @@ def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     if is_integer_dtype(spec.dtype) and array.dtype.kind in "iub":
         return _cast_integers(spec, array)
     msg = f"the samples hold {spec.name!r} as {found}, and the model takes {spec.dtype}"
-    raise UsageError(
-        msg, hint="only integers are cast, where their range allows: save the samples in the model's dtype"
-    )
+    hint = "give the samples in the dtype that the model takes"
+    if "string" not in {found, spec.dtype}:
+        pandas = f"frame.astype({{{spec.name!r}: {spec.dtype!r}}})"
+        hint = f"write {spec.dtype}, with pandas {pandas}, or set samples.cast: {{{spec.name}: {spec.dtype}}} in a spec"
+    raise UsageError(msg, hint=hint)
 
 
 def _cast_integers(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -1,4 +1,4 @@
-"""Where samples come from, and what is said of a file that cannot be read."""
+"""Where samples come from, and the error of a file that cannot be read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SampleSource:
         columns: Of a table: by input, the column that it is, or several that stand side by side; no other column is
             read. Empty where every column is an input.
         cast: By input, the dtype that its values are cast to.
-        random: How rows are made up, where there are no real ones; None where they are read.
+        random: How rows are generated, if there are no real ones.
         key: The part of the spec that names them, for hints; empty where the command line does.
     """
 

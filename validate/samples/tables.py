@@ -34,7 +34,7 @@ _RECENT_IDS = 1 << 17
 
 
 class SeenIds:
-    """The ids of all rows so far, by their hashes: 8 bytes an id, in sorted order, but for the latest."""
+    """The ids of all rows so far, by their hashes: 8 bytes an id, in sorted order, except the latest."""
 
     def __init__(self) -> None:
         self._packed = np.zeros(0, dtype=np.int64)

@@ -28,6 +28,7 @@ __all__ = [
     "ModelSummary",
     "ReleaseDetails",
     "Verification",
+    "has_records",
     "list_models",
     "read_state",
     "show",
@@ -133,6 +134,11 @@ class Verification:
             "missing": list(self.difference.missing),
             "added": list(self.difference.added),
         }
+
+
+def has_records(repository: Path, model: str) -> bool:
+    """Return whether anything was ever released of a model; not where there is no repository."""
+    return repository.is_dir() and bool(read_records(repository, model))
 
 
 def list_models(repository: Path) -> tuple[ModelSummary, ...]:

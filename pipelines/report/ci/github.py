@@ -31,8 +31,8 @@ class Annotation:
 def annotations_of(suites: Iterable[Suite]) -> tuple[Annotation, ...]:
     """Return the annotations of suites: an error for what is required and no pass, one a suite, with all its reasons.
 
-    A warning or an edge finding of a pass is a warning, and so is a variant that failed and is not required; what is
-    not run here, or not available, is a notice.
+    A warning or an edge finding of a pass is a warning. What decides nothing is a notice: a variant that is not
+    required, an emulated row, what is not run here or not available.
     """
     return tuple(annotation for suite in suites for annotation in _of_suite(suite))
 
@@ -46,12 +46,12 @@ def _of_suite(suite: Suite) -> list[Annotation]:
         details = list(dict.fromkeys(case.details for case in bad if case.details))
         found.append(Annotation(kind="error", title=title, message="\n".join((*reasons, *details))))
     elif suite.verdict != "pass":
-        is_measured = suite.verdict in {"fail", "error", "inconclusive"}
         words = suite.reason if suite.is_required else f"{suite.reason} (not required)"
-        found.append(Annotation(kind="warning" if is_measured else "notice", title=title, message=words))
+        found.append(Annotation(kind="notice", title=title, message=words))
     said = [f"{case.name}: {case.output}" for case in suite.cases if case.output]
     if said:
-        found.append(Annotation(kind="warning", title=f"{title}, with remarks", message="\n".join(said)))
+        kind = "warning" if suite.is_required else "notice"
+        found.append(Annotation(kind=kind, title=f"{title}, with remarks", message="\n".join(said)))
     return found
 
 

@@ -42,7 +42,7 @@ def _lines(held: Held, shown: Shown) -> Iterator[str]:
     if not shown.is_quiet:
         for words in held.not_compared:
             yield from wrapped(f"not compared: {words}", width=shown.width)
-        for words in held.notes:
+        for words in held.notes if held.version else ():
             yield from wrapped(f"note: {words}", width=shown.width)
     yield from wrapped(f"verdict: {_verdict(held)}", width=shown.width)
 
@@ -65,6 +65,8 @@ def _release(held: Held) -> str:
 
 
 def _verdict(held: Held) -> str:
+    if not held.version:
+        return f"pass: {held.model}: {held.notes[0]}"
     count = len(held.worse)
     if count:
         figures = f"{counted(count, 'figure')} {one_or_many(count, 'is', 'are')}"

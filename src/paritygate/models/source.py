@@ -222,6 +222,10 @@ def _kind_of_path(path: Path) -> SourceKind:
     if path.is_dir():
         if (path / "saved_model.pb").is_file():
             return SourceKind.SAVEDMODEL
+        if (path / "config.json").is_file():
+            msg = f"{path} is a folder of Hugging Face's, which is loaded by Python"
+            hint = f"write a spec and the module that loads it: convert-and-validate init {path} --samples FILE"
+            raise InputFileError(msg, hint=hint)
         msg = f"{path} is a folder without saved_model.pb: it is no TensorFlow SavedModel"
         raise InputFileError(msg, hint="give a SavedModel folder, or the path of a .onnx or .keras file")
     if path.suffix == _ENGINE_SUFFIX:

@@ -377,3 +377,29 @@ def test_columns_of_like_sizes_have_none(desk: Desk, scales: list[float]) -> Non
     assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--out", "new.yaml").code == 0
 
     assert "max_abs_diff" not in (desk.folder / "new.yaml").read_text(encoding="utf-8")
+
+
+def test_a_target_that_the_model_cannot_become_is_not_written(desk: Desk) -> None:
+    import onnx
+
+    weights, offsets = [0.5, -0.5, 1.0, 2.0], [0.1]
+    node = onnx.helper.make_node(
+        "LinearRegressor", ["x"], ["y"], domain="ai.onnx.ml", coefficients=weights, intercepts=offsets
+    )
+    float32 = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [node],
+        "linear",
+        [onnx.helper.make_tensor_value_info("x", float32, ["batch", 4])],
+        [onnx.helper.make_tensor_value_info("y", float32, ["batch", 1])],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = 9
+    onnx.save(model, str(desk.folder / "regressor.onnx"))
+
+    called = desk.json("init", "regressor.onnx", "--samples", "inputs.npz", "--out", "new.yaml")
+
+    assert called.code == 0, called
+    assert called.data["targets"] == ["onnx-fp32"]
+    assert [note for note in called.data["notes"] if note.startswith("targets: left out onnx-fp16: ")]

@@ -115,7 +115,7 @@ def test_files_with_different_numbers_of_rows_are_refused(tmp_path: Path) -> Non
 def test_a_folder_of_something_else_is_refused_with_what_may_be_in_one(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
 
-    with pytest.raises(ParitygateError, match="are a folder of no known kind") as caught:
+    with pytest.raises(ParitygateError, match="are a folder without a file") as caught:
         _read(tmp_path / "folder")
 
     assert ".npy files" in str(caught.value)

@@ -10,6 +10,7 @@ import click
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
+    LocalPath,
     batch_size_option,
     device_option,
     endpoint_limits,
@@ -269,6 +270,12 @@ class _InSections(click.Command):
 @quiet_option
 @verbose_option
 @format_option
+@click.option(
+    "--report",
+    type=LocalPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows.",
+)
 @json_option
 def command(
     reference: str,
@@ -311,6 +318,7 @@ def command(
     quiet: bool,
     verbose: bool,
     form: str,
+    report: Path | None,
     json_target: str | None,
 ) -> int:
     """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
@@ -338,11 +346,14 @@ def command(
     from paritygate.pipelines.compare.models import check_mapping_is_used
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.release.compared import model_or_release
+    from paritygate.pipelines.report.comparison_page import check_report_file, write_comparison_report
     from paritygate.pipelines.report.terminal.comparison import print_comparison
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
     from paritygate.validate.samples.samples import SampleSource
 
+    if report is not None:
+        check_report_file(report)
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
     here = Path.cwd()
@@ -389,6 +400,8 @@ def command(
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
+    if report is not None:
+        write_comparison_report(result, report)
     written.add_comparison(result)
     written.write(to_data(result))
     with written.printing():

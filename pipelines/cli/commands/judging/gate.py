@@ -40,9 +40,9 @@ __all__ = ["command"]
     "--allow",
     "allowed",
     multiple=True,
-    type=click.Choice(["interface"]),
-    help="What is changed on purpose and does not fail: interface, that is outputs or inputs that are gone, renamed or "
-    "of another dtype, and new inputs.",
+    type=click.Choice(["interface", "first-release"]),
+    help="What does not fail: interface, a change of inputs or outputs on purpose (one that is gone, renamed or of "
+    "another dtype, or a new input); first-release, a model without any release, which passes with a note.",
 )
 @click.option(
     "--repository",
@@ -80,7 +80,7 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.release.against import hold_against
+    from paritygate.pipelines.release.against import FIRST_RELEASE, first_release, hold_against
     from paritygate.pipelines.release.promote import repository_of
     from paritygate.pipelines.release.repository.inspect import show
     from paritygate.pipelines.report.terminal.gate import print_held
@@ -94,7 +94,13 @@ def command(
         msg = "gate needs --run DIR"
         raise UsageError(msg, hint="give the run folder that run or validate printed")
     run = open_run(run_folder)
-    released = show(repository or repository_of(run, root), run.resolved.name, against)
+    place = repository or repository_of(run, root)
+    first = first_release(run, place, in_force) if FIRST_RELEASE in allowed else None
+    if first is not None:
+        print_held(first, shown)
+        write_json(json_target, to_data(first))
+        return first.exit_code
+    released = show(place, run.resolved.name, against)
     held = hold_against(run, released, in_force, allowed=allowed)
     print_held(held, shown)
     write_json(json_target, to_data(held))

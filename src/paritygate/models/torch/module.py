@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.example import Example, signature_seen
+from paritygate.models.half_precision import LOAD_IN_FP32, half_dtype_of_model
 from paritygate.models.named_call import check_rename, outputs_by_name, select_outputs, source_names, takes_keywords
 from paritygate.signature import Signature
 from paritygate.text import one_or_many
@@ -175,12 +176,17 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
     except Exception as err:
         seen = "; ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in rows.items())
         text = (str(err).strip() or "no message").splitlines()[0]
+        dtype = half_dtype_of_model(module)
         failed = f"the PyTorch module failed on {seen}: {type(err).__name__}: {text}"
         unfit = _no_integers(rows, str(err)) or _other_floats(module, rows) or example.unlike_the_other()
         if unfit:
+            if dtype is not None and dtype in unfit:
+                msg = f"{what} computes in half precision: {unfit}"
+                raise UsageError(msg, hint=LOAD_IN_FP32) from err
             msg = f"{unfit}: {failed}"
             raise UsageError(msg, hint="give the samples in the dtype and shape that the model takes") from err
-        raise BackendError(failed, hint="check that the samples are within what the module takes") from err
+        hint = "check that the samples are within what the module takes" if dtype is None else LOAD_IN_FP32
+        raise BackendError(failed, hint=hint) from err
     return signature_seen(example, inputs, answer, rename)
 
 

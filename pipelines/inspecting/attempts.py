@@ -1,0 +1,51 @@
+"""Which of the usual targets cannot be made of a model, found by making them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from paritygate.backends import backend_state
+from paritygate.convert.checked import convert_and_check
+from paritygate.convert.conversion import ConversionJob
+from paritygate.errors import NotAvailableError, ParitygateError
+from paritygate.formats import FORMATS
+from paritygate.models.digest import files_of_model
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import SourceKind
+from paritygate.precision import Variant
+
+__all__ = ["USUAL_TARGETS", "impossible_targets"]
+
+# Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
+USUAL_TARGETS = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
+# What can be tried of an ONNX file, which is done within seconds.
+_TRIED = ("onnx-fp16", "openvino-fp32")
+_LARGEST_BYTES = 256 << 20
+
+
+def impossible_targets(loaded: LoadedModel) -> dict[str, str]:
+    """Return which usual targets an ONNX model cannot become, each with the reason; none of a large one, or another.
+
+    What fails by another error than a lack of operators is left to the run, which shows it in full.
+    """
+    if loaded.ref.kind is not SourceKind.ONNX:
+        return {}
+    if sum(path.stat().st_size for path in files_of_model(loaded.ref).values()) > _LARGEST_BYTES:
+        return {}
+    reasons = {name: _why_not(loaded, Variant.parse(name)) for name in _TRIED}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _why_not(loaded: LoadedModel, variant: Variant) -> str:
+    if not backend_state(FORMATS[variant.format].runtime).is_available:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="paritygate-init-") as folder:
+        job = ConversionJob(source=loaded.ref, folder=Path(folder), precision=variant.precision)
+        try:
+            convert_and_check(job, variant.format)
+        except NotAvailableError as err:
+            return str(err).partition("\n")[0]
+        except ParitygateError:
+            return ""
+    return ""

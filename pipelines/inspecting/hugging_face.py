@@ -1,0 +1,203 @@
+"""A folder of weights as `save_pretrained` writes it: the Python module beside the spec that loads it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import InputFileError, MissingBackendError, UsageError
+from paritygate.files import parse_json
+from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.table_columns import ColumnKind, columns_of_table
+
+__all__ = ["WeightsModule", "holds_weights", "module_of_weights"]
+
+_CONFIG = "config.json"
+_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
+# What a model or its tokenizer is read from.
+_SUFFIXES = frozenset({".json", ".model", ".safetensors", ".txt"})
+_LARGEST_CONFIG = 1 << 22
+_PAIRS = (
+    *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2")),
+    *(("question", "context"), ("query", "passage"), ("text", "text_pair")),
+)
+_TEXTS = ("text", "sentence", "content", "document", "review", "query", "question")
+# Longer texts take long to compare, and show little more.
+_LONGEST = 128
+
+_LOAD = '''"""Loads a folder that save_pretrained wrote. Written by convert-and-validate init: change it as you need."""
+
+import os
+from pathlib import Path
+
+# Nothing is downloaded, and no code of the folder runs.
+os.environ["HF_HUB_OFFLINE"] = "1"
+WEIGHTS = Path(__file__).parent / {path}
+
+
+def load():
+    """Return the model, which computes in FP32 whatever it was saved in."""
+    from transformers import {kind}
+
+    model = {kind}.from_pretrained(WEIGHTS, local_files_only=True, trust_remote_code=False, use_safetensors=True)
+    if hasattr(model.config, "use_cache"):
+        # A cache of earlier tokens is no output that is compared.
+        model.config.use_cache = False
+    return model.float()
+'''
+_ROWS = '''
+
+def rows(path):
+    """Yield the texts as tokens. Guess: texts are in {columns}, and are cut at {longest} tokens."""
+    from transformers import AutoTokenizer
+
+    from paritygate.batch import Batch
+    from paritygate.validate.samples.samples import SampleSource, open_samples
+
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS, local_files_only=True, trust_remote_code=False)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    columns = {{name: (name,) for name in {columns}}}
+    for batch in open_samples(SampleSource(text=path, folder=Path(), batch_size=8, columns=columns))():
+        texts = [batch.inputs[name].tolist() for name in columns]
+        tokens = tokenizer(*texts, padding=True, truncation=True, max_length={longest}, return_tensors="np")
+        yield Batch(inputs=dict(tokens), ids=batch.ids)
+'''
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsModule:
+    """A Python module that loads a folder of weights.
+
+    Attributes:
+        name: Its name.
+        text: Its Python code.
+        files: The files that it reads, by paths from the spec's folder.
+        columns: The columns of texts.
+    """
+
+    name: str
+    text: str
+    files: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """Return what the module does, as one sentence."""
+        texts = f", and turns the texts in {' and '.join(self.columns)} into tokens" if self.columns else ""
+        return f"{self.name}.py loads the weights in FP32, without downloads and without code of the folder{texts}"
+
+
+def holds_weights(path: Path) -> bool:
+    """Return whether a path is a folder as `save_pretrained` writes it."""
+    return (path / _CONFIG).is_file()
+
+
+def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> WeightsModule:
+    """Return the module that loads a folder of weights from beside a spec.
+
+    Args:
+        weights: The folder of the weights.
+        folder: The folder of the spec.
+        samples: The file of the samples; None where there is none, or a function makes them.
+
+    Raises:
+        UsageError: The weights are not below the spec's folder, or need pickles or code of their author. The hint has
+            the Python that loads them.
+        InputFileError: The configuration or the samples cannot be read.
+        MissingBackendError: The package transformers is not installed.
+    """
+    if importlib.util.find_spec("transformers") is None:
+        msg = f"{weights} is a folder of Hugging Face, and the package transformers is not installed"
+        raise MissingBackendError(msg, hint="install it: pip install transformers")
+    place = Path(os.path.relpath(weights.resolve(), folder))
+    if place.parts[:1] in {(), ("..",)}:
+        out = shlex.quote(str(weights.resolve().parent / "spec.yaml"))
+        msg = f"{weights} is not below the folder of the spec, {folder}"
+        raise UsageError(msg, hint=f"write the spec beside the weights: --out {out}")
+    config = _config(weights)
+    kind = _class_of(weights, config)
+    columns = _text_columns(samples)
+    text = _LOAD.format(path=repr(place.as_posix()), kind=kind)
+    if columns:
+        text += _ROWS.format(columns=repr(list(columns)), longest=_longest(config))
+    files = sorted(file.name for file in weights.iterdir() if file.is_file() and file.suffix in _SUFFIXES)
+    stem = re.sub(r"\W", "_", weights.resolve().name, flags=re.ASCII)
+    return WeightsModule(
+        name=f"{stem if stem[:1].isalpha() else f'_{stem}'}_model",
+        text=text,
+        files=tuple((place / name).as_posix() for name in files),
+        columns=columns,
+    )
+
+
+def _config(weights: Path) -> dict[str, Any]:
+    path = weights / _CONFIG
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(_LARGEST_CONFIG + 1)
+        if len(text) > _LARGEST_CONFIG:
+            msg = f"it is larger than {_LARGEST_CONFIG} bytes"
+            raise ValueError(msg)  # noqa: TRY301 - it is unreadable like the others
+        config = parse_json(text)
+    except (OSError, ValueError, RecursionError) as err:
+        msg = f"{path} cannot be read: {err}"
+        raise InputFileError(msg, hint="save the model again with save_pretrained") from err
+    if not isinstance(config, dict):
+        msg = f"{path} is no configuration of a model (got a {type(config).__name__}, expected an object)"
+        raise InputFileError(msg, hint="save the model again with save_pretrained")
+    return config
+
+
+def _class_of(weights: Path, config: dict[str, Any]) -> str:
+    """Return the class of transformers that loads the folder.
+
+    Raises:
+        UsageError: It needs code of the folder's, or a pickle, or does not name its class.
+    """
+    named = config.get("architectures")
+    kind = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+    if "auto_map" in config:
+        raise _needs_more(weights, "its config.json names Python code of its author (auto_map)", "AutoModel", code=True)
+    if not _CLASS.fullmatch(kind):
+        raise _needs_more(weights, "its config.json names no class in architectures", "AutoModel")
+    if not any(weights.glob("*.safetensors")):
+        seen = ", ".join(sorted(file.name for file in weights.iterdir() if file.suffix in {".bin", ".pt", ".h5"}))
+        raise _needs_more(weights, f"it has no weights as safetensors (got {seen or 'none'})", kind)
+    return kind
+
+
+def _needs_more(weights: Path, why: str, kind: str, *, code: bool = False) -> UsageError:
+    options = ", trust_remote_code=True" if code else ""
+    line = f"from transformers import {kind}; load = lambda: {kind}.from_pretrained({str(weights)!r}{options})"
+    msg = f"{weights} is not loaded as it is, because {why}"
+    return UsageError(msg, hint=f"if you trust it, write model.py: {line}; then: convert-and-validate init model:load")
+
+
+def _text_columns(samples: Path | None) -> tuple[str, ...]:
+    """Return the columns that hold what is tokenized; none of samples that are tokens already."""
+    if samples is None:
+        return ()
+    columns = columns_of_table(SampleSource(text=str(samples), folder=Path()))
+    if any(column.name in {"input_ids", "pixel_values", "input_features"} for column in columns):
+        return ()
+    return _chosen([column.name for column in columns if column.kind is ColumnKind.TEXT])
+
+
+def _chosen(texts: Sequence[str]) -> tuple[str, ...]:
+    pair = next((pair for pair in _PAIRS if {*pair} <= {*texts}), None)
+    if pair is not None:
+        return pair
+    known = next((name for name in _TEXTS if name in texts), None)
+    return (known,) if known is not None else tuple(texts[:1])
+
+
+def _longest(config: dict[str, Any]) -> int:
+    most = config.get("max_position_embeddings")
+    # Two places less: RoBERTa counts positions from 2 on.
+    return min(_LONGEST, most - 2) if isinstance(most, int) and most > 2 else _LONGEST  # noqa: PLR2004 - the same 2

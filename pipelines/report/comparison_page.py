@@ -1,0 +1,76 @@
+"""The report of one comparison: an HTML page as of a variant of a run, or its Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paritygate.errors import UsageError
+from paritygate.files import write_bytes_atomically
+from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.report.drawings.plot import WIDTH
+from paritygate.pipelines.report.markdown_report import render_comparison
+from paritygate.pipelines.report.report_data import VariantReport
+from paritygate.pipelines.report.sections import section_of
+from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary
+from paritygate.pipelines.report.tables.table import SYMBOLS
+from paritygate.pipelines.report.templating import template_environment
+from paritygate.text import printable
+
+__all__ = ["check_report_file", "write_comparison_report"]
+
+_SUFFIXES = (".html", ".md")
+_MOST_BYTES = 2_000_000
+
+
+def check_report_file(path: Path) -> None:
+    """Check, before anything is compared, that a report can be written under this name.
+
+    Raises:
+        UsageError: It is of no known kind, or its folder is missing.
+    """
+    if path.suffix not in _SUFFIXES:
+        msg = f"--report names {path} (got the suffix {path.suffix!r}, expected {' or '.join(_SUFFIXES)})"
+        raise UsageError(msg, hint="write for example --report report.html")
+    if not path.parent.is_dir():
+        msg = f"--report cannot write {path}: {path.parent} is no folder"
+        raise UsageError(msg, hint="make the folder, or name another file")
+
+
+def write_comparison_report(result: ComparisonResult, path: Path) -> None:
+    """Write the report of a comparison: `.html` names rows, and `.md` does not, because it is made to be shared.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    text = render_comparison(hidden(result)) if path.suffix == ".md" else _html(result, path.parent)
+    write_bytes_atomically(path, text.encode(), elsewhere="name another file with --report")
+
+
+def _html(result: ComparisonResult, folder: Path) -> str:
+    """Return the page; without drawings where it would exceed 2 MB."""
+    error = result.error
+    variant = VariantReport(
+        name=f"{result.candidate.name} against {result.reference.name}",
+        is_required=True,
+        verdict=result.verdict,
+        exit_code=result.exit_code,
+        reason="" if error is None else error.message,
+        hint="" if error is None else error.hint,
+        result=result,
+    )
+    said = [": ".join(filter(None, (item.kind, *item.names, item.words))) for item in comparison_remarks(result)]
+    template = template_environment(printable).get_template("comparison.html.j2")
+    pages = (
+        template.render(
+            symbols=SYMBOLS,
+            plot_width=WIDTH,
+            section=section_of(variant, folder),
+            summary=comparison_summary(result),
+            remarks=said,
+            is_drawn=is_drawn,
+        )
+        for is_drawn in (True, False)
+    )
+    drawn = next(pages)
+    return drawn if len(drawn.encode()) <= _MOST_BYTES else next(pages)

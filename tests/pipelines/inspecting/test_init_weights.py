@@ -1,0 +1,122 @@
+"""`init` on a folder of Hugging Face: safetensors alone, offline, no code of the folder, and texts become tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paritygate.pipelines.spec.loading import load_spec
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+pytestmark = pytest.mark.torch
+
+_WORDS = ("good", "bad", "film", "the", "is", "very", "not", "a", "long", "short")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a small BERT, saved in half precision, and its tokenizer."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("hub") / "weights"
+    config = BertConfig(
+        vocab_size=len(_WORDS) + 2,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    model = BertForSequenceClassification(config).half()  # type: ignore[no-untyped-call]  # transformers has no types
+    model.save_pretrained(folder)
+    words = {word: number for number, word in enumerate(("[PAD]", "[UNK]", *_WORDS))}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))  # noqa: S106 - no password
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")  # type: ignore[no-untyped-call]  # noqa: S106
+    fast.save_pretrained(folder)
+    return folder
+
+
+def _texts(folder: Path) -> None:
+    rows = [
+        {"text": " ".join(_WORDS[(row * 7 + place) % len(_WORDS)] for place in range(3 + row % 5)), "label": row % 2}
+        for row in range(120)
+    ]
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+
+def _copied(desk: Desk, weights: Path) -> Path:
+    folder = desk.folder / "weights"
+    folder.mkdir()
+    for file in weights.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def test_a_folder_of_weights_and_a_file_of_texts_run_at_the_first_attempt(desk: Desk, weights: Path) -> None:
+    _copied(desk, weights)
+    _texts(desk.folder)
+
+    called = desk.json("init", "weights/", "--samples", "texts.jsonl", "--out", "new.yaml")
+
+    assert called.code == 0, called
+    resolved = load_spec(str(desk.folder / "new.yaml"))
+    model, samples = resolved.spec.model, resolved.spec.samples
+    assert (model.source, samples.source, samples.path) == ("weights_model:load", "weights_model:rows", "texts.jsonl")
+    assert "weights/model.safetensors" in model.files
+    assert {"input_ids", "attention_mask"} <= {*(model.inputs or ())}
+    # It is loaded in FP32, whatever it was saved in.
+    assert not any("half precision" in note for note in called.data["notes"])
+    ran = desk.json("run", "new.yaml", "--target", "onnx-fp32", "--probes", "none", "--no-benchmark", "--quiet")
+    assert ran.code == 0, ran
+
+
+@pytest.mark.parametrize("fault", ["pickle", "code", "class", "damaged", "elsewhere"])
+def test_a_folder_that_needs_more_is_refused_with_the_python_that_loads_it(
+    desk: Desk, weights: Path, fault: str
+) -> None:
+    folder = _copied(desk, weights)
+    _texts(desk.folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if fault == "pickle":
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    if fault == "code":
+        config["auto_map"] = {"AutoModel": "modeling.Net"}
+    if fault == "class":
+        config["architectures"] = ["Net; import os"]
+    (folder / "config.json").write_text("{" if fault == "damaged" else json.dumps(config), encoding="utf-8")
+    out = "new.yaml"
+    if fault == "elsewhere":
+        (desk.folder / "specs").mkdir()
+        out = "specs/new.yaml"
+    seen = {"pickle": "pytorch_model.bin", "code": "auto_map", "class": "architectures", "damaged": "cannot be read"}
+
+    called = desk.call("init", "weights", "--samples", "texts.jsonl", "--out", out)
+
+    assert called.code == 2, called
+    assert seen.get(fault, "is not below") in called.err
+    if fault in {"pickle", "code", "class"}:
+        assert "from_pretrained(" in called.err
+        assert "init model:load" in " ".join(called.err.split())
+    assert not list(desk.folder.rglob("weights_model.py"))
+    assert not (desk.folder / out).exists()
+
+
+def test_neither_file_is_left_where_the_model_does_not_answer(desk: Desk, weights: Path) -> None:
+    _copied(desk, weights)
+    rows = [json.dumps({"input_ids": [[1.5, 2.5]]})] * 4
+    (desk.folder / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
+
+    called = desk.call("init", "weights", "--samples", "rows.jsonl", "--out", "new.yaml")
+
+    assert called.code != 0
+    assert not (desk.folder / "weights_model.py").exists()
+    assert not (desk.folder / "new.yaml").exists()
