@@ -39,13 +39,7 @@ _REFERENCE = {
     "docs/triton.md",
 }
 # How many sentences of a page are left that are too long or hold a banned phrase. A number may only fall.
-_LEFT: dict[str, int] = {
-    "docs/architecture.md": 16,
-    "docs/cache.md": 35,
-    "docs/endpoints.md": 18,
-    "docs/runs.md": 9,
-    "docs/safety.md": 12,
-}
+_LEFT: dict[str, int] = {}
 _LEFT_IN_HELP = 63
 _LEFT_IN_DOCSTRINGS = 1450
 _FOLDERS = ("src/paritygate", "convert", "validate", "pipelines")
