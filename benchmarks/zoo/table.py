@@ -61,11 +61,12 @@ def duplicates(lines: Iterable[Mapping[str, Any]]) -> list[list[str]]:
 
 _PAGE = """# The zoo
 
-`make zoo` takes many architectures with lively random weights through the whole of paritygate, and asks a script that
-uses nothing of it, `benchmarks/zoo/check.py`, which of the converted files are right: it runs model and file by hand,
-on rows, sizes and numbers of rows that paritygate never saw. Then three faults are planted into the ONNX file: one
-structural, one in at most 5 % of the rows, one that no row of the samples shows. `benchmarks/zoo/table.py` wrote this
-page from the results.
+`make zoo` runs paritygate on many architectures with random weights. An independent script, `benchmarks/zoo/check.py`,
+then finds out which converted files are correct. It runs model and file on rows, sizes and numbers of rows that
+paritygate never got.
+
+Three faults are planted into each ONNX file: one structural, one in at most 5 % of the rows, and one that no row of the
+samples shows. `benchmarks/zoo/table.py` wrote this page.
 
 Defined: {defined} cases of {defined_families} families.
 Run: {run} cases of {families} families, {variants} variants, in {hours:.1f} hours, on {machine}.
@@ -76,22 +77,24 @@ Run: {run} cases of {families} families, {variants} variants, in {hours:.1f} hou
 
 {converted}
 
-`right`: passed, and the script agrees. `MISS`: passed and wrong. `FALSE REFUSAL`: did not pass and right. `refused`:
-did not pass and wrong, on rows of the script's own or on those that paritygate was given. `unclear`: between once and
-ten times the script's limit, which is 1e-4 for FP32 and 1e-2 for FP16, times max(1, the standard deviation of the
-output).
+- `right`: passed, and the script agrees
+- `MISS`: passed, but wrong
+- `FALSE REFUSAL`: did not pass, but correct
+- `refused`: did not pass, and wrong on rows of the script or of paritygate
+- `unclear`: between once and ten times the script's limit
+
+The script's limit is 1e-4 for FP32 and 1e-2 for FP16, times max(1, the standard deviation of the output).
 
 | planted faults | |
 |---|---|
 {planted}
 
-`explained`: a pass that names, as an edge finding, rows unlike every sample that are answered otherwise, or that says
-of values beyond those seen that they were not compared, as the reference's answers to them hang on the last digits. The
-faulty file is compared with the ONNX file that it was made of.
+`explained` is a pass with an out-of-sample finding for the fault, or with a note that values beyond the samples were
+not compared. The faulty file is compared with the ONNX file that it came from.
 
 Cases with the same operators: {same}.
 
-`asked`: the probes; where none were, files were held to the reference on the samples alone.
+`asked` lists the probes. Without probes, files were compared on the samples alone.
 
 | case | family | operators | asked | variants: verdict, and what it was worth | faults | seconds |
 |---|---|---|---|---|---|---|
@@ -113,7 +116,7 @@ Cases with the same operators: {same}.
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What a page says of one case: its row, and why what did not pass did not."""
+    """One case of an earlier page: its row, and the reasons of what did not pass."""
 
     name: str
     row: str
@@ -136,9 +139,10 @@ class Kept:
 
 
 def kept_of(text: str) -> list[Kept]:
-    """Return what a page written before says of its cases."""
+    """Return the cases of an earlier page."""
     rows = [line for line in text.splitlines() if line.startswith("| ") and line.count("|") == 8]
-    reasons = [line for line in text.splitlines() if line.startswith("- ")]
+    # Notes are written anew from the cases.
+    reasons = [line for line in text.partition("\n## Notes\n")[0].splitlines() if line.startswith("- ")]
     kept = []
     for row in rows:
         name = row.split("|")[1].strip().rstrip("*")
@@ -164,7 +168,7 @@ def page(lines: list[dict[str, Any]], machine: str, before: str = "") -> str:
     reasons = {name: _reasons(line) for name, line in by_case.items()}
     reasons |= {name: item.reasons for name, item in kept.items()}
     seconds = sum(line["seconds"] for line in by_case.values()) + sum(int(item.cells[6]) for item in kept.values())
-    earlier = f"\nThe {len(kept)} cases with a * were run by an earlier version, and not again.\n" if kept else ""
+    earlier = f"\nAn earlier version ran the {len(kept)} cases with a *.\n" if kept else ""
     return _PAGE.format(
         defined=len(CASES),
         defined_families=len({case.family for case in CASES.values()}),
@@ -196,8 +200,8 @@ def _converted(worth: Mapping[str, list[str]]) -> str:
     possible = sum(map(len, worth.values())) - unwritable
     share = (possible - missing) / possible if possible else 1.0
     return (
-        f"Of the {possible} variants that some exporter converts, {possible - missing} do ({share:.1%}). No exporter "
-        f"of PyTorch converts {unwritable} more, see the notes."
+        f"Of the {possible} variants that some exporter converts, paritygate converts {possible - missing} "
+        f"({share:.1%}). No exporter of PyTorch converts {unwritable} more; see the notes."
     )
 
 

@@ -49,11 +49,11 @@ def _plain(text: str) -> str:
 def _paragraphs(text: str) -> Iterator[str]:
     lines: list[str] = []
     for line in [*_FENCE.sub("\n", text).splitlines(), ""]:
-        begins = not line.strip() or line.startswith(("#", "|", "> ")) or bool(_ITEM.match(line))
+        begins = not line.strip() or line.lstrip().startswith(("#", "|", "> ")) or bool(_ITEM.match(line))
         if begins and lines:
             yield " ".join(lines)
             lines = []
-        if line.startswith("|"):
+        if line.lstrip().startswith("|"):
             yield from (part.strip() for part in re.split(r"[|;]", line))
         elif line.startswith("#"):
             yield line.lstrip("# ")

@@ -222,7 +222,7 @@ def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Pa
     gate = " ".join(pages["docs/gate.md"].prose.split())
     limits = " ".join(pages["docs/tolerances.md"].prose.split())
 
-    assert f"{precision_steps.LEAST_STEPS} steps of what is coarser" in limits
+    assert f"{precision_steps.LEAST_STEPS} steps of the coarser of declared precision and dtype" in limits
     assert f"within which {bulk.BULK_SHARE * 100:g} % of the ordinary values lie" in limits
     assert f"divided by {bulk.NORMAL_REACH:.3f}" in limits
     assert f"at least {bulk._FILL_SHARE * 100:g} % of the values of a channel" in limits
