@@ -34,8 +34,7 @@ from paritygate.pipelines.report.summary import (
 )
 from paritygate.pipelines.report.tables.parity import comparison_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
-from paritygate.pipelines.report.why import first_line
-from paritygate.text import as_message, counted, echo
+from paritygate.text import as_message, counted, echo, first_line_of
 
 if TYPE_CHECKING:
     from paritygate.pipelines.release.following import FollowingView
@@ -172,7 +171,7 @@ def _made_table(
         else:
             failure = failures[name]
             rows.append(
-                (status(failure.verdict, remark=first_line(failure.message)), text(name), figure("-"), text("-"))
+                (status(failure.verdict, remark=first_line_of(failure.message)), text(name), figure("-"), text("-"))
             )
     columns = (
         Column(title="outcome"),
@@ -189,7 +188,7 @@ def _hints_of_failures(failures: Mapping[str, FailedVariant], width: int | None)
         if failure.hint:
             names.setdefault(failure.hint, []).append(name)
     yield from _remark_lines(
-        (Remark(kind="hint", names=tuple(found), words=first_line(hint)) for hint, found in names.items()), width
+        (Remark(kind="hint", names=tuple(found), words=first_line_of(hint)) for hint, found in names.items()), width
     )
 
 

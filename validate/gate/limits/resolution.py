@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
 from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,14 +70,14 @@ def _checks(
     values = profile.values // max(1, profile.channels)
     has_spread |= is_declared_near
     if not has_spread.all() and values >= LEAST_VARYING:
+        count = int(np.count_nonzero(~has_spread))
         names = _named(profile, ~has_spread, columns)
         yield Check(
             name="variation",
             status=Status.WARNING,
-            detail=f"{names} hardly {one_or_many(int((~has_spread).sum()), 'varies', 'vary')} on these samples: "
-            f"fewer than {LEAST_VARYING} values differ from the median; the limit of the whole output applies",
+            words=say("variation", channels=names, count=count, least=LEAST_VARYING),
             output=profile.name,
-            measured=int(np.count_nonzero(~has_spread)),
+            measured=count,
         )
 
 
@@ -92,38 +92,41 @@ def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray
 def _not_resolved(
     tolerance: Tolerance,
     profile: OutputProfile,
-    names: str,
+    names: Words,
     found: tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]],
 ) -> Check:
     """Return the check of channels that are lost, by what arithmetic moves each by and how far each varies."""
     is_lost, floor, spread = found
     worst = int(np.argmax(np.where(is_lost, floor / np.maximum(spread, np.finfo(float).tiny), 0.0)))
-    cause = f"{LEAST_STEPS} steps of {tolerance.precision} are"
+    cause = say("resolution.steps", steps=LEAST_STEPS, precision=tolerance.precision)
     if floor[worst] == profile.activation_floor[worst]:
-        cause = "implementations of its last operator differ by"
+        cause = say("resolution.implementations")
     elif profile.noise[worst] > 0 and floor[worst] <= 2 * profile.noise[worst]:
-        cause = "the noise of the reference itself is"
-    detail = (
-        f"{tolerance.precision} cannot resolve {names}: {cause} "
-        f"{floor[worst]:.3g}, and the values vary by {spread[worst]:.3g}; "
-        "declare a decision, a max_abs_diff of this output, or keep it in float32"
+        cause = say("resolution.noise")
+    words = say(
+        "resolution",
+        precision=tolerance.precision,
+        channels=names,
+        cause=cause,
+        floor=floor[worst],
+        spread=spread[worst],
     )
     return Check(
         name="resolution",
         status=Status.INCONCLUSIVE,
-        detail=detail,
+        words=words,
         output=profile.name,
         measured=float(floor[worst]),
         limit=float(_MOST_OF_SPREAD * spread[worst]),
     )
 
 
-def _named(profile: OutputProfile, chosen: NDArray[np.bool_], columns: Sequence[str]) -> str:
+def _named(profile: OutputProfile, chosen: NDArray[np.bool_], columns: Sequence[str]) -> Words:
     """Return the names of the first channels that are chosen, and how many there are."""
     if profile.channels == 1:
-        return "this output"
+        return say("channels.all")
     places = np.flatnonzero(chosen)
-    names = ", ".join(columns[place] if place < len(columns) else str(place) for place in places[:_NAMED])
+    names = [columns[place] if place < len(columns) else str(place) for place in places[:_NAMED]]
     if places.size <= _NAMED:
-        return f"{one_or_many(places.size, 'channel', 'channels')} {names}"
-    return f"{counted(places.size, 'channel')} of {profile.channels} ({names}, ...)"
+        return say("channels", count=places.size, names=names)
+    return say("channels.first", count=places.size, total=profile.channels, names=names)
