@@ -1,7 +1,7 @@
-"""What is left out of results, evidence and reports where inputs are hidden: rows are data of the user.
+"""Leaves data of the user out of results, evidence and reports where inputs are hidden.
 
-Figures, checks and verdicts stay. Which rows differ most and how they were answered, examples, ids of rows in messages,
-the places of the batches that a probe failed at, and actual against expected values do not.
+What may leave the machine is a list: figures, and the texts that are named here by their key. Every other text is
+hidden, so that a field that is added later is hidden as well. Sentences are made anew from the values that may leave.
 """
 
 from __future__ import annotations
@@ -10,43 +10,143 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from paritygate.codec import from_data, to_data
-from paritygate.text import without_row_ids
+from paritygate.text import HIDDEN
+from paritygate.validate.words import sentence
 
-__all__ = ["hidden", "without_inputs"]
+__all__ = ["ERRORS_WITHOUT_INPUTS", "hidden", "may_say_why", "without_inputs"]
 
 _T = TypeVar("_T")
 
-_WORST, _EXAMPLES, _ROW_ID, _GRID = "worst_rows", "examples", "max_row_rel_id", "grid"
-_OF_WORST: dict[str, Any] = {"row_id": "", "index": [], "actual": None, "expected": None}
-_OF_FAILURE = frozenset({"about", "check", "inputs", "again"})
+# Names of what a spec, a model or this program declares, and facts of machines and files.
+_TEXTS = frozenset(
+    {
+        *("accelerator", "artifact", "baseline", "batching", "check", "clock", "convert", "converter", "device"),
+        *("digest", "dtype", "edge_rule", "evidence", "execution", "failed_check", "format", "gpu", "kind", "library"),
+        *("limits_source", "looser_than_default", "mark", "metric", "missing_output", "mode", "model", "not_recorded"),
+        *(
+            "optimisation",
+            "output",
+            "outputs",
+            "outputs_left_out",
+            "paritygate",
+            "precision",
+            "precision_found",
+            "probe",
+        ),
+        *("probes", "profile", "provider", "provider_warnings", "ran_in", "role", "rule", "run", "runtime", "samples"),
+        *("samples_digest", "schema", "seed", "spec", "stage", "status", "switched_off", "unit", "unpacked", "variant"),
+        *("variants", "verdict", "version", "versions", "decisions", "valid_where", "mutation", "group", "what"),
+        *("looks_for", "in_words", "cells_digest", "flips_digest", "name", "trust", "written", "worker", "backend"),
+        *(
+            "asked_less",
+            "constant",
+            "notes",
+            "why",
+            "about",
+            "error_kind",
+            "limits",
+            "if_it_occurs",
+            "if_it_never_occurs",
+            "edge",
+        ),
+    }
+)
+# Mappings about machines, models, limits and what results follow from: none is made of rows.
+_WHOLE = frozenset(
+    {"outputs_ignored", "machine", "machines", "model", "reads", "runtime", "stage", "tolerance", "limits", "load"}
+)
+# Figures of single rows, and drawings in which a cell may stand for one row.
+_OF_ROWS = frozenset(
+    {
+        "max_row_rel_id",
+        "looks_like",
+        "actual",
+        "cells",
+        "examples",
+        "expected",
+        "flips",
+        "grid",
+        "index",
+        "inputs",
+        "row_id",
+    }
+)
+# Values of these are named by the samples: their names are numbered.
+_BY_STRATUM = "strata"
+# Errors of what a machine or a model is: they are raised before any row is read.
+ERRORS_WITHOUT_INPUTS = frozenset(
+    {"MissingBackendError", "MissingGpuError", "NotAvailableError", "NotRunHereError", "UnsupportedOperatorsError"}
+)
+_VERDICTS_WITHOUT_INPUTS = frozenset({"not run here", "not available for this model", "not measured"})
+
+
+def may_say_why(verdict: str) -> bool:
+    """Return whether the reason of a verdict may leave: it is one of the machine or the model, and of no row."""
+    return verdict in _VERDICTS_WITHOUT_INPUTS
 
 
 def without_inputs(data: Any) -> Any:  # noqa: ANN401 - any JSON data
     """Return JSON data of a result or of evidence without what is data of the user."""
-    if isinstance(data, str):
-        return without_row_ids(data)
-    if isinstance(data, list):
-        return [without_inputs(item) for item in data]
-    if not isinstance(data, Mapping):
-        return data
-    found = {key: _without(key, value) for key, value in data.items()}
-    if found.keys() >= _OF_FAILURE:
-        found.update(inputs=None, again="")
+    return _of("", data)
+
+
+def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
+    if isinstance(value, str):
+        return value if not value or key in _TEXTS else HIDDEN
+    if isinstance(value, list):
+        return [_of(key, item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if key in _WHOLE:
+        return dict(value)
+    if key == _BY_STRATUM:
+        return _numbered("stratum", {name: _numbered("value", values) for name, values in value.items()})
+    found = {name: _field(name, item) for name, item in value.items()}
+    return {**found, **_words_of(value, found), **_reasons_of(value)}
+
+
+def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that hold sentences, made anew."""
+    found: dict[str, Any] = {}
+    if isinstance(value.get("words"), list):
+        words = sentence.without_inputs(value["words"])
+        found.update(words=to_data(words), **({"detail": sentence.render(words)} if "detail" in value else {}))
+    if isinstance(value.get("health"), list):
+        texts = {item["name"]: sentence.render(item["words"]) for item in whole.get("health_checks", ())}
+        found.update(health=[[name, texts.get(name, HIDDEN)] for name, _ in value["health"]])
+    if isinstance(value.get("failed"), list) and "failed_words" in value:
+        failed = [sentence.without_inputs(item) for item in value["failed_words"]]
+        said = list(map(sentence.render, failed)) or [HIDDEN for _ in value["failed"]]
+        found.update(failed_words=to_data(failed), failed=said)
     return found
 
 
-def _without(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
-    # An output may have any name, but what is measured of it is a mapping.
-    if key == _WORST and isinstance(value, list):
-        return [{**row, **_OF_WORST} for row in value]
-    if key == _EXAMPLES and isinstance(value, list):
-        return []
-    if key == _ROW_ID and isinstance(value, str):
-        return ""
-    if key == _GRID and isinstance(value, Mapping) and "cells" in value:
-        # A cell with one value in it says how one row was answered.
-        return None
-    return without_inputs(value)
+def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that say why something could not be measured."""
+    found: dict[str, Any] = {}
+    if {"message", "hint"} <= value.keys() and _is_without_inputs(value):
+        found.update(message=value["message"], hint=value["hint"])
+    elif {"message", "hint", "kind"} <= value.keys():
+        found.update(message=f"{value['kind']}: {HIDDEN}", hint="")
+    if value.get("not_run_here"):
+        found.update(not_run_here=value["not_run_here"])
+    if may_say_why(str(value.get("verdict"))) and "reason" in value:
+        found.update(reason=value["reason"])
+    return found
+
+
+def _field(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
+    if key in _OF_ROWS and not (isinstance(value, Mapping) and key in {"examples", "inputs"}):
+        return [] if isinstance(value, list) else "" if isinstance(value, str) else None
+    return _of(key, value)
+
+
+def _numbered(what: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{what} {at}": _of("", value) for at, value in enumerate(values.values(), start=1)}
+
+
+def _is_without_inputs(error: Mapping[str, Any]) -> bool:
+    return error.get("kind") in ERRORS_WITHOUT_INPUTS or may_say_why(str(error.get("verdict")))
 
 
 def hidden(value: _T) -> _T:

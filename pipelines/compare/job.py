@@ -27,6 +27,7 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.validate.gate.rules import EdgeRule, GateRules
+from paritygate.validate.gate.verdict import Kind
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import SampleSource
 
@@ -181,7 +182,13 @@ def _itself(job: ComparisonJob) -> str:
 def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
     err = MeasurementError(detail, hint="name the original as the reference, and what was made of it as the candidate")
     found = failed_comparison(job, err)
-    return replace(found, checks=[CheckResult(name="distinct", status="error", detail=detail), *found.checks])
+    return replace(
+        found,
+        checks=[
+            CheckResult(name="distinct", status="error", kind=str(Kind.NOT_MEASURED), detail=detail),
+            *found.checks,
+        ],
+    )
 
 
 def failed_comparison(
@@ -217,6 +224,6 @@ def _not_measured(job: ComparisonJob, verdict: str, reason: str) -> ComparisonRe
         candidate=side_not_opened(job.candidate),
         samples=job.samples.path or job.samples.text,
         tolerance=to_data(job.rules.tolerance),
-        checks=[CheckResult(name="measured", status=verdict, detail=reason)],
+        checks=[CheckResult(name="measured", status=verdict, kind=str(Kind.NOT_MEASURED), detail=reason)],
         ran_in=THIS_PROCESS if job.is_here else CHILD_PROCESS,
     )

@@ -23,13 +23,14 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.compare.session_probes import Place, Unclipped, session_plan
 from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
-from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.gate.verdict import Check, Kind, Status
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
 from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
+from paritygate.validate.words.sentence import render, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -191,9 +192,11 @@ def ask_session_probes(
 def not_asked(job: ComparisonJob, why: str) -> Answers:
     """Return that nothing was asked: for a reason, or because all of it is switched off."""
     reason = why if job.rules.probes else ""
-    checks = (Check(name="probes", status=Status.WARNING, detail=f"not asked: {reason}"),) if reason else ()
+    words = say("probes.not_asked", reason=reason)
+    unasked = Check(name="probes", status=Status.WARNING, kind=Kind.NOT_ASKED, words=words)
     return Answers(
-        checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason, edge=str(job.rules.edge))
+        checks=(unasked,) if reason else (),
+        result=ProbesResult(switched_off=_switched_off(job), skipped=reason, edge=str(job.rules.edge)),
     )
 
 
@@ -228,18 +231,20 @@ def _is_of_contract(check: Check) -> bool:
 def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Check, ...]:
     if not missing:
         return ()
-    detail = f"not asked: the reference was recorded without {', '.join(missing)}"
+    words = say("probes.not_recorded", probes=missing)
     again = [name for name in job.rules.probes if name in SESSION_PROBES]
     if ASKED_AGAIN in missing and again:
-        detail += f", and so neither were {', '.join(again)}"
-    return (Check(name="probes", status=Status.WARNING, detail=detail),)
+        words += say("probes.nor", probes=again)
+    return (Check(name="probes", status=Status.WARNING, kind=Kind.NOT_ASKED, words=words),)
 
 
 def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, store: FailureStore) -> ProbeResult:
     return ProbeResult(
         looks_for=ALL_PROBES[outcome.name].looks_for,
         status=str(outcome.status) if outcome.batches or outcome.failed or outcome.error else NOT_ASKED,
-        detail=outcome.detail,
+        kind=str(outcome.kind),
+        words=list(outcome.words),
+        detail=render(outcome.words),
         batches=outcome.batches,
         rows=outcome.rows,
         dropped=sum(outcome.dropped.values()),
@@ -262,7 +267,8 @@ def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, store: Failure
         batch=failure.batch,
         about=failure.about,
         check=failure.check,
-        detail=failure.detail,
+        words=list(failure.words),
+        detail=render(failure.words),
         inputs=failure.inputs or None,
         again=store.again(outcome.name, failure),
         edge=failure.edge,

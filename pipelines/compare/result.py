@@ -13,6 +13,7 @@ from typing import Any
 from paritygate import __version__
 from paritygate.codec import schema_of
 from paritygate.pipelines.compare.drawing import DrawingResult, drawing_result
+from paritygate.pipelines.compare.kind_before import kind_before, words_before
 from paritygate.text import counted
 from paritygate.validate.detections.measurement import MatchStatistics
 from paritygate.validate.detections.tally import MatchFigures
@@ -21,9 +22,10 @@ from paritygate.validate.gate.measurement import Measurement
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING
-from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.gate.verdict import Check, Kind, Status
 from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.words.sentence import Sentence
 
 __all__ = [
     "CHILD_PROCESS",
@@ -205,7 +207,11 @@ class StratumResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
-    """One check and what came of it: pass, warning, edge, fail, error or inconclusive."""
+    """One check and what came of it: pass, warning, edge, fail, error or inconclusive.
+
+    `kind` says how it came to that, `rows` how many rows it is about, `words` is what `detail` is made of. Results of
+    earlier versions have none of these.
+    """
 
     name: str
     status: str
@@ -213,8 +219,15 @@ class CheckResult:
     output: str | None = None
     measured: float | None = None
     limit: float | None = None
+    kind: str = ""
+    rows: int | None = None
+    words: list[Sentence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", str(kind_before(self.status, self.detail)))
+        if not self.words:
+            object.__setattr__(self, "words", list(words_before(self.detail, self.measured, self.limit)))
         if self.status not in _STATUSES:
             msg = f"check {self.name!r} has the status {self.status!r} (allowed: {', '.join(_STATUSES)})"
             raise ValueError(msg)
@@ -329,6 +342,7 @@ class ProbeFailureResult:
     batches: int = 1
     if_it_occurs: str = ""
     if_it_never_occurs: str = ""
+    words: list[Sentence] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -374,6 +388,19 @@ class ProbeResult:
     findings: list[ProbeFailureResult] = field(default_factory=list)
     edge_off: int = 0
     notes: list[str] = field(default_factory=list)
+    kind: str = ""
+    words: list[Sentence] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", str(kind_before(self.status, self.detail)))
+        if not self.words:
+            object.__setattr__(self, "words", list(words_before(self.detail)))
+
+    @property
+    def does_not_apply(self) -> bool:
+        """Whether the samples hold nothing to derive the probe from."""
+        return self.kind == Kind.DOES_NOT_APPLY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -692,6 +719,9 @@ def check_result(check: Check) -> CheckResult:
         name=check.name,
         status=str(check.status),
         detail=check.detail,
+        kind=str(check.kind),
+        rows=check.rows,
+        words=list(check.words),
         output=check.output,
         measured=None if check.measured is None else _number(float(check.measured)),
         limit=None if check.limit is None else _number(float(check.limit)),

@@ -9,6 +9,7 @@ from paritygate.models.endpoint import parse_endpoint
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.words.sentence import say
 
 __all__ = ["check_served_version"]
 
@@ -27,23 +28,16 @@ def check_served_version(job: ComparisonJob, answered_as: Sequence[str]) -> tupl
         return ()
     model = parse_endpoint(job.candidate.text, is_mapped=True).model
     if len(answered_as) > 1:
-        detail = (
-            f"the server answered as versions {' and '.join(answered_as)} of {model}: it was given another one while "
-            "it was asked; compare again, or ask one with /versions/N behind the name"
-        )
-        return (Check(name=_NAME, status=Status.WARNING, detail=detail),)
+        words = say("served.several", versions=" and ".join(answered_as), model=model)
+        return (Check(name=_NAME, status=Status.WARNING, words=words),)
     (version,) = answered_as
     released = _release_of(job.reference)
     if released is None or released[0] != model:
         return ()
     if released[1] == version:
-        detail = f"the server answered as version {version} of {model}, of which the reference is"
-        return (Check(name=_NAME, status=Status.PASS, detail=detail),)
-    detail = (
-        f"the server answered as version {version} of {model}, and the reference is of version {released[1]}: start it "
-        f"again, write its view again, or ask /versions/{released[1]} behind the name"
-    )
-    return (Check(name=_NAME, status=Status.WARNING, detail=detail),)
+        return (Check(name=_NAME, status=Status.PASS, words=say("served", version=version, model=model)),)
+    words = say("served.other", version=version, model=model, released=released[1])
+    return (Check(name=_NAME, status=Status.WARNING, words=words),)
 
 
 def _release_of(ref: ModelRef) -> tuple[str, str] | None:

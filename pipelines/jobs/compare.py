@@ -83,6 +83,7 @@ from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.split import RowsLeftOut
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     from paritygate.batch import Batch
@@ -173,12 +174,17 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
     unused = [name for name in held if takes and name not in takes]
-    notes = [*strata_left_out(left_out), *_unused_inputs(unused), *_cast_inputs(held, opened.signature, candidate)]
+    notes = [
+        *_unused_inputs(unused),
+        *_cast_inputs(held, opened.signature, candidate),
+    ]
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
     served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
-    checks = tuple(said_once((*result.checks, *_check_samples(job), *served, *answers.checks)))
+    checks = tuple(
+        said_once((*result.checks, *strata_left_out(left_out), *_check_samples(job), *served, *answers.checks))
+    )
     found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
@@ -192,11 +198,7 @@ def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:
     """Return the check that samples are real: none where they are read, whatever they hold."""
     if job.samples.random is None:
         return ()
-    detail = (
-        "the samples are random: they show that the model converts, not that it answers alike; give real inputs, with "
-        "--samples FILE or as samples.source in the spec"
-    )
-    return (Check(name="samples", status=Status.INCONCLUSIVE, detail=detail),)
+    return (Check(name="samples", status=Status.INCONCLUSIVE, words=say("samples.random")),)
 
 
 def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:
@@ -605,35 +607,30 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
     )
     if is_same and job.candidate.is_recorded and job.reference.is_recorded:
         # Two models that agree bit for bit leave equal files; so does a copy, and nothing here tells them apart.
-        detail = f"two files of recorded outputs with the same bytes ({candidate.digest}): a copy would look like this"
-        return Check(name="distinct", status=Status.WARNING, detail=detail)
+        words = say("distinct.recorded", digest=candidate.digest)
+        return Check(name="distinct", status=Status.WARNING, words=words)
     changed = _changed_code(job) if is_same and job.may_be_the_source else ()
     if changed:
-        detail = f"reference and candidate have the same parameters, and not the same code: {', '.join(changed)}"
-        return Check(name="distinct", status=Status.PASS, detail=detail)
+        return Check(name="distinct", status=Status.PASS, words=say("distinct.code", changed=changed))
     if is_same and (job.may_be_the_source or are_objects):
-        detail = "the variant is the source itself, byte for byte: nothing was converted, so nothing could differ"
-        if are_objects:
-            detail = "both have the same parameters, and whether they have the same code is not known"
-        return Check(name="distinct", status=Status.WARNING, detail=detail)
+        words = say("distinct.objects" if are_objects else "distinct.source")
+        return Check(name="distinct", status=Status.WARNING, words=words)
     if is_same:
-        detail = f"reference and candidate are the same bytes ({candidate.digest}): a file is not compared with itself"
-        return Check(name="distinct", status=Status.ERROR, detail=detail)
-    return Check(name="distinct", status=Status.PASS, detail="reference and candidate are not the same file")
+        return Check(name="distinct", status=Status.ERROR, words=say("distinct.itself", digest=candidate.digest))
+    return Check(name="distinct", status=Status.PASS, words=say("distinct"))
 
 
 def _check_calibration(job: ComparisonJob, rows: int) -> tuple[Check, ...]:
     if job.calibrated_rows is None:
         return ()
     # Those that were are left out while the samples are read.
-    detail = f"none of the {rows} rows compared was calibrated on"
-    return (Check(name="calibration", status=Status.PASS, detail=detail),)
+    return (Check(name="calibration", status=Status.PASS, words=say("calibration", rows=rows), rows=rows),)
 
 
 def _check_provider(reference: SideResult, candidate: SideResult) -> tuple[Check, ...]:
     """Return a warning for what a provider of either side leaves open or does otherwise than asked."""
     return tuple(
-        Check(name="provider", status=Status.WARNING, detail=f"{side}: {text}")
+        Check(name="provider", status=Status.WARNING, words=say("provider", side=side, cause=text))
         for side, result in (("reference", reference), ("candidate", candidate))
         for text in result.provider_warnings
     )

@@ -19,14 +19,15 @@ from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import read_benchmark
-from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.hidden_inputs import hidden, may_say_why
 from paritygate.pipelines.compare.job import OBJECTS
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
-from paritygate.text import without_row_ids
+from paritygate.text import HIDDEN
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.words import sentence
 
 __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]
 
@@ -200,17 +201,23 @@ def report_without_inputs(report: ReportData) -> ReportData:
         variants=tuple(map(_variant_without_inputs, report.variants)),
         others=tuple(map(hidden, report.others)),
         earlier=tuple(map(hidden, report.earlier)),
+        recording=report.recording and without_row_words(report.recording),
     )
+
+
+def without_row_words(recording: Recording) -> Recording:
+    """Return a recording whose health is said without data of the user."""
+    found = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_found)
+    return replace(recording, health=tuple(item.as_text for item in found), health_checks=found)
 
 
 def _variant_without_inputs(variant: VariantReport) -> VariantReport:
-    return replace(
-        variant,
-        reason=without_row_ids(variant.reason),
-        hint=without_row_ids(variant.hint),
-        result=variant.result and hidden(variant.result),
-        emulated=variant.emulated and hidden(variant.emulated),
-    )
+    result = variant.result and hidden(variant.result)
+    found = replace(variant, result=result, emulated=variant.emulated and hidden(variant.emulated))
+    if result is not None:
+        # What could not be measured has its reason in the result.
+        return replace(found, reason=variant.reason and result.why_not_measured, hint=variant.hint and HIDDEN)
+    return found if may_say_why(variant.verdict) else replace(found, reason=HIDDEN, hint=variant.hint and HIDDEN)
 
 
 def _marked(release: Mapping[str, Any] | None, choice: Choice | None) -> tuple[str, ...]:

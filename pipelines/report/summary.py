@@ -21,9 +21,9 @@ from paritygate.pipelines.report.figures import number, share, shorten, times
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.tables.speed import measured_speed
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
-from paritygate.pipelines.report.why import first_line, told_check, why, why_of_variant
+from paritygate.pipelines.report.why import told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
-from paritygate.text import counted
+from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.edges import how_to_declare
@@ -324,7 +324,7 @@ def _hints(report: ReportData) -> Iterator[Remark]:
     found: dict[str, list[str]] = {}
     for variant in report.variants:
         if variant.hint:
-            found.setdefault(first_line(variant.hint), []).append(variant.name)
+            found.setdefault(first_line_of(variant.hint), []).append(variant.name)
     yield from _first(Remark(kind="hint", names=tuple(names), words=words) for words, names in found.items())
 
 
@@ -414,7 +414,7 @@ def _of_speed(report: ReportData) -> Iterator[Remark]:
     verdicts = {variant.name: variant.verdict for variant in report.variants}
     for found in report.benchmark.variants:
         if found.error and verdicts.get(found.name) != NOT_RUN_HERE:
-            words = f"speed was not measured: {shorten(first_line(found.error), _SHORT_WHY_LENGTH)}"
+            words = f"speed was not measured: {shorten(first_line_of(found.error), _SHORT_WHY_LENGTH)}"
             yield Remark(kind="error", names=(found.name,), words=words)
     yield from _first(
         Remark(kind="note", names=(), words=shorten(note, _REMARK_LENGTH)) for note in report.benchmark.notes

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, OutputResult, WorstRowResult
 from paritygate.pipelines.report.figures import number, number_pair
 from paritygate.pipelines.report.report_data import VariantReport
-from paritygate.text import HIDDEN, counted, one_or_many, row_name
+from paritygate.text import HIDDEN, counted, first_line_of, one_or_many, row_name
+from paritygate.validate.words.sentence import AT_LEAST, first_line, pair_of, render
 
-__all__ = ["PAIR", "first_line", "told_check", "why", "why_of_variant"]
+__all__ = ["told_check", "why", "why_of_variant"]
 
-# The measured number and its limit, as the words of most checks begin.
-PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>|>=|<) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
 # What comes first where several checks failed: no answers at all, then numbers, decisions, and made-up inputs last.
 _ORDER = (
     *("contract", "accepts_inputs", "distinct", "resolution", "finite", "exact", "fill_values"),
@@ -27,7 +25,7 @@ _PROBE = "probe_"
 def why(result: ComparisonResult) -> str:
     """Return why a comparison is no pass, in one sentence; empty for a pass."""
     if not result.is_measured:
-        return first_line(result.why_not_measured)
+        return first_line_of(result.why_not_measured)
     bad = _bad(result)
     if not bad:
         return ""
@@ -54,15 +52,10 @@ def why_of_variant(variant: VariantReport) -> str:
     if variant.result is not None and variant.result.is_measured:
         return why(variant.result)
     if not variant.operators:
-        return first_line(variant.reason)
+        return first_line_of(variant.reason)
     operator, node, reason, *_ = variant.operators[0]
-    words = first_line(variant.reason)
+    words = first_line_of(variant.reason)
     return f"{words}{'' if words.endswith(operator) else f': {operator}'} at {node}: {reason}"
-
-
-def first_line(message: str) -> str:
-    """Return a message without the lines of a log, or of a server, that it quotes."""
-    return message.partition("\n")[0]
 
 
 def _rank(check: CheckResult) -> tuple[int, float]:
@@ -78,15 +71,15 @@ def _sentence(check: CheckResult, result: ComparisonResult) -> str:
     output = result.outputs.get(check.output or "")
     if check.name in _OF_ROWS and output is not None and check.measured is not None and check.limit is not None:
         return of + _of_rows(check, output, check.measured, check.limit)
-    pair = PAIR.match(check.detail)
+    pair, words = pair_of(check.words)
     if pair and check.measured is not None and check.limit is not None:
         measured, limit = number_pair(check.measured, check.limit)
-        least = "at least " if pair[1] in {"<", ">="} else ""
+        least = "at least " if pair in AT_LEAST else ""
         name = _NUMBER_NAMES.get(check.name, f"{check.name} is")
-        return f"{of}{name} {measured} against a limit of {least}{limit}{check.detail[pair.end() :]}"
+        return f"{of}{name} {measured} against a limit of {least}{limit}{words}"
     if check.name.startswith(_PROBE):
-        return f"{of}probe {check.name.removeprefix(_PROBE)}: {check.detail}"
-    return of + first_line(check.detail)
+        return f"{of}probe {check.name.removeprefix(_PROBE)}: {render(check.words)}"
+    return of + first_line(check.words)
 
 
 def _of_rows(check: CheckResult, output: OutputResult, measured: float, limit: float) -> str:

@@ -22,6 +22,7 @@ from paritygate.text import from_here, in_full
 from paritygate.validate.gate.limits.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.probes.catalogue import in_order
+from paritygate.validate.words.sentence import Words, render, say
 
 __all__ = ["check_asks_enough", "check_reason", "earlier_failures", "holds_failures"]
 
@@ -166,10 +167,12 @@ def _documents(path: Path) -> Iterator[Evidence]:
 def _failures_in(document: Evidence) -> Iterator[EarlierFailure]:
     for entry in document.variants:
         if entry.verdict == "fail" and entry.result is not None:
+            words = tuple(_failed(entry.result))
             yield EarlierFailure(
                 run=document.run,
                 variant=entry.variant,
-                failed=tuple(_failed(entry.result)),
+                failed=tuple(map(render, words)),
+                failed_words=words,
                 asked_less=(),
                 asked=_asked_of(entry.result),
             )
@@ -186,15 +189,15 @@ def _asked_of(result: ComparisonResult) -> Asked:
     )
 
 
-def _failed(result: ComparisonResult) -> Iterator[str]:
-    lines = [
-        f"{check.name}{f'[{check.output}]' if check.output else ''}: {check.detail}"
+def _failed(result: ComparisonResult) -> Iterator[Words]:
+    found = [
+        say("of_check", check=f"{check.name}{f'[{check.output}]' if check.output else ''}", difference=check.words)
         for check in result.checks
         if check.status == "fail"
     ]
-    yield from lines[:_CHECKS_NAMED] or ["the evidence does not say which check"]
-    if len(lines) > _CHECKS_NAMED:
-        yield f"and {len(lines) - _CHECKS_NAMED} more checks"
+    yield from found[:_CHECKS_NAMED] or [say("earlier.unknown")]
+    if len(found) > _CHECKS_NAMED:
+        yield say("earlier.more", count=len(found) - _CHECKS_NAMED)
 
 
 def _left_out(asked: Asked, rules: GateRules) -> Iterator[str]:

@@ -21,7 +21,9 @@ from paritygate.machine import machine_facts
 from paritygate.pipelines.benchmark.load import cores
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.stage import Stage
+from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.recording import Recording
+from paritygate.validate.words.sentence import Sentence
 
 __all__ = ["Asked", "EarlierFailure", "Evidence", "EvidenceEntry", "ReferenceFacts", "SamplesFacts", "read_evidence"]
 
@@ -174,6 +176,7 @@ class EarlierFailure:
         failed: The checks that failed, in words.
         asked_less: What the run now asks less of the variant than was asked then, in words; empty for nothing.
         asked: What was asked then; None where it is not known.
+        failed_words: What `failed` is made of; empty in evidence of earlier versions.
     """
 
     run: str
@@ -181,6 +184,7 @@ class EarlierFailure:
     failed: tuple[str, ...]
     asked_less: tuple[str, ...]
     asked: Asked | None = None
+    failed_words: tuple[tuple[Sentence, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,6 +203,7 @@ class ReferenceFacts:
     digest: str
     runtime: dict[str, Any]
     health: list[list[str]] = field(default_factory=list)
+    health_checks: tuple[Health, ...] = ()
 
     def __post_init__(self) -> None:
         files, digest = self.model.get("files", {}), self.model.get("digest")
@@ -266,6 +271,7 @@ class Evidence:
                 digest=recording.digest,
                 runtime=dict(recording.runtime),
                 health=[list(item) for item in recording.health],
+                health_checks=recording.health_found,
             ),
             **found,
         )

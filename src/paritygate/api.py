@@ -40,13 +40,13 @@ from paritygate.pipelines.release.repository.inspect import (
     verify_release,
 )
 from paritygate.pipelines.report.terminal.comparison import comparison_text
-from paritygate.pipelines.report.why import first_line, why
+from paritygate.pipelines.report.why import why
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
 from paritygate.pipelines.spec.limits import parse_constraints
 from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
-from paritygate.text import meant, nearest_first
+from paritygate.text import first_line_of, meant, nearest_first
 from paritygate.validate.gate.bounds import COVERED_ROWS
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.in_memory import store_samples
@@ -100,7 +100,7 @@ def _first_sentence(result: Comparison | Outcome) -> str:
     said = []
     for name, verdict in bad.items():
         failure, compared = result.failures.get(name), result.results.get(name)
-        words = f"{verdict}: {first_line(failure.message)}" if failure is not None and compared is None else verdict
+        words = f"{verdict}: {first_line_of(failure.message)}" if failure is not None and compared is None else verdict
         said.append(f"{name}: {words if compared is None else _why(compared, verdict)}")
     return f"{'; '.join(said) or f'exit code {result.exit_code}'} ({result.run.resolved.name})"
 

@@ -24,6 +24,7 @@ __all__ = [
     "current_folder",
     "echo",
     "echo_block",
+    "first_line_of",
     "from_here",
     "give_up",
     "in_full",
@@ -36,7 +37,6 @@ __all__ = [
     "row_name",
     "row_names",
     "row_range",
-    "without_row_ids",
     "writing",
 ]
 
@@ -45,9 +45,6 @@ HIDDEN = "(hidden)"
 _ALIKE_WITH_ENDING = 0.75
 # Above it, whole numbers are written with an exponent, as Python writes them.
 _WRITTEN_OUT = 1e16
-# What is cut off, as a long message is in a table, has no closing quote.
-_QUOTED = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?$)|"(?:[^"\\]|\\.)*(?:"|\\?$))"""
-_NAMED = re.compile(rf"\b(rows?|ids?) {_QUOTED}(?:(?:, |\.\.){_QUOTED})*")
 # Control characters but tab and newline, the marks and overrides of writing direction (which could make one word
 # read as another), line separators, lone surrogates (which cannot be written as UTF-8) and the byte-order mark.
 _HIDDEN = re.compile(
@@ -123,9 +120,9 @@ def row_range(first: str, last: str) -> str:
     return f"rows {first!r}..{last!r}"
 
 
-def without_row_ids(text: str) -> str:
-    """Return a message without the ids of rows in it: `row (hidden)`."""
-    return _NAMED.sub(lambda found: f"{found[1]} {HIDDEN}", text)
+def first_line_of(message: str) -> str:
+    """Return a message without the lines of a log, or of a server, that it quotes."""
+    return message.partition("\n")[0]
 
 
 def printable(text: str) -> str:

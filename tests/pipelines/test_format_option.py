@@ -16,7 +16,7 @@ from paritygate.pipelines.report.ci.cases import Case, CaseStatus, Suite, suite_
 from paritygate.pipelines.report.ci.github import Annotation, annotation_lines, annotations_of
 from paritygate.pipelines.report.ci.junit import junit_xml
 from paritygate.pipelines.report.markdown_report import render_comparison
-from paritygate.text import without_row_ids
+from paritygate.validate.words.sentence import render, without_inputs
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Called, Desk
@@ -132,7 +132,7 @@ def test_a_failure_says_why_in_our_words(desk: Desk) -> None:
     )
     assert failed is not None
     # What leaves this machine names no rows unless the spec says so.
-    words = without_row_ids(check["detail"])
+    words = render(without_inputs(check["words"]))
     assert failed.get("message") == words
     assert words in str(failed.text)
 

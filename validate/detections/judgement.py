@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics
 from paritygate.validate.detections.rule import MatchRule
-from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.gate.strata import NAMED_VALUES, values_named
+from paritygate.validate.gate.verdict import Check, Kind, Status
+from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,18 +24,26 @@ __all__ = ["detections_coverage", "failed_match", "judge_matches"]
 # Equal scores at the end of a full list are rare, but in blank pictures: in a larger part of the pictures they are no
 # excuse.
 _MOST_ENDS = 0.1
-# More values of a stratum than this are not named in a sentence.
-_NAMED_VALUES = 5
 
 
 def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
     """Return every check of one list of detections."""
+    name, rows = measured.rule.name, measured.rows
     if measured.violations:
-        detail = "; ".join(measured.violations)
-        return (Check(name="contract.match", status=Status.FAIL, detail=detail, output=measured.rule.name),)
+        words = joined(measured.violations, "; ")
+        return (Check(name="contract.match", status=Status.FAIL, words=words, output=name, rows=rows),)
     if not measured.expected and not measured.actual and not measured.non_finite:
-        words = f"neither side has a detection in {measured.rows} rows"
-        return (Check(name="detections_matched", status=Status.INCONCLUSIVE, detail=words, output=measured.rule.name),)
+        words = say("match.nothing", rows=rows)
+        return (
+            Check(
+                name="detections_matched",
+                status=Status.INCONCLUSIVE,
+                kind=Kind.NOT_MEASURED,
+                words=words,
+                output=name,
+                rows=rows,
+            ),
+        )
     found = [_check_matched(measured), _check_finite(measured)]
     if measured.matched:
         rule = measured.rule
@@ -47,33 +58,35 @@ def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
 def _check_matched(measured: MatchStatistics) -> Check:
     rule, left = measured.rule, measured.missing + measured.extra
     at_floor = measured.near_floor - measured.at_end
-    near = f", {at_floor} left over near the score floor {rule.score_floor:g}" if at_floor else ""
+    counts = {"missing": measured.missing, "extra": measured.extra}
+    words = say("match", matched=measured.matched, total=measured.expected, iou=rule.iou, **counts)
+    if at_floor:
+        words += say("match.near_floor", at_floor=at_floor, score_floor=rule.score_floor)
     if measured.at_end:
-        near += (
-            f", {measured.at_end} left over at the end of full lists in {measured.end_rows} of {measured.rows} rows, "
-            "where others score alike"
-        )
-    words = (
-        f"{measured.matched} of {measured.expected} detections matched at IoU {rule.iou:g}, "
-        f"{measured.missing} missing, {measured.extra} extra{near}"
-    )
+        words += say("match.at_end", at_end=measured.at_end, end_rows=measured.end_rows, rows=measured.rows)
     if measured.matched:
-        words += f"; smallest IoU {measured.min_iou:.4g}, coordinates differ by {measured.max_box_diff:.4g} at most"
+        words += say("match.smallest", min_iou=measured.min_iou, difference=measured.max_box_diff)
     if measured.examples:
-        words += f"; {measured.examples[0]}{_by_stratum(measured)}"
+        words += say("match.example", example=measured.examples[0]) + _by_stratum(measured)
     status = Status.FAIL if left else Status.PASS
     if measured.below_floor:
-        words += f"; {measured.below_floor} of the reference score below {rule.score_floor:g} and were not looked at"
+        words += say("match.below_floor", count=measured.below_floor, score_floor=rule.score_floor)
         if not left and not rule.score_floor:
             # Nobody said that such scores mean nothing: scores may be logits.
-            status, words = Status.INCONCLUSIVE, f"{words}: say where scores begin, with score_floor"
+            status = Status.INCONCLUSIVE
+            words += say("match.no_floor")
     if status is not Status.FAIL and _is_mostly_end(measured):
         status = Status.INCONCLUSIVE
-        words += (
-            f"; equal scores explain that in {_MOST_ENDS:.0%} of the rows at most: say with score_floor from which "
-            "score on detections matter, above the end of the lists"
-        )
-    return Check(name="detections_matched", status=status, detail=words, output=rule.name, measured=left, limit=0)
+        words += say("match.mostly_end", share=_MOST_ENDS)
+    return Check(
+        name="detections_matched",
+        status=status,
+        words=words,
+        output=rule.name,
+        rows=measured.rows,
+        measured=left,
+        limit=0,
+    )
 
 
 def _is_mostly_end(measured: MatchStatistics) -> bool:
@@ -81,15 +94,17 @@ def _is_mostly_end(measured: MatchStatistics) -> bool:
     return measured.at_end > 0 and (not measured.matched or measured.end_rows > _MOST_ENDS * measured.rows)
 
 
-def _by_stratum(measured: MatchStatistics) -> str:
-    """Return where detections are left over, in words; nothing where no strata are declared."""
-    words = ""
+def _by_stratum(measured: MatchStatistics) -> Words:
+    """Return where detections are left over; nothing where no strata are declared."""
+    words: Words = ()
     for name, values in measured.strata.items():
         left = {value: found.missing + found.extra for value, found in values.items() if found.missing + found.extra}
-        most = sorted(left.items(), key=lambda item: -item[1])[:_NAMED_VALUES]
-        more = f" and {len(left) - len(most)} other values" if len(left) > len(most) else ""
-        listed = ", ".join(f"{count} of {value!r} (rows: {values[value].rows})" for value, count in most)
-        words += f"; left over by {name!r}: {listed}{more}"
+        most = sorted(left.items(), key=lambda item: -item[1])[:NAMED_VALUES]
+        listed = joined(
+            say("left_of_value", count=count, value=value, rows=values[value].rows) for value, count in most
+        )
+        listed += say("other_values", count=len(left) - len(most)) if len(left) > len(most) else ()
+        words += say("match.left_by", stratum=name, values=listed)
     return words
 
 
@@ -102,16 +117,10 @@ def detections_coverage(measured: MatchStatistics) -> tuple[Check, ...]:
         return ()
     checks = []
     for name, values in measured.strata.items():
-        empty = [f"{value!r} (rows: {found.rows})" for value, found in values.items() if not found.expected]
+        empty = {value: found.rows for value, found in values.items() if not found.expected}
         if empty:
-            more = f" and {len(empty) - _NAMED_VALUES} other values" if len(empty) > _NAMED_VALUES else ""
-            detail = (
-                f"of {name!r} are not covered, as the reference detects nothing there: "
-                f"{', '.join(empty[:_NAMED_VALUES])}{more}"
-            )
-            checks.append(
-                Check(name="strata_coverage", status=Status.WARNING, detail=detail, output=measured.rule.name)
-            )
+            words = say("match.not_covered", stratum=name, values=values_named(empty))
+            checks.append(Check(name="strata_coverage", status=Status.WARNING, words=words, output=measured.rule.name))
     return tuple(checks)
 
 
@@ -120,8 +129,9 @@ def _check_finite(measured: MatchStatistics) -> Check:
     return Check(
         name="finite",
         status=Status.FAIL if bad else Status.PASS,
-        detail=f"{bad} detections of the candidate are NaN or infinite" if bad else "every detection is finite",
+        words=say("match.not_finite", count=bad) if bad else say("match.finite"),
         output=measured.rule.name,
+        rows=measured.rows,
         measured=bad,
         limit=0,
     )
@@ -132,8 +142,9 @@ def _within(measured: MatchStatistics, name: str, value: float, limit: float) ->
     return Check(
         name=name,
         status=Status.PASS if is_within else Status.FAIL,
-        detail=f"{value:.6g} {'<=' if is_within else '>'} {limit:.6g}",
+        words=say("at_most" if is_within else "above", measured=value, limit=limit),
         output=measured.rule.name,
+        rows=measured.rows,
         measured=value,
         limit=limit,
     )
@@ -153,5 +164,5 @@ def failed_match(rules: Iterable[MatchRule], batch: Batch, actual: Outputs, expe
         comparison.end_pass()
         for check in judge_matches(comparison.finish()):
             if check.status is Status.FAIL:
-                return Check(name=check.name, status=check.status, detail=f"{rule.name}: {check.detail}")
+                return replace(check, output=None, words=say("match.of_rule", match=rule.name, difference=check.words))
     return None

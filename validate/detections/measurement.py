@@ -17,6 +17,7 @@ from paritygate.validate.detections.lists import DetectionLists, lists_of
 from paritygate.validate.detections.pictures import counted_of, finite_of, lowest_of, pictures_of, reported_of
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.detections.tally import MatchFigures, PictureMatch, Tally
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,13 +44,13 @@ class MatchStatistics(MatchFigures):
 
     Attributes:
         rule: What was matched.
-        violations: Breaches of contract: a dtype or shape that holds no detections.
+        violations: Breaches of contract: a dtype or shape that holds no detections; what is said of each.
         examples: The first pictures with a detection left over, in words.
         strata: The figures again, by stratum and value.
     """
 
     rule: MatchRule
-    violations: tuple[str, ...]
+    violations: tuple[Words, ...]
     examples: tuple[str, ...]
     strata: Mapping[str, Mapping[str, MatchFigures]] = field(default_factory=dict)
 
@@ -95,7 +96,7 @@ class MatchComparison:
         self._rule = rule
         self._all = Tally()
         self._apart: dict[str, dict[str, Tally]] = {name: {} for name in strata}
-        self._violations: list[str] = []
+        self._violations: list[Words] = []
         self._examples: list[str] = []
         # Of pictures whose only left-overs are at the end of a full list: whether they are excused shows at the end.
         self._end_examples: list[tuple[int, str]] = []
@@ -117,8 +118,8 @@ class MatchComparison:
             return
         for name in rule.outputs:
             if actual[name].dtype != expected[name].dtype:
-                both = f"{actual[name].dtype}, the reference's {expected[name].dtype}"
-                self._violate(f"the candidate's dtype of {name!r} is {both}")
+                dtypes = {"actual_dtype": str(actual[name].dtype), "expected_dtype": str(expected[name].dtype)}
+                self._violate(say("match.dtype", output=name, **dtypes))
         reference = lists_of(rule, expected, batch.rows)
         wanted = _pictures(rule, reference, reference, batch.rows)
         if isinstance(wanted, str) or isinstance(reference, str):
@@ -128,12 +129,12 @@ class MatchComparison:
         candidate = lists_of(rule, actual, batch.rows, like=reference)
         found = _pictures(rule, candidate, reference, batch.rows)
         if isinstance(found, str) or isinstance(candidate, str):
-            self._violate(f"the candidate's outputs hold no detections: {found}")
+            self._violate(say("match.broken", cause=found))
             return
         if candidate.numbers != reference.numbers:
             # Whoever reads the output by its shape reads something else, whatever the order of the detections.
-            shapes = [list(side[rule.outputs[0]].shape) for side in (actual, expected)]
-            self._violate(f"the candidate's shape of {rule.output!r} is {shapes[0]}, the reference's {shapes[1]}")
+            shapes = [str(list(side[rule.outputs[0]].shape)) for side in (actual, expected)]
+            self._violate(say("match.shape", output=rule.output, actual_shape=shapes[0], expected_shape=shapes[1]))
             return
         # Room in a list that holds less is room all the same: where lists are as long as what is found, the longer one
         # shows that the shorter one was not cut off.
@@ -159,9 +160,9 @@ class MatchComparison:
         apart = [values.setdefault(str(batch.strata[name][row]), Tally()) for name, values in self._apart.items()]
         return [self._all, *apart]
 
-    def _violate(self, detail: str) -> None:
-        if detail not in self._violations and len(self._violations) < _EXAMPLES:
-            self._violations.append(detail)
+    def _violate(self, words: Words) -> None:
+        if words not in self._violations and len(self._violations) < _EXAMPLES:
+            self._violations.append(words)
 
     def _match(self, row_id: str, actual: Detections, expected: Detections, places: int) -> PictureMatch:
         rule = self._rule

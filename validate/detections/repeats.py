@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
-from paritygate.text import row_range
 from paritygate.validate.detections.judgement import judge_matches
 from paritygate.validate.detections.lists import lists_of
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.pictures import pictures_of
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 __all__ = ["MatchRepeats", "changed_detections"]
 
 
-def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Outputs) -> str:
-    """Return how the detections differ from the first ones of the same batch, in words; nothing where they do not.
+def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Outputs) -> Words:
+    """Return how the detections differ from the first ones of the same batch; nothing where they do not.
 
     Raises:
         UsageError: There are too many to match.
     """
     absent = [[name for name in rule.outputs if name not in side] for side in (again, first)]
     if any(absent):
-        return "" if absent[0] == absent[1] else f"one of the answers is without {(absent[0] or absent[1])[0]!r}"
+        output = (absent[0] or absent[1])[0]
+        return () if absent[0] == absent[1] else say("match.without", output=output)
     if all(_is_same(again[name], first[name]) for name in rule.outputs):
-        return ""
+        return ()
     lists = lists_of(rule, first, batch.rows)
     broken = lists if isinstance(lists, str) else pictures_of(rule, lists, batch.rows)
     if isinstance(broken, str):
-        return f"the first answer holds no detections ({broken}), and this one is another"
+        return say("match.first_broken", cause=broken)
     comparison = MatchComparison(rule)
     comparison.add(batch, again, first)
     comparison.end_pass()
     failed = next((check for check in judge_matches(comparison.finish()) if check.status is Status.FAIL), None)
-    return "" if failed is None else f"{failed.name}: {failed.detail}"
+    return () if failed is None else say("of_check", check=failed.name, difference=failed.words)
 
 
 def _is_same(again: NDArray[np.generic], first: NDArray[np.generic]) -> bool:
@@ -56,7 +57,8 @@ class MatchRepeats:
     def __init__(self, rule: MatchRule) -> None:
         self._rule = rule
         self._batches = self._changed = 0
-        self._example = ""
+        self._example: Words = ()
+        self._example_rows = ("", "")
 
     def add(self, batch: Batch, again: Outputs, first: Outputs) -> None:
         """Take in one batch of a later pass.
@@ -68,24 +70,28 @@ class MatchRepeats:
         changed = changed_detections(self._rule, batch, again, first)
         self._changed += bool(changed)
         if changed and not self._example:
-            self._example = f"{row_range(batch.ids[0], batch.ids[-1])}: {changed}"
+            self._example, self._example_rows = changed, (batch.ids[0], batch.ids[-1])
 
     def finish(self) -> tuple[Check, ...]:
         """Return the check; none where there was one pass only."""
         if not self._batches:
             return ()
         status = Status.FAIL if self._changed else Status.PASS
-        detail = f"in {self._batches} batches of later passes the detections are those of the first pass"
+        words = say("match.repeats", batches=self._batches)
         if self._changed:
-            detail = (
-                f"in {self._changed} of {self._batches} batches of later passes the detections are others than in the "
-                f"first pass: {self._example}"
+            words = say(
+                "match.changed",
+                changed=self._changed,
+                batches=self._batches,
+                first_row=self._example_rows[0],
+                last_row=self._example_rows[1],
+                difference=self._example,
             )
         return (
             Check(
                 name="repeat_detections",
                 status=status,
-                detail=detail,
+                words=words,
                 output=self._rule.name,
                 measured=self._changed,
                 limit=0,

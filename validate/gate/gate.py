@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.signature import dtype_name, is_comparable_dtype, is_float_dtype, is_integer_dtype
-from paritygate.text import meant, one_or_many
+from paritygate.text import meant
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
@@ -24,16 +24,18 @@ from paritygate.validate.gate.symptoms import symptoms_of
 from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, limits_for
 from paritygate.validate.gate.undeclared_padding import PaddingComparison
 from paritygate.validate.gate.valid_positions import ValidWhere, like, only_valid
-from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
+from paritygate.validate.gate.verdict import Check, JudgePlan, Kind, Status, judge
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
 from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import noise_checks
 from paritygate.validate.reference.record import check_selected, check_some_left
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import ChunkWriter, StoredBatch, read_chunks
 from paritygate.validate.samples.samples import BatchDigest
 from paritygate.validate.samples.split import RowsLeftOut, rows_kept
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,7 +158,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
             left_out=rows_left_out.rows,
         ),
     )
-    health = tuple(_health_check(name, detail) for name, detail in expected.health)
+    health = tuple(map(_health_check, expected.health))
     by_stratum = strata.finish()
     metrics = {name: item.finish(seed=rules.seed) for name, item in gold.items()}
     matched = {name: item.finish() for name, item in matches.items()}
@@ -198,12 +200,9 @@ def _left_out_checks(measured: Measurement, positions: Mapping[str, ValidWhere])
     for name, where in positions.items():
         statistics = measured.statistics.get(name)
         if statistics is not None:
-            every = statistics.values + statistics.left_out
-            detail = (
-                f"{statistics.values} of {every} values count, those where {where.input} is set; "
-                f"{statistics.left_out} {one_or_many(statistics.left_out, 'is', 'are')} left out"
-            )
-            yield Check(name="valid_where", status=Status.PASS, detail=detail, output=name)
+            values, left_out = statistics.values, statistics.left_out
+            words = say("valid_where", values=values, every=values + left_out, input=where.input, left_out=left_out)
+            yield Check(name="valid_where", status=Status.PASS, words=words, output=name, rows=statistics.rows)
 
 
 def _check_positions(expected: ExpectedOutputs, rules: GateRules) -> None:
@@ -220,10 +219,10 @@ def _check_positions(expected: ExpectedOutputs, rules: GateRules) -> None:
         )
 
 
-def _health_check(name: str, detail: str) -> Check:
+def _health_check(found: Health) -> Check:
     # What could not be looked at did not pass, nor what is no fault of the candidate: it is left to the reader.
-    status = Status.WARNING if detail.startswith(("not measured", "depends on")) else Status.PASS
-    return Check(name=name, status=status, detail=detail)
+    status = Status.PASS if found.kind is Kind.MEASURED else Status.WARNING
+    return Check(name=found.name, status=status, kind=found.kind, words=found.words)
 
 
 def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, rules: GateRules) -> None:
@@ -322,18 +321,18 @@ def _compare_names(
     compared: tuple[str, ...],
     rules: GateRules,
 ) -> None:
-    has = ", ".join(sorted(candidate.output_names)) or "none"
+    has = sorted(candidate.output_names) or ["none"]
     for name in (*compared, *rules.matched):
         if name not in candidate.output_names:
-            comparison.violate("outputs", name, f"the candidate has no output {name!r} (it has: {has})")
+            comparison.violate("outputs", name, say("contract.no_output", output=name, outputs=has))
     if not rules.outputs:
         for name in sorted(candidate.output_names - set(expected.profiles) - set(rules.ignored)):
-            comparison.violate("outputs", name, f"the candidate has an output {name!r} that the reference lacks")
+            comparison.violate("outputs", name, say("contract.more_output", output=name))
     for name in compared:
         found, wanted = (list(side.classes.get(name, ())) for side in (candidate, expected))
         if found and wanted and found != wanted:
-            detail = f"the columns of the candidate's {name!r} are the classes {found}, of the reference's {wanted}"
-            comparison.violate("classes", name, detail)
+            words = say("contract.classes", output=name, found=str(found), wanted=str(wanted))
+            comparison.violate("classes", name, words)
     if candidate.input_names is not None and expected.inputs is not None:
         _compare_inputs(comparison, candidate.input_names, expected.inputs)
 
@@ -342,14 +341,13 @@ def _compare_inputs(comparison: Comparison, actual: frozenset[str], expected: fr
     lacks, more = sorted(expected - actual), sorted(actual - expected)
     if lacks and more:
         # Names that differ, or models that have nothing to do with each other: both are seen side by side.
-        sides = (("reference", expected), ("candidate", actual))
-        words = ", and ".join(f"the {side} takes {', '.join(sorted(names))}" for side, names in sides)
+        words = say("contract.takes", expected_names=sorted(expected), actual_names=sorted(actual))
         comparison.violate("inputs", None, words)
         return
     for name in lacks:
-        comparison.violate("inputs", None, f"the candidate does not take the reference's input {name!r}")
+        comparison.violate("inputs", None, say("contract.no_input", input=name))
     for name in more:
-        comparison.violate("inputs", None, f"the candidate takes an input {name!r} that the reference does not")
+        comparison.violate("inputs", None, say("contract.more_input", input=name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -479,4 +477,7 @@ def _answer(
 
 def _coverage(candidate: Candidate) -> tuple[Check, ...]:
     """Return a warning for what of the candidate the samples did not reach."""
-    return tuple(Check(name="fixed_dims", status=Status.WARNING, detail=text) for text in candidate.warnings)
+    return tuple(
+        Check(name="fixed_dims", status=Status.WARNING, words=say("fixed_dims", cause=text))
+        for text in candidate.warnings
+    )

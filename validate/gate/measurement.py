@@ -12,7 +12,6 @@ from paritygate.batch import Batch
 from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
-from paritygate.text import row_range
 from paritygate.validate.gate import decisions, row_pattern, sketch, statistics
 from paritygate.validate.gate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.gate.histogram import octaves
@@ -24,13 +23,23 @@ from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.gate.valid_positions import blanked, left_out_of, not_a_number
 from paritygate.validate.reference.blocks import by_block
 from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Comparison", "ComparisonPlan", "Drawing", "Measurement", "Violation", "class_axes", "repeat_difference"]
+__all__ = [
+    "Comparison",
+    "ComparisonPlan",
+    "Drawing",
+    "Measurement",
+    "Refusal",
+    "Violation",
+    "class_axes",
+    "repeat_difference",
+]
 
 _VIOLATIONS_KEPT = 5
 _NO_ARGMAX = (
@@ -57,12 +66,22 @@ class ComparisonPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """A breach of contract, with how often it was seen and the first few times in words."""
+    """A breach of contract, with how often it was seen and what is said of the first few times."""
 
     check: str
     output: str | None
     count: int
-    details: tuple[str, ...]
+    details: tuple[Words, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """A batch that the candidate did not answer, by its first and last row: why, and what was said at length below."""
+
+    first: str
+    last: str
+    reason: str
+    below: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +95,7 @@ class Measurement:
         statistics: Differences by output, over all passes; counts are those of one pass, the worst.
         decisions: Decisions by output, labels declared as argmax included.
         violations: Breaches of contract.
-        refused: Why the candidate raised, for each of the first batches it did not answer.
+        refused: The first batches that the candidate did not answer.
         refused_count: How many batches it did not answer.
         repeat_ratio: By output, the largest difference between two passes of the candidate, in units
             of its value's repeat limit; empty if there was one pass.
@@ -91,7 +110,7 @@ class Measurement:
     statistics: Mapping[str, DiffStatistics]
     decisions: Mapping[str, DecisionStatistics]
     violations: tuple[Violation, ...]
-    refused: tuple[str, ...]
+    refused: tuple[Refusal, ...]
     refused_count: int
     repeat_ratio: Mapping[str, float]
     repeat_max_abs_diff: Mapping[str, float]
@@ -133,9 +152,9 @@ class Comparison:
         self._counts: dict[str, dict[str, int]] = {}
         self._folded: dict[str, DecisionState] = {}
         self._current: dict[str, DecisionState] = {}
-        self._violations: dict[tuple[str, str | None], list[str]] = {}
+        self._violations: dict[tuple[str, str | None], list[Words]] = {}
         self._violation_counts: dict[tuple[str, str | None], int] = {}
-        self._refused: list[str] = []
+        self._refused: list[Refusal] = []
         self._refused_count = 0
         self._rows = self._batches = self._pass_rows = self._pass_batches = self._passes = 0
         self._repeat_ratio: dict[str, float] = {}
@@ -255,29 +274,30 @@ class Comparison:
         found = actual[name]
         dtype, wanted = dtype_name(found.dtype), dtype_name(expected.dtype)
         if dtype != wanted:
-            self.violate("dtype", name, f"the candidate's dtype is {dtype}, the reference's {wanted}")
+            self.violate("dtype", name, say("contract.dtype", actual_dtype=dtype, expected_dtype=wanted))
         if found.shape != expected.shape:
-            detail = f"the candidate's shape is {list(found.shape)}, the reference's {list(expected.shape)}"
-            self.violate("shape", name, f"{detail}, at {row_range(ids[0], ids[-1])}")
+            shapes = {"actual_shape": found.shape, "expected_shape": expected.shape}
+            self.violate("shape", name, say("contract.shape", **shapes, first_row=ids[0], last_row=ids[-1]))
             return False
         is_text = found.dtype.kind == "U"
         return is_text == (expected.dtype.kind == "U") and all(
             array.dtype.kind in "fiubVU" for array in (found, expected)
         )
 
-    def violate(self, check: str, output: str | None, detail: str) -> None:
+    def violate(self, check: str, output: str | None, words: Words) -> None:
         """Record a breach of contract; those seen outside the arrays, such as a missing name, come from outside."""
         key = (check, output)
         self._violation_counts[key] = self._violation_counts.get(key, 0) + 1
         details = self._violations.setdefault(key, [])
-        if detail not in details and len(details) < _VIOLATIONS_KEPT:
-            details.append(detail)
+        if words not in details and len(details) < _VIOLATIONS_KEPT:
+            details.append(words)
 
     def refuse(self, batch: Batch, reason: str) -> None:
         """Record that the candidate did not answer a batch that the reference answered."""
         self._refused_count += 1
         if len(self._refused) < _VIOLATIONS_KEPT:
-            self._refused.append(f"{row_range(batch.ids[0], batch.ids[-1])}: {reason}")
+            line, _, below = reason.partition("\n")
+            self._refused.append(Refusal(first=batch.ids[0], last=batch.ids[-1], reason=line, below=below))
         self._pass_rows += batch.rows
         self._pass_batches += 1
 
@@ -317,8 +337,9 @@ class Comparison:
             self._current[name] = shifted if mine is None else decisions.merge_decisions(mine, shifted)
         for key, count in other._violation_counts.items():
             self._violation_counts[key] = self._violation_counts.get(key, 0) + count
-            details = dict.fromkeys((*self._violations.get(key, ()), *other._violations[key]))
-            self._violations[key] = list(details)[:_VIOLATIONS_KEPT]
+            details = [*self._violations.get(key, ())]
+            details += [words for words in other._violations[key] if words not in details]
+            self._violations[key] = details[:_VIOLATIONS_KEPT]
         self._pass_rows += other._rows
         self._pass_batches += other._batches
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.precision import Precision
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,8 +73,8 @@ def _steps_of(dtype: str, magnitudes: NDArray[np.float64]) -> NDArray[np.float64
     return np.where(magnitudes < float(info.smallest_normal), float(info.smallest_subnormal), steps)
 
 
-def below_steps(step: Step, difference: float, magnitude: float, *, is_own_limit: bool) -> str:
-    """Return what to say of a limit that a difference of no more than four steps is beyond; empty if it is larger.
+def below_steps(step: Step, difference: float, magnitude: float, *, is_own_limit: bool) -> Words:
+    """Return what to say of a limit that a difference of no more than four steps is beyond; nothing if it is larger.
 
     A difference of many steps is no rounding, however low the limit is.
 
@@ -84,12 +85,9 @@ def below_steps(step: Step, difference: float, magnitude: float, *, is_own_limit
         is_own_limit: Whether the limit is one that the user declared.
     """
     if step.precision is Precision.INT8:
-        return ""
+        return ()
     size = float(step.at(np.array(magnitude)))
     if not difference <= LEAST_STEPS * size:
-        return ""
-    remark = (
-        f"; near {magnitude:.4g}, {step.precision} has steps of {size:.3g}, and this is at most {LEAST_STEPS} of them: "
-        "it may be rounding alone"
-    )
-    return remark if is_own_limit else f"{remark}; a tolerance of your own would say what is right"
+        return ()
+    words = say("steps", magnitude=magnitude, precision=step.precision, steps=size, most=LEAST_STEPS)
+    return words if is_own_limit else words + say("steps.own_tolerance")

@@ -12,8 +12,9 @@ from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.gate.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.gate.verdict import Check, Kind, Status
 from paritygate.validate.samples.split import RowsLeftOut
+from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["StratifiedComparison", "strata_coverage", "strata_left_out"]
+__all__ = ["NAMED_VALUES", "StratifiedComparison", "strata_coverage", "strata_left_out", "values_named"]
 
 # Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
 # More values than this are counted in a sentence, not named.
-_NAMED_VALUES = 5
+NAMED_VALUES = 5
 
 
 class StratifiedComparison:
@@ -82,20 +83,17 @@ def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Ch
     for name, values in strata.items():
         rows = {value: measured.rows for value, measured in values.items()}
         few = {value: count for value, count in sorted(rows.items(), key=lambda item: item[1]) if count < COVERED_ROWS}
-        detail = f"each of the {len(rows)} values of {name!r} has {COVERED_ROWS} rows or more"
+        words = say("strata", count=len(rows), stratum=name, least=COVERED_ROWS)
         if few:
-            named = ", ".join(f"{value!r} (rows: {count})" for value, count in list(few.items())[:_NAMED_VALUES])
-            more = f" and {len(few) - _NAMED_VALUES} other values" if len(few) > _NAMED_VALUES else ""
             bound = upper_bound_text(mismatch_rate_upper_95(0, COVERED_ROWS))
-            detail = (
-                f"of {name!r} are not covered, with fewer than {COVERED_ROWS} rows: {named}{more}; "
-                f"{COVERED_ROWS} rows without a mismatch bound its rate at {bound}"
-            )
+            words = say("strata.few", stratum=name, least=COVERED_ROWS, values=values_named(few))
+            words += say("strata.bound", least=COVERED_ROWS, bound=bound)
         checks.append(
             Check(
                 name="strata_coverage",
                 status=Status.WARNING if few else Status.PASS,
-                detail=detail,
+                words=words,
+                rows=sum(rows.values()),
                 measured=min(rows.values(), default=0),
                 limit=COVERED_ROWS,
             )
@@ -103,15 +101,22 @@ def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Ch
     return tuple(checks)
 
 
-def strata_left_out(left_out: RowsLeftOut) -> list[str]:
-    """Return a sentence for each stratum that has values none of whose rows was compared."""
-    sentences = []
-    for name, values in left_out.values_left_out().items():
-        if values:
-            named = [f"{value!r} (rows: {rows})" for value, rows in values.items()]
-            more = f" and {len(named) - _NAMED_VALUES} other values" if len(named) > _NAMED_VALUES else ""
-            listed = ", ".join(named[:_NAMED_VALUES])
-            sentences.append(
-                f"stratum {name!r}: nothing was measured for {listed}{more}, for INT8 was calibrated on all of them"
-            )
-    return sentences
+def values_named(rows: Mapping[str, int]) -> Words:
+    """Return the first values of a stratum, each with its number of rows, and how many others there are."""
+    first = list(rows.items())[:NAMED_VALUES]
+    named = joined(say("stratum_value", value=value, rows=count) for value, count in first)
+    return named + say("other_values", count=len(rows) - NAMED_VALUES) if len(rows) > NAMED_VALUES else named
+
+
+def strata_left_out(left_out: RowsLeftOut) -> list[Check]:
+    """Return a warning for each stratum that has values none of whose rows was compared."""
+    return [
+        Check(
+            name="strata_coverage",
+            status=Status.WARNING,
+            kind=Kind.NOT_MEASURED,
+            words=say("strata.left_out", stratum=name, values=values_named(values)),
+        )
+        for name, values in left_out.values_left_out().items()
+        if values
+    ]

@@ -8,18 +8,18 @@ puts there by itself: a constant that stands in for no value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.text import counted
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_for
 from paritygate.validate.gate.valid_positions import PaddingMask, left_out_of, only_left_out
-from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
+from paritygate.validate.gate.verdict import Check, JudgePlan, Kind, Status, judge
 from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,15 +59,10 @@ class UndeclaredPadding:
     profile: OutputProfile
     is_fill: bool
 
-    def advice(self, output: str) -> str:
-        """Return what to write, in the spec or as an option, in words."""
-        name = self.mask.input
-        if self.mask.is_of_empty_rows:
-            return f"if such rows do occur, leave out empty: false of {name}"
-        return (
-            f"if nobody reads these positions, write outputs: {{{output}: {{valid_where: {name}}}}} in the spec, or "
-            f"--valid-where {output}={name}; if somebody does, edge: fail holds them"
-        )
+    def advice(self, output: str) -> Words:
+        """Return what to write, in the spec or as an option."""
+        key = "padding.advice_rows" if self.mask.is_of_empty_rows else "padding.advice"
+        return say(key, output=output, input=self.mask.input)
 
 
 def holds_fill(padding: OutputProfile, counting: OutputProfile) -> bool:
@@ -128,36 +123,34 @@ class PaddingComparison:
             left_out = 0 if statistics is None else statistics.values
             if not left_out and name not in failed:
                 continue
-            where = f"where {item.mask.input} is {'nowhere set' if item.mask.is_of_empty_rows else '0'}"
+            where = say("padding.empty" if item.mask.is_of_empty_rows else "padding.zero", input=item.mask.input)
             held = next(
                 (check for check in failed.get(name, ()) if not is_excused(check, item, self._rules.edge)), None
             )
             first = held or next(iter(failed.get(name, ())), None)
-            largest = None if statistics is None else statistics.max_abs_diff
+            about = Check(
+                name=UNDECLARED_PADDING,
+                status=Status.PASS,
+                words=say("padding", left_out=left_out, where=where),
+                output=name,
+                rows=None if statistics is None else statistics.rows,
+                measured=None if statistics is None else statistics.max_abs_diff,
+            )
             if first is None:
-                detail = f"{left_out} values {where} are compared apart, and are within their limits"
-                yield Check(name=UNDECLARED_PADDING, status=Status.PASS, detail=detail, output=name, measured=largest)
+                yield about
                 continue
-            beyond = measured.patterns[name].beyond if name in measured.patterns else 0
-            rows = f" in {counted(beyond, 'row')}" if beyond else ""
-            detail = f"{where}, {name} differs{rows}: {first.name}: {first.detail}"
+            rows = measured.patterns[name].beyond if name in measured.patterns else 0
+            facts = {"where": where, "output": name, "check": first.name}
+            key = "padding.differs_rows" if rows else "padding.differs"
             if held is None:
                 # What to write comes before what explains it: a terminal shows the beginning.
-                numbers, _, more = first.detail.partition(", ")
-                detail = (
-                    f"{where}, {name} differs{rows}: {first.name}: {numbers}; excused as padding; {item.advice(name)}; "
-                    f"it is excused, because {item.mask.why}; judged is all else, without these {left_out} values"
-                )
-                detail += f"; {more}" if more else ""
-            elif item.is_fill:
-                detail += "; not excused, because the reference writes a constant there that stands in for no value"
-            yield Check(
-                name=UNDECLARED_PADDING,
-                status=Status.EDGE if held is None else Status.FAIL,
-                detail=detail,
-                output=name,
-                measured=largest,
-            )
+                words = say(key, **facts, rows=rows, difference=first.words[:1])
+                words += say("padding.excused", advice=item.advice(name), cause=item.mask.why, left_out=left_out)
+                yield replace(about, status=Status.EDGE, kind=Kind.EDGE, words=words + first.words[1:])
+                continue
+            words = say(key, **facts, rows=rows, difference=first.words)
+            words += say("padding.fill") if item.is_fill else ()
+            yield replace(about, status=Status.FAIL, words=words)
 
 
 def said_once(checks: Iterable[Check]) -> Iterator[Check]:

@@ -16,7 +16,6 @@ import numpy as np
 
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
-from paritygate.text import counted, one_or_many, row_name, row_names
 from paritygate.validate.gate.bounds import (
     COVERED_ROWS,
     mean_interval_95,
@@ -31,11 +30,22 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.words.sentence import Words, joined, render, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "flips_allowed", "judge", "verdict_of"]
+__all__ = [
+    "Check",
+    "JudgePlan",
+    "Kind",
+    "Status",
+    "Verdict",
+    "exit_code_of",
+    "flips_allowed",
+    "judge",
+    "verdict_of",
+]
 
 # Above this many values the largest of honest rounding errors exceeds the limit by chance: the max limit
 # then holds for the 99.99 % quantile, and ten times as much for the maximum.
@@ -67,6 +77,22 @@ class Status(str, Enum):
         return self.value
 
 
+class Kind(str, Enum):
+    """The way in which a check came to its status."""
+
+    MEASURED = "measured"
+    NOT_MEASURED = "not_measured"
+    # The reference's answers depend on something besides their inputs.
+    DEPENDS = "depends"
+    DOES_NOT_APPLY = "does_not_apply"
+    NOT_ASKED = "not_asked"
+    # It differs where no sample is.
+    EDGE = "edge"
+
+    def __str__(self) -> str:
+        return self.value
+
+
 class Verdict(str, Enum):
     """The outcome for a variant."""
 
@@ -86,18 +112,27 @@ class Check:
     Attributes:
         name: What was looked at, by the names of the report.
         status: What came of it.
-        detail: In words, with the numbers.
+        words: What is said of it.
+        kind: How it came to its status.
         output: The output it is about, or None.
+        rows: How many rows it is about, where that is known.
         measured: The number held against the limit, where there is one.
         limit: The limit, where there is one.
     """
 
     name: str
     status: Status
-    detail: str
+    words: Words
+    kind: Kind = Kind.MEASURED
     output: str | None = None
+    rows: int | None = None
     measured: float | None = None
     limit: float | None = None
+
+    @property
+    def detail(self) -> str:
+        """What is said of it, as text."""
+        return render(self.words)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +180,7 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
     """Return every check of a measurement."""
     checks = [_check_rows(measured, plan), *map(_check_violation, measured.violations)]
     if not measured.violations:
-        checks.append(Check(name="contract", status=Status.PASS, detail="names, shapes and dtypes are the reference's"))
+        checks.append(Check(name="contract", status=Status.PASS, words=say("contract")))
     checks.append(_check_accepts(measured))
     for name, statistics in measured.statistics.items():
         profile = plan.profiles[name]
@@ -157,91 +192,75 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
         checks += _check_decision(name, decision, plan)
     checks += [_check_cosine(name, least, measured, plan) for name, least in plan.rules.min_cosine_similarity.items()]
     checks += _check_repeats(measured)
-    return tuple(checks)
+    return tuple(replace(check, rows=_rows_of(check, measured)) for check in checks)
+
+
+def _rows_of(check: Check, measured: Measurement) -> int:
+    of_output = measured.statistics.get(check.output or "")
+    return measured.rows if of_output is None else of_output.rows
 
 
 def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
-    if measured.rows == 0:
-        detail = "no rows were compared"
-        if plan.left_out:
-            detail += f": all {plan.left_out} are left out, for INT8 was calibrated on them"
-        return Check(name="rows", status=Status.ERROR, detail=detail, measured=0, limit=plan.rules.min_rows)
-    status = Status.PASS if measured.rows >= plan.rules.min_rows else Status.INCONCLUSIVE
-    detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}"
+    rows, least = measured.rows, plan.rules.min_rows
+    if rows == 0:
+        words = say("rows.none") + (say("rows.none_left", left_out=plan.left_out) if plan.left_out else ())
+        return Check(name="rows", status=Status.ERROR, kind=Kind.NOT_MEASURED, words=words, measured=0, limit=least)
+    status = Status.PASS if rows >= least else Status.INCONCLUSIVE
+    words = say("rows", rows=rows, batches=measured.batches)
+    bound = mismatch_rate_upper_95(0, rows)
     if measured.passes > 1:
-        detail += f", asked {measured.passes} times"
+        words += say("rows.passes", passes=measured.passes)
     if status is Status.INCONCLUSIVE:
-        may_differ = mismatch_rate_upper_95(0, measured.rows)
-        detail += (
-            f": fewer than the {plan.rules.min_rows} that min_rows asks for; {counted(measured.rows, 'row')} without a "
-            f"mismatch: up to {may_differ:.0%} may differ; give more rows, or accept so few: --min-rows "
-            f"{measured.rows} (min_rows in a spec)"
-        ).replace("%", " %")
-    elif measured.rows < COVERED_ROWS:
+        words += say("rows.few", least=least, rows=rows, share=bound)
+    elif rows < COVERED_ROWS:
         status = Status.WARNING
-        bound = upper_bound_text(mismatch_rate_upper_95(0, measured.rows))
-        detail += f": so few say little, for {measured.rows} without a mismatch bound its rate at {bound}"
+        words += say("rows.little", rows=rows, bound=upper_bound_text(bound))
     if plan.left_out:
-        detail += f"; {plan.left_out} of {measured.rows + plan.left_out} are left out, for INT8 was calibrated on them"
+        words += say("rows.left_out", left_out=plan.left_out, total=rows + plan.left_out)
         if status is Status.INCONCLUSIVE:
-            detail += ", and none would be with rows of their own in calibration.source"
-    return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.rules.min_rows)
+            words += say("rows.own_calibration")
+    return Check(name="rows", status=status, words=words, measured=rows, limit=least)
 
 
 def _check_violation(violation: Violation) -> Check:
-    times = "" if violation.count == 1 else f" (in {violation.count} batches)"
-    return Check(
-        name=f"contract.{violation.check}",
-        status=Status.FAIL,
-        detail="; ".join(violation.details) + times,
-        output=violation.output,
-    )
+    words = joined(violation.details, "; ")
+    if violation.count > 1:
+        words += say("contract.times", batches=violation.count)
+    return Check(name=f"contract.{violation.check}", status=Status.FAIL, words=words, output=violation.output)
 
 
 def _check_accepts(measured: Measurement) -> Check:
     if not measured.refused_count:
-        return Check(name="accepts_inputs", status=Status.PASS, detail="every batch was answered")
+        return Check(name="accepts_inputs", status=Status.PASS, words=say("accepts_inputs"))
     count = measured.refused_count
-    sentences = "; ".join(text.partition("\n")[0] for text in measured.refused)
-    # What was said at length stands below it, of the first batch alone.
-    below = "".join(measured.refused[0].partition("\n")[1:])
-    detail = (
-        f"{counted(count, 'batch')} that the reference answers {one_or_many(count, 'was', 'were')} not answered: "
-        f"{sentences}{below}"
+    refused = (
+        say("accepts_inputs.batch", first_row=item.first, last_row=item.last, reason=item.reason)
+        for item in measured.refused
     )
-    return Check(name="accepts_inputs", status=Status.FAIL, detail=detail, measured=measured.refused_count, limit=0)
+    words = say("accepts_inputs.refused", count=count) + joined(refused, "; ")
+    # What was said at length stands below it, of the first batch alone.
+    below = measured.refused[0].below
+    words += say("below", text=below) if below else ()
+    return Check(name="accepts_inputs", status=Status.FAIL, words=words, measured=count, limit=0)
 
 
 def _check_exact(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
     if statistics.values == 0:
         return _nothing_measured(name, plan)
     status = Status.FAIL if statistics.mismatches else Status.PASS
-    detail = f"{statistics.mismatches} of {statistics.values} values differ"
+    words = say("exact", mismatches=statistics.mismatches, values=statistics.values)
     is_rounded = plan.rules.precision not in {Precision.FP32, Precision.TF32}
     is_choice = plan.profiles[name].dtype.startswith(("int", "uint"))
     if is_rounded and is_choice and 0 < statistics.mismatches <= max(1, _TIPPED * statistics.values):
-        detail += (
-            f"; if {name} is the place of the largest score, rounding tips near ties: return all scores as an output "
-            f"too, and declare --argmax-of {name}=SCORES (argmax_of in a spec)"
-        )
-    return Check(
-        name="exact",
-        status=status,
-        detail=detail,
-        output=name,
-        measured=statistics.mismatches,
-        limit=0,
-    )
+        words += say("exact.tipped", output=name)
+    return Check(name="exact", status=status, words=words, output=name, measured=statistics.mismatches, limit=0)
 
 
 def _nothing_measured(name: str, plan: JudgePlan) -> Check:
-    detail = f"no value of {name!r} could be compared"
+    words = say("measured.nothing", output=name)
     if plan.profiles[name].values == 0:
-        detail += (
-            ": an axis of it has no entries in any batch; where that is right, leave it out: outputs: "
-            f"{{{name}: {{ignore: REASON}}}} in the spec, or --ignore {name}=REASON"
-        )
-    return Check(name="measured", status=Status.ERROR, detail=detail, output=name)
+        words += say("measured.no_entries", output=name)
+    return Check(name="measured", status=Status.ERROR, kind=Kind.NOT_MEASURED, words=words, output=name)
 
 
 def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
@@ -255,7 +274,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     of_bulk = profile.bulk_abs
     step = Step(precision=plan.rules.precision, dtype=profile.dtype)
 
-    def below(check: str, difference: float, magnitude: float) -> str:
+    def below(check: str, difference: float, magnitude: float) -> Words:
         is_own_limit = check in plan.rules.tolerance.declared
         return below_steps(step, difference, magnitude, is_own_limit=is_own_limit)
 
@@ -271,7 +290,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     )
     pooled = statistics.mean_abs_diff_of_columns
     if checks[-1].status is Status.PASS and pooled > limits.mean_of_columns:
-        remark = f" over all columns{below('mean_abs_diff', pooled, float(of_bulk.max()))}"
+        remark = say("over_columns") + below("mean_abs_diff", pooled, float(of_bulk.max()))
         checks[-1] = _within("mean_abs_diff", name, pooled, limits.mean_of_columns, remark)
     if limits.rms_diff.size:
         checks.append(_worst_channel("rms_diff", name, statistics.rms_by_channel, limits.rms_diff))
@@ -294,7 +313,7 @@ def _check_row(name: str, statistics: DiffStatistics, limits: Limits, *, is_boun
     row = statistics.nearest_bounded_row if is_bounded else statistics.nearest_row
     if row is None:
         return _within("max_row_rel_diff", name, statistics.max_row_rel_diff, limits.max_row_rel_diff)
-    where = f", worst at {row_name(row.row_id)}" if row.row_id and row.max_row_rel_diff else ""
+    where = say("worst_row", row=row.row_id) if row.row_id and row.max_row_rel_diff else ()
     found = _within("max_row_rel_diff", name, row.max_row_rel_diff, row.limit, where)
     # The division by the limit decides, as it does for values.
     return replace(found, status=Status.PASS if row.in_limits <= 1 else Status.FAIL)
@@ -303,16 +322,22 @@ def _check_row(name: str, statistics: DiffStatistics, limits: Limits, *, is_boun
 def _check_cosine(name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
     statistics = measured.statistics.get(name)
     if statistics is None or statistics.compared == 0 or not plan.profiles[name].is_float:
-        detail = f"of {name!r} no float value was compared, and a cosine similarity of {least:g} is asked"
-        return Check(name="min_cosine_similarity", status=Status.ERROR, detail=detail, output=name, limit=least)
+        return Check(
+            name="min_cosine_similarity",
+            status=Status.ERROR,
+            kind=Kind.NOT_MEASURED,
+            words=say("cosine.nothing", output=name, least=least),
+            output=name,
+            limit=least,
+        )
     found = statistics.min_cosine_similarity
     # `not >=` rather than `<`: NaN is never enough.
     status = Status.PASS if found >= least else Status.FAIL
-    sign = ">=" if status is Status.PASS else "<"
+    words = say("at_least" if status is Status.PASS else "below_limit", measured=found, limit=least)
     return Check(
         name="min_cosine_similarity",
         status=status,
-        detail=f"{found:.6g} {sign} {least:.6g}, lowest at {row_name(statistics.min_cosine_similarity_id)}",
+        words=words + say("lowest_row", row=statistics.min_cosine_similarity_id),
         output=name,
         measured=found,
         limit=least,
@@ -321,22 +346,19 @@ def _check_cosine(name: str, least: float, measured: Measurement, plan: JudgePla
 
 def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
     bad = statistics.non_finite + statistics.non_finite_mismatches
-    detail = "the candidate is finite wherever the reference is"
-    where = f", in {counted(statistics.non_finite_rows, 'row')}, first in {row_name(statistics.first_non_finite_id)}"
+    where = say("in_rows", in_rows=statistics.non_finite_rows, row=statistics.first_non_finite_id)
     if statistics.non_finite:
-        detail = f"{_values_are(statistics.non_finite)} NaN or infinite where the reference is finite{where}"
+        words = say("finite.broken", count=statistics.non_finite) + where
     elif statistics.non_finite_mismatches:
-        detail = (
-            f"{_values_are(statistics.non_finite_mismatches)} not the NaN or infinity that the reference holds there"
-            f"{where}"
-        )
-    elif statistics.non_finite_matches and plan.rules.is_non_finite_declared:
-        count = statistics.non_finite_matches
-        detail += f"; {counted(count, 'declared non-finite value')} {one_or_many(count, 'matches', 'match')}"
+        words = say("finite.other", count=statistics.non_finite_mismatches) + where
+    else:
+        words = say("finite")
+        if statistics.non_finite_matches and plan.rules.is_non_finite_declared:
+            words += say("finite.declared", count=statistics.non_finite_matches)
     return Check(
         name="finite",
         status=Status.FAIL if bad else Status.PASS,
-        detail=detail,
+        words=words,
         output=name,
         measured=bad,
         limit=0,
@@ -346,50 +368,32 @@ def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Che
 def _check_fills(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
     if not statistics.fill_values:
         return []
-    held = f"{counted(statistics.fill_values, 'fill value')} ({_listed(limits.fills)})"
-    if statistics.fill_mismatches:
-        count = statistics.fill_mismatches
-        detail = f"{count} of {held} {one_or_many(count, 'is', 'are')} not what the reference holds there"
-        if statistics.first_wrong_fill is not None:
-            row, seen = statistics.first_wrong_fill
-            detail += f": {seen:.6g}, first in {row_name(row)}" if count > 1 else f": {seen:.6g} in {row_name(row)}"
-    else:
-        detail = f"{held}, compared exactly"
+    wrong = statistics.fill_mismatches
+    values = {"values": statistics.fill_values, "fills": list(limits.fills)}
+    words = say("fill_values.wrong", count=wrong, **values) if wrong else say("fill_values", **values)
+    if wrong and statistics.first_wrong_fill is not None:
+        row, actual = statistics.first_wrong_fill
+        words += say("fill_values.first" if wrong > 1 else "fill_values.only", actual=actual, row=row)
     if statistics.fill_substitutes:
-        nearest = _listed(dict.fromkeys(limits.substitutes))
-        detail += f"; {statistics.fill_substitutes} as the nearest that the precision holds ({nearest})"
+        substitutes = list(dict.fromkeys(limits.substitutes))
+        words += say("fill_values.nearest", count=statistics.fill_substitutes, substitutes=substitutes)
     return [
         Check(
             name="fill_values",
-            status=Status.FAIL if statistics.fill_mismatches else Status.PASS,
-            detail=detail,
+            status=Status.FAIL if wrong else Status.PASS,
+            words=words,
             output=name,
-            measured=statistics.fill_mismatches,
+            measured=wrong,
             limit=0,
         )
     ]
 
 
-def _listed(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:.6g}" for value in values)
-
-
-def _values_are(count: int) -> str:
-    return f"{counted(count, 'value')} {one_or_many(count, 'is', 'are')}"
-
-
-def _within(check: str, output: str, measured: float, limit: float, remark: str = "") -> Check:
+def _within(check: str, output: str, measured: float, limit: float, remark: Words = ()) -> Check:
     # `not <=` rather than `>`: NaN is never within a limit.
     status = Status.PASS if measured <= limit else Status.FAIL
-    sign = "<=" if status is Status.PASS else ">"
-    return Check(
-        name=check,
-        status=status,
-        detail=f"{measured:.6g} {sign} {limit:.6g}{remark}",
-        output=output,
-        measured=measured,
-        limit=limit,
-    )
+    words = say("at_most" if status is Status.PASS else "above", measured=measured, limit=limit)
+    return Check(name=check, status=status, words=words + remark, output=output, measured=measured, limit=limit)
 
 
 def _worst_channel(
@@ -398,7 +402,7 @@ def _worst_channel(
     measured: NDArray[np.float64],
     limits: NDArray[np.float64],
     *,
-    of_failure: Callable[[int, float], str] = lambda *_: "",
+    of_failure: Callable[[int, float], Words] = lambda *_: (),
 ) -> Check:
     """Return the check of the channel nearest to its limit, or furthest beyond it.
 
@@ -408,27 +412,25 @@ def _worst_channel(
         badness = np.where(np.isnan(measured), np.inf, np.where(measured == 0, 0.0, measured / limits))
     at = int(badness.argmax())
     value = float(measured[at])
-    remark = f", worst in channel {at} of {len(measured)}" if len(measured) > 1 else ""
+    remark = say("worst_channel", channel=at, channels=len(measured)) if len(measured) > 1 else ()
     found = _within(check, output, value, float(limits[at]), remark)
     if found.status is Status.PASS:
         return found
-    return replace(found, detail=found.detail + of_failure(at, value))
+    return replace(found, words=found.words + of_failure(at, value))
 
 
 def _check_max(
-    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[str, float, float], str]
+    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[str, float, float], Words]
 ) -> list[Check]:
     if statistics.compared <= _MANY_VALUES:
         return [_check_nearest(name, statistics, limits, 1.0, below)]
     quantile = statistics.p9999_in_limits
-    many = f"of {statistics.compared} values 99.99 % are within the limit"
+    is_within = quantile <= 1
     return [
         Check(
             name="p9999_abs_diff",
-            status=Status.PASS if quantile <= 1 else Status.FAIL,
-            detail=f"{many}: the 99.99 % quantile is {quantile:.4g} of it"
-            if quantile <= 1
-            else f"the 99.99 % quantile is {quantile:.4g} times the limit",
+            status=Status.PASS if is_within else Status.FAIL,
+            words=say("p9999" if is_within else "p9999.beyond", values=statistics.compared, quantile=quantile),
             output=name,
             measured=quantile,
             limit=1.0,
@@ -438,20 +440,20 @@ def _check_max(
 
 
 def _check_nearest(
-    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[str, float, float], str]
+    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[str, float, float], Words]
 ) -> Check:
     """Return the check of the value nearest to its own limit, or furthest beyond it."""
     nearest = statistics.nearest
     if nearest is None:
         return _within("max_abs_diff", name, statistics.max_abs_diff, float(limits.max_abs_diff.min()) * factor)
     channels = limits.max_abs_diff.size
-    remark = f", worst in channel {nearest.channel} of {channels}" if channels > 1 else ""
+    remark = say("worst_channel", channel=nearest.channel, channels=channels) if channels > 1 else ()
     found = _within("max_abs_diff", name, nearest.max_abs_diff, nearest.limit * factor, remark)
     if found.status is Status.PASS:
         return found
-    where = f", worst at {row_name(nearest.row_id)}: {nearest.actual:.6g} instead of {nearest.expected:.6g}"
+    where = say("worst_value", row=nearest.row_id, actual=nearest.actual, expected=nearest.expected)
     step = below(found.name, nearest.max_abs_diff, abs(nearest.expected))
-    return replace(found, detail=found.detail + where + step)
+    return replace(found, words=found.words + where + step)
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
@@ -464,18 +466,18 @@ def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
     variance = max(0.0, float(statistics.rms_by_channel[at]) ** 2 - bias**2)
     low, high = mean_interval_95(bias, variance, int(count)) if count else (math.nan, math.nan)
     is_large = not abs(bias) <= bar
-    detail = f"{bias:.3g}, {'above' if is_large else 'at most'} {bar:.3g}"
+    words = say("bias.above" if is_large else "bias", bias=bias, bar=bar)
     if limits.mean_abs_diff.size > 1:
-        detail += f" in channel {at} of {limits.mean_abs_diff.size}"
-    detail += f", half the limit of the mean (95 %: {low:.3g} to {high:.3g})"
+        words += say("bias.channel", channel=at, channels=limits.mean_abs_diff.size)
+    words += say("bias.half", low=low, high=high)
     # A mean that may as well be 0 shows no bias.
     is_none = math.isfinite(bias) and low <= 0 <= high
     if is_large and is_none:
-        detail += "; the interval holds 0"
+        words += say("bias.none")
     return Check(
         name="bias",
         status=Status.WARNING if is_large and not is_none else Status.PASS,
-        detail=detail,
+        words=words,
         output=name,
         measured=bias,
         limit=bar,
@@ -483,28 +485,33 @@ def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
 
 
 def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) -> list[Check]:
-    below = upper_bound_text(decision.mismatch_rate_upper_95)
-    counted = (
-        f"{decision.mismatches} of {decision.decisions} decisions differ "
-        f"({decision.inside_band} near the boundary, {decision.outside_band} not; "
-        f"{decision.rows_mismatched} of {decision.rows} rows, at 95 % below {below})"
+    words = say(
+        "decisions",
+        mismatches=decision.mismatches,
+        decisions=decision.decisions,
+        in_band=decision.inside_band,
+        out_of_band=decision.outside_band,
+        rows_mismatched=decision.rows_mismatched,
+        rows=decision.rows,
+        bound=upper_bound_text(decision.mismatch_rate_upper_95),
     )
     allowed = plan.rules.tolerance.decision_mismatches
     if decision.outside_band:
-        examples = row_names(decision.examples[:3])
-        status, detail = Status.FAIL, f"{counted}: away from the boundary a flip always fails, as at {examples}"
-        measured, limit = decision.outside_band, 0.0
+        examples = list(decision.examples[:3])
+        words += say("decisions.outside", ids=examples, count=len(examples))
+        status, measured, limit = Status.FAIL, decision.outside_band, 0.0
     elif allowed is not None:
+        words += say("decisions.allowed", allowed=allowed)
         status = Status.PASS if decision.mismatches <= allowed else Status.FAIL
-        detail, measured, limit = f"{counted}, allowed are {allowed}", decision.mismatches, float(allowed)
+        measured, limit = decision.mismatches, float(allowed)
     else:
         least, share = flips_allowed(plan.rules.precision)
         cap = max(least, math.floor(share * decision.decisions))
+        words += say("decisions.cap", cap=cap)
         status = Status.PASS if decision.inside_band <= cap else Status.FAIL
-        detail = f"{counted}, allowed near the boundary are {cap}"
         measured, limit = decision.inside_band, float(cap)
     checks = [
-        Check(name="decision_mismatches", status=status, detail=detail, output=name, measured=measured, limit=limit)
+        Check(name="decision_mismatches", status=status, words=words, output=name, measured=measured, limit=limit)
     ]
     if plan.rules.tolerance.mismatch_rate_upper_95 is not None:
         checks.append(_check_rate(name, decision, plan.rules.tolerance.mismatch_rate_upper_95))
@@ -519,22 +526,16 @@ def flips_allowed(precision: Precision) -> tuple[int, float]:
 
 def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Check:
     bound = decision.mismatch_rate_upper_95
-    status, remark = Status.PASS, ""
+    status = Status.PASS
+    words = say("rate", bound=upper_bound_text(bound), allowed=allowed)
     if not bound <= allowed:
         # With no mismatch at all these rows could not have shown it: that is too few rows, not a fault.
         is_too_few = mismatch_rate_upper_95(0, decision.rows) > allowed
         status = Status.INCONCLUSIVE if is_too_few else Status.FAIL
         if is_too_few:
             needed = rows_for_upper_95(allowed) if 0 < allowed < 1 else "no number of"
-            remark = f": {decision.rows} rows cannot show it, {needed} rows without a mismatch would"
-    return Check(
-        name="mismatch_rate_upper_95",
-        status=status,
-        detail=f"{upper_bound_text(bound)} of the rows at 95 %, allowed is {allowed:.3%}{remark}",
-        output=name,
-        measured=bound,
-        limit=allowed,
-    )
+            words += say("rate.few", rows=decision.rows, needed=needed)
+    return Check(name="mismatch_rate_upper_95", status=status, words=words, output=name, measured=bound, limit=allowed)
 
 
 def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) -> Check:
@@ -543,50 +544,49 @@ def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
     is_yes_or_no = not decision.decision.rpartition(":")[2].startswith(("argmax", "top_k"))
     counts = {0: 0, 1: 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
     if is_yes_or_no:
-        words = f"{counts[1]} positive, {counts[0]} negative in the reference"
+        words = say("coverage.sides", positive=counts[1], negative=counts[0])
     else:
-        words = f"{counted(len(counts), 'class')} chosen by the reference"
+        words = say("coverage.classes", count=len(counts))
     status = Status.PASS
     if decision.constant:
-        words += f"; declared constant: {decision.constant}"
+        words += say("coverage.constant", declared=decision.constant)
         if not decision.is_constant:
-            status, words = Status.WARNING, f"{words}, and it is not"
+            status = Status.WARNING
+            words += say("coverage.not_constant")
     elif decision.is_constant and name not in plan.rules.argmax_of and plan.rules.precision is not Precision.FP32:
         status = Status.INCONCLUSIVE
-        words += (
-            f": {_one_answer(decision, is_yes_or_no=is_yes_or_no)} all over, and rows without another answer do not "
-            f"show that {plan.rules.precision} keeps the decision; add such rows, or say why none is needed: "
-            f"decisions.{name}.constant: REASON, or --constant-decision {name}=REASON"
+        words += say(
+            "coverage.one_answer",
+            answer=_one_answer(decision, is_yes_or_no=is_yes_or_no),
+            precision=plan.rules.precision,
+            output=name,
         )
     elif is_yes_or_no and min(counts.values()) < _COVERED_SHARE * total:
-        rare = "positive" if counts[1] < counts[0] else "negative"
         status = Status.WARNING
-        words += f": fewer than {_COVERED_SHARE:.0%}".replace("%", " %") + f" are {rare} (see docs/gate.md)"
+        words += say("coverage.positive" if counts[1] < counts[0] else "coverage.negative", share=_COVERED_SHARE)
     elif not is_yes_or_no and decision.is_constant:
-        status, words = Status.WARNING, f"{words}: other classes are not covered"
-    return Check(name="decision_coverage", status=status, detail=words, output=name)
+        status = Status.WARNING
+        words += say("coverage.others")
+    return Check(name="decision_coverage", status=status, words=words, output=name)
 
 
-def _one_answer(decision: DecisionStatistics, *, is_yes_or_no: bool) -> str:
+def _one_answer(decision: DecisionStatistics, *, is_yes_or_no: bool) -> Words:
     if is_yes_or_no:
-        return "positive" if 1 in decision.classes else "negative"
-    return f"{one_or_many(len(decision.classes), 'class', 'classes')} {', '.join(map(str, decision.classes))}"
+        return say("answer.positive" if 1 in decision.classes else "answer.negative")
+    return say("answer.classes", count=len(decision.classes), labels=list(map(str, decision.classes)))
 
 
 def _check_repeats(measured: Measurement) -> list[Check]:
     checks = []
     for name, ratio in measured.repeat_ratio.items():
         largest = measured.repeat_max_abs_diff[name]
-        status = Status.PASS if ratio <= 1 else Status.FAIL
-        detail = f"{measured.passes} passes differ by {largest:.4g} at most, {ratio:.3g} of the limit"
         checks.append(
             Check(
                 name="repeat_max_abs_diff",
-                status=status,
-                detail=detail,
+                status=Status.PASS if ratio <= 1 else Status.FAIL,
+                words=say("repeats", passes=measured.passes, difference=largest, ratio=ratio),
                 output=name,
                 measured=largest,
-                limit=None,
             )
         )
     return checks

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
-from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.gate.verdict import Check, Kind, Status
 from paritygate.validate.gold.bootstrap import Interval
 from paritygate.validate.gold.measurement import GoldStatistics
+from paritygate.validate.words.sentence import Words, say
 
 __all__ = ["LEAST_GOLD_ROWS", "judge_gold"]
 
@@ -27,62 +28,62 @@ def judge_gold(measured: GoldStatistics, *, min_rows: int) -> Check:
     """
     rule = measured.rule
     status, remark = _status(measured, min_rows)
-    without = f", {measured.rows_without} rows without gold left out" if measured.rows_without else ""
-    words = (
-        f"candidate {_number(measured.candidate)}, reference {_number(measured.reference)}, "
-        f"difference {_difference(measured)} over {measured.rows} rows{without}"
+    interval = measured.interval
+    words = say(
+        "gold",
+        candidate=_number(measured.candidate),
+        reference=_number(measured.reference),
+        difference=_number(measured.difference),
+        interval=say("gold.no_interval")
+        if interval is None
+        else say("gold.interval", low=interval.low, high=interval.high),
+        rows=measured.rows,
+        without=say("gold.without", rows=measured.rows_without) if measured.rows_without else say("nothing"),
     )
     return Check(
         name=f"gold_{rule.name}",
         status=status,
-        detail=f"{words}{remark}",
+        words=words + remark,
+        kind=Kind.MEASURED if math.isfinite(measured.reference) else Kind.NOT_MEASURED,
         output=rule.output,
+        rows=measured.rows,
         measured=measured.candidate,
         limit=measured.limit,
     )
 
 
-def _status(measured: GoldStatistics, min_rows: int) -> tuple[Status, str]:
+def _status(measured: GoldStatistics, min_rows: int) -> tuple[Status, Words]:
     is_defined = math.isfinite(measured.reference)
     if measured.limit is None:
         is_known = is_defined and math.isfinite(measured.candidate)
-        return (Status.PASS, "; no limit is declared") if is_known else (Status.WARNING, "; not defined of such rows")
+        return (Status.PASS, say("gold.no_limit")) if is_known else (Status.WARNING, say("gold.undefined"))
     if not is_defined:
-        return Status.INCONCLUSIVE, "; the reference's is not defined: its answers or gold are all the same here"
+        return Status.INCONCLUSIVE, say("gold.reference_undefined")
     if measured.rule.ratio is not None and measured.reference <= 0:
-        return Status.INCONCLUSIVE, "; a ratio says nothing of a reference that is not above 0: use max_drop"
-    limit = f"{measured.limit:.6g}{_of_what(measured)}"
+        return Status.INCONCLUSIVE, say("gold.ratio_of_nothing")
+    limit = {"limit": measured.limit, "rule": _of_what(measured)}
     # `not >=` rather than `<`: NaN is never enough.
     if not measured.candidate >= measured.limit:
-        return Status.FAIL, f"; below {limit}"
+        return Status.FAIL, say("gold.below", **limit)
     if measured.rows < max(min_rows, LEAST_GOLD_ROWS):
-        needed = f"min_rows asks for, {min_rows}" if measured.rows < min_rows else str(LEAST_GOLD_ROWS)
-        return Status.INCONCLUSIVE, f"; {measured.rows} rows carry gold, fewer than {needed}"
-    return _supported(measured.margin, limit)
+        key, needed = ("gold.few", min_rows) if measured.rows < min_rows else ("gold.least", LEAST_GOLD_ROWS)
+        return Status.INCONCLUSIVE, say(key, rows=measured.rows, needed=needed)
+    status, remark = _supported(measured.margin)
+    return status, say("gold.at_least", **limit) + remark
 
 
-def _supported(margin: Interval | None, limit: str) -> tuple[Status, str]:
+def _supported(margin: Interval | None) -> tuple[Status, Words]:
     if margin is None:
-        return Status.WARNING, f"; at least {limit}, and too few resamples have a metric to bear it out"
+        return Status.WARNING, say("gold.few_resamples")
     if margin.low < 0:
-        return Status.WARNING, f"; at least {limit}, and at 95 % it may be {-margin.low:.3g} below it"
-    return Status.PASS, f"; at least {limit}"
+        return Status.WARNING, say("gold.may_be_below", difference=-margin.low)
+    return Status.PASS, ()
 
 
-def _of_what(measured: GoldStatistics) -> str:
+def _of_what(measured: GoldStatistics) -> Words:
     rule = measured.rule
-    return (
-        f" ({100 * rule.ratio:g} % of the reference's)"
-        if rule.ratio is not None
-        else f" (at most {rule.max_drop:g} less)"
-    )
+    return say("gold.drop", least=rule.max_drop) if rule.ratio is None else say("gold.ratio", ratio=100 * rule.ratio)
 
 
-def _number(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else "not defined"
-
-
-def _difference(measured: GoldStatistics) -> str:
-    interval = measured.interval
-    words = "not known" if interval is None else f"{interval.low:.3g} to {interval.high:.3g}"
-    return f"{_number(measured.difference)} (95 %: {words})"
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else "not defined"

@@ -9,15 +9,12 @@ from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, batches_in_words
 from paritygate.validate.probes.edge import Edge, edges_in_words
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.recording import ProbeRecord
+from paritygate.validate.words.sentence import Words, joined, render, say
 
-__all__ = ["DOES_NOT_APPLY", "ProbeFailure", "failed_itself", "finding_words", "in_words"]
+__all__ = ["ProbeFailure", "failed_itself", "finding_words", "in_words"]
 
 # Edges that are named in one line; the report lists more.
 _EDGES_NAMED = 3
-
-
-# So begins the detail of a probe that has nothing to derive; what is missing follows.
-DOES_NOT_APPLY = "does not apply: "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +25,7 @@ class ProbeFailure:
         batch: Its position among the batches of the probe, from 0.
         about: What is special about it.
         check: The name of the check that it failed.
-        detail: In words, with the numbers.
+        words: What is said of it.
         inputs: Where its inputs were put; empty for nowhere.
         edges: In which ways all rows that differ are unlike every sample; empty where they are not.
     """
@@ -36,9 +33,14 @@ class ProbeFailure:
     batch: int
     about: str
     check: str
-    detail: str
+    words: Words
     inputs: str = ""
     edges: tuple[Edge, ...] = ()
+
+    @property
+    def detail(self) -> str:
+        """What is said of it, as text."""
+        return render(self.words)
 
     @property
     def edge(self) -> str:
@@ -57,7 +59,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
     found: Mapping[str, int] | None = None,
     edge_off: int = 0,
     padded: Sequence[str] = (),
-) -> str:
+) -> Words:
     """Return what came of a probe.
 
     Args:
@@ -72,34 +74,38 @@ def in_words(  # noqa: PLR0913 - all that came of it
         padded: Outputs that differ where an undeclared mask leaves out, which is excused and said apart.
     """
     left_out = _left_out(probe, unfit, edge_off)
-    rest = f" (left out: {', '.join(left_out)})" if left_out else ""
+    rest = say("probe.left_out", what=left_out) if left_out else ()
     if failures:
         first = failures[0]
-        edge = f" ({first.edge}, as no sample has, and edge: fail asks it)" if first.edges else ""
-        more = _more(len(failures))
-        also = f"; {failed_itself(error)}" if error else ""
-        return f"at {first.about}{edge}: {first.check}: {first.detail}{more}{also}{rest}"
+        words = say("probe.at", about=first.about)
+        words += say("probe.at_edge", edge=first.edge) if first.edges else ()
+        words += say("probe.failed", check=first.check, difference=first.words) + _more(len(failures))
+        return words + (say("between", by="; ") + failed_itself(error) if error else ()) + rest
     if error:
-        before = f"; {rows} rows were answered alike before that" if rows else ""
-        return f"{failed_itself(error)}{before}{rest}"
+        return failed_itself(error) + (say("probe.alike_before", rows=rows) if rows else ()) + rest
     if findings:
         counts = found or {}
         named = [
-            finding_words(item.edge, item.about, f"{item.check}: {item.detail}", batches=counts.get(item.edge, 1))
+            finding_words(
+                item.edge,
+                item.about,
+                say("of_check", check=item.check, difference=item.words),
+                batches=counts.get(item.edge, 1),
+            )
             for item in findings[:_EDGES_NAMED]
         ]
         others = len(findings) - len(named)
-        named += [f"{others} more ways to be unlike the samples"] if others else []
-        return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}"
+        named += [say("probe.more_edges", count=others)] if others else []
+        return joined(named, "; ") + say("probe.rest", rows=rows) + rest
     if rows:
-        but = f", but for padding of {', '.join(padded)}: see undeclared_padding" if padded else ""
+        words = say("probe.alike", rows=rows) + (say("probe.but_padding", outputs=padded) if padded else ())
         if LEFT_OUT_FOR_WANT & probe.dropped_counts.keys():
-            return f"asked in part: {rows} rows answered alike{but}{rest}; more samples let it ask more"
-        return f"{rows} rows answered alike{but}{rest}"
-    return f"nothing of it could be asked{rest}" if left_out else f"{DOES_NOT_APPLY}{PROBES[probe.name].missing}"
+            return say("probe.in_part") + words + rest + say("probe.more_samples")
+        return words + rest
+    return say("probe.nothing") + rest if left_out else say("probe.does_not_apply", lacks=PROBES[probe.name].missing)
 
 
-def finding_words(edge: str, about: str, differs: str, *, batches: int) -> str:
+def finding_words(edge: str, about: str, differs: Words, *, batches: int) -> Words:
     """Return what is answered otherwise where no sample is.
 
     Args:
@@ -108,19 +114,16 @@ def finding_words(edge: str, about: str, differs: str, *, batches: int) -> str:
         differs: What differs in it, with the numbers.
         batches: How many batches differ at this edge.
     """
-    return f"{edge}, as no sample has: the answers differ at {about}{_more(batches)}: {differs}"
+    return say("probe.finding", edge=edge, about=about, more=_more(batches) or say("nothing"), difference=differs)
 
 
-def _more(count: int) -> str:
-    return f", and {batches_in_words(count - 1, 'more')}" if count > 1 else ""
+def _more(count: int) -> Words:
+    return say("probe.more", count=count - 1) if count > 1 else ()
 
 
-def failed_itself(error: str) -> str:
+def failed_itself(error: str) -> Words:
     """Return that a probe failed and no model did, and what can be done."""
-    return (
-        f"the probe itself failed, by a fault of paritygate and not of a model: {error} (the traceback is in the log; "
-        "--probes can leave the probe out, which a release records; please report it)"
-    )
+    return say("probe.itself", error=error)
 
 
 def _left_out(probe: ProbeRecord, unfit: int, edge_off: int) -> list[str]:

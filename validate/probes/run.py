@@ -20,7 +20,7 @@ from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
 from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING, is_excused, left_out_alone
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
-from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
+from paritygate.validate.gate.verdict import Check, JudgePlan, Kind, Status, judge
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.probes.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
@@ -31,6 +31,7 @@ from paritygate.validate.reference.blocks import by_block
 from paritygate.validate.reference.bulk import may_hold_fills
 from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.reference.profile import OutputProfile, profile_outputs
+from paritygate.validate.words.sentence import Words, render, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class FailedBatch:
         at: Its position among the batches of the probe, from 0.
         stored: The batch, with what the reference answered.
         check: The name of the check that it failed.
-        detail: In words, with the numbers.
+        words: What is said of it.
         actual: What the candidate answered; None where it did not.
         output: The output that it failed on; None for all of them.
         limit: The limit, where there is one.
@@ -86,7 +87,7 @@ class FailedBatch:
     at: int
     stored: StoredProbeBatch
     check: str
-    detail: str
+    words: Words
     actual: _Outputs | None = None
     output: str | None = None
     limit: float | None = None
@@ -127,7 +128,7 @@ class ProbeOutcome:
         name: The probe.
         status: `pass`, `fail`, `error` where the probe itself failed, `edge` where there are findings, or `warning`
             where nothing of it could be asked or the rows did not suffice; the detail says why.
-        detail: In words.
+        words: What is said of it.
         batches: Batches asked.
         rows: Rows of them.
         dropped: Batches that no candidate is asked, by why.
@@ -139,14 +140,15 @@ class ProbeOutcome:
         findings: The batches answered otherwise where no sample is, the first one of each edge.
         found: How many there are of each edge.
         edge_off: Batches that were not asked because they are unlike every sample in all of their rows.
-        reference_noise: Where the reference differs from itself by far more than a limit, in words; empty for nowhere.
+        reference_noise: Where the reference differs from itself by far more than a limit; empty for nowhere.
         padded: What differs where a mask leaves out that nobody declared, a finding for each output.
         failed_batches: The positions of all batches that failed, among those of the probe.
+        is_skipped: Whether it was not asked for a reason of this comparison, though it applies.
     """
 
     name: str
     status: Status
-    detail: str
+    words: Words
     batches: int
     rows: int
     dropped: Mapping[DropKind, int]
@@ -158,9 +160,10 @@ class ProbeOutcome:
     findings: tuple[ProbeFailure, ...] = ()
     found: Mapping[str, int] = field(default_factory=dict)
     edge_off: int = 0
-    reference_noise: str = ""
+    reference_noise: Words = ()
     padded: tuple[Check, ...] = ()
     failed_batches: frozenset[int] = frozenset()
+    is_skipped: bool = False
 
     @property
     def is_check(self) -> bool:
@@ -168,15 +171,31 @@ class ProbeOutcome:
         return bool(self.batches or self.dropped or self.unfit or self.failed or self.error or self.edge_off)
 
     @property
+    def detail(self) -> str:
+        """What is said of it, as text."""
+        return render(self.words)
+
+    @property
+    def kind(self) -> Kind:
+        """How it came to its status."""
+        if self.failed or self.error:
+            return Kind.NOT_MEASURED if not self.failed else Kind.MEASURED
+        if self.findings:
+            return Kind.EDGE
+        if self.batches:
+            return Kind.MEASURED
+        return Kind.NOT_ASKED if self.is_check or self.is_skipped else Kind.DOES_NOT_APPLY
+
+    @property
     def check(self) -> Check:
         """The probe as one of the checks of a comparison."""
-        return Check(name=f"probe_{self.name}", status=self.status, detail=self.detail)
+        return Check(name=f"probe_{self.name}", status=self.status, kind=self.kind, words=self.words, rows=self.rows)
 
     @property
     def warnings(self) -> tuple[Check, ...]:
         """A warning of the reference, where its answers hang on the batch by far more than a limit."""
-        detail = f"probe_{self.name}: {self.reference_noise}"
-        return (Check(name="reference_batch", status=Status.WARNING, detail=detail),) if self.reference_noise else ()
+        words = self.reference_noise
+        return (Check(name="reference_batch", status=Status.WARNING, words=words),) if words else ()
 
 
 FAILURES_KEPT = 5
@@ -249,7 +268,7 @@ def _run_probe(
         name=probe.name,
         status=_status_of(probe, failures, error, is_whole=batches > 0, has_findings=bool(findings)),
         padded=judged.padded,
-        detail=in_words(
+        words=in_words(
             failures,
             probe,
             error,
@@ -359,8 +378,8 @@ class JudgedProbe:
         self._all = Comparison(self._together.plan)
         self._failures: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
-        # Where the reference differs from itself by far more than a limit, in words.
-        self.reference_noise = ""
+        # Where the reference differs from itself by far more than a limit.
+        self.reference_noise: Words = ()
         self._found: dict[str, int] = {}
         self._padding = recording.padding
         self._batch_axes = recording.batch_axes
@@ -384,17 +403,17 @@ class JudgedProbe:
 
     def refuse(self, at: int, stored: StoredProbeBatch, reason: str) -> None:
         """Take in that a batch was not answered."""
-        detail = f"the candidate does not answer: {reason}"
+        words = say("probe.refused", reason=reason)
         edges = stored.record.edges if stored.record.is_at_edge else ()
-        self._take(FailedBatch(at=at, stored=stored, check="refused", detail=detail, edges=edges))
+        self._take(FailedBatch(at=at, stored=stored, check="refused", words=words, edges=edges))
 
     def judge(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
         """Judge an answer: the rows that are unlike every sample apart from the others."""
         matched = [name for rule in self._question.rules.matches for name in rule.outputs]
         missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
         if missing is not None:
-            detail = f"the candidate answers without {missing!r}"
-            self.fail(FailedBatch(at=at, stored=stored, check="outputs", detail=detail, actual=actual))
+            words = say("probe.without", output=missing)
+            self.fail(FailedBatch(at=at, stored=stored, check="outputs", words=words, actual=actual))
             return
         whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
         of_whole: Comparison | None = None
@@ -413,7 +432,7 @@ class JudgedProbe:
                 at=at,
                 stored=stored,
                 check=check.name,
-                detail=check.detail,
+                words=check.words,
                 actual=actual,
                 output=check.output,
                 limit=None if check.limit is None else float(check.limit),
@@ -495,17 +514,25 @@ class JudgedProbe:
             if check is None:
                 continue
             if not is_excused(check, padding, self._question.rules.edge):
-                return replace(check, detail=f"where {padding.mask.input} is 0: {check.detail}")
+                words = say("padding.failed", input=padding.mask.input, difference=check.words)
+                return replace(check, words=words)
             self._keep_padded(name, check, part)
         return None
 
     def _keep_padded(self, name: str, check: Check, part: Part) -> None:
         padding = self._padding[name]
-        detail = (
-            f"probe_{self._name}, at {part.stored.record.about}, where {padding.mask.input} is 0: {check.name}: "
-            f"{check.detail}; excused, because {padding.mask.why}; {padding.advice(name)}"
+        words = say(
+            "padding.probe",
+            probe=self._name,
+            about=part.stored.record.about,
+            input=padding.mask.input,
+            check=check.name,
+            difference=check.words,
+            cause=padding.mask.why,
+            advice=padding.advice(name),
         )
-        self._padded.setdefault(name, replace(check, name=UNDECLARED_PADDING, status=Status.EDGE, detail=detail))
+        found = replace(check, name=UNDECLARED_PADDING, status=Status.EDGE, kind=Kind.EDGE, words=words)
+        self._padded.setdefault(name, found)
 
     @property
     def padded(self) -> tuple[Check, ...]:
@@ -525,9 +552,13 @@ class JudgedProbe:
                 continue
             at, ratio = largest_in_limits(noise, expected[name], limits)
             if ratio > NOISE_FACTOR and not self.reference_noise:
-                self.reference_noise = (
-                    f"at {record.about}: the reference itself differs by {noise[at].max_abs_diff:.3g} in {name!r} "
-                    f"between a row alone and in a batch, {ratio:.3g} limits: that excuses nothing"
+                self.reference_noise = say(
+                    "noise.in_batch",
+                    probe=self._name,
+                    about=record.about,
+                    difference=noise[at].max_abs_diff,
+                    output=name,
+                    ratio=ratio,
                 )
             within = rows_within(found[name], expected[name], noise, limits=limits, profile=profile)
             found[name] = np.where(within.reshape(-1, *[1] * (found[name].ndim - 1)), expected[name], found[name])
@@ -581,7 +612,7 @@ class JudgedProbe:
             batch=failed.at,
             about=f"{about}, {self.when}" if self.when else about,
             check=failed.check,
-            detail=failed.detail,
+            words=failed.words,
             inputs=self._question.keep(self._name, failed) if is_stored else "",
             edges=failed.edges,
         )
@@ -614,7 +645,7 @@ class JudgedProbe:
         skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
         scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
         together = (
-            ProbeFailure(batch=-1, about="all batches together", check=check.name, detail=check.detail)
+            ProbeFailure(batch=-1, about="all batches together", check=check.name, words=check.words)
             for check in _failed(self._all, scale, self._question, skipped=skipped)
         )
         return list(together)[:1]
@@ -642,12 +673,14 @@ def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
         found = actual[name]
         dtype, wanted = dtype_name(found.dtype), dtype_name(array.dtype)
         if found.shape != array.shape or dtype != wanted:
-            both = f"{dtype}{list(found.shape)}, the reference's {wanted}{list(array.shape)}"
-            detail = f"the candidate's {name!r} is {both}"
-            return Check(name=_CONTRACT, status=Status.FAIL, detail=detail, output=name)
+            sides = {"actual_dtype": dtype, "actual_shape": found.shape}
+            sides |= {"expected_dtype": wanted, "expected_shape": array.shape}
+            return Check(
+                name=_CONTRACT, status=Status.FAIL, words=say("probe.contract", output=name, **sides), output=name
+            )
         if is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(found)).any():
-            detail = f"{name!r} is NaN or infinite where the reference is finite"
-            return Check(name="finite", status=Status.FAIL, detail=detail, output=name)
+            words = say("probe.not_finite", output=name)
+            return Check(name="finite", status=Status.FAIL, words=words, output=name)
     return None
 
 

@@ -12,8 +12,11 @@ import numpy as np
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.text import counted
+from paritygate.validate.gate.verdict import Kind
+from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference, typical_difference
 from paritygate.validate.samples.row_digest import has_rows
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,12 +103,12 @@ class OtherBatches:
         return 0, []
 
     @property
-    def health(self) -> tuple[tuple[str, str], ...]:
-        """What is said of a reference that answers rows in no other batch, as `(name, detail)`; empty for others."""
+    def health(self) -> tuple[Health, ...]:
+        """What is said of a reference that answers rows in no other batch; empty for others."""
         if not self._refused or not self.why_not:
             return ()
-        detail = f"not measured: {self.why_not}: parity is shown for batches like those of the samples only"
-        return (("reference_batch", detail),)
+        words = say("reference_batch.not_measured", reason=self.why_not)
+        return (Health(name="reference_batch", kind=Kind.NOT_MEASURED, words=words),)
 
 
 def _part(inputs: Arrays, start: int, size: int, of: int) -> dict[str, NDArray[np.generic]]:

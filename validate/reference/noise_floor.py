@@ -16,9 +16,11 @@ import numpy as np
 from paritygate.distance import distance
 from paritygate.precision import Precision
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for, without_cap
-from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.gate.verdict import Check, Kind, Status
 from paritygate.validate.reference.blocks import by_block, by_channel
+from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.profile import FloatArray, OutputProfile
+from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -162,29 +164,27 @@ def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict
     return found
 
 
-def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tuple[tuple[str, str], ...]:
-    """Return what was found, as `(name, detail)` each; on what answers depend besides their inputs, where they do."""
+def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tuple[Health, ...]:
+    """Return what was found; on what answers depend besides their inputs, where they do."""
     if not noise.repeats:
-        return (("reference_noise", "no float output: the noise floor is 0"),)
+        return (Health(name="reference_noise", words=say("health.no_floats")),)
     worst = max(noise.repeats, key=lambda name: float(noise.of(name).max()))
     largest = float(noise.of(worst).max())
-    where = f", in output {worst!r}" if largest else ""
     over = _listed(["repeats", *(source.name for source in _sources(noise) if not source.why_not)])
-    detail = "; ".join([f"noise floor: {largest:.3g} over {over}{where}", *_not_over(noise)])
-    return (("reference_noise", detail), *_dependence(noise, profiles))
+    words = say("health.noise", noise=largest, over=over)
+    words += say("health.in_output", output=worst) if largest else ()
+    words = joined([words, *_not_over(noise)], "; ")
+    return (Health(name="reference_noise", words=words), *_dependence(noise, profiles))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Source:
-    """What a reference may depend on besides its inputs, and how it is said."""
+    """One thing that a reference may depend on besides its inputs."""
 
     name: str
     floors: Mapping[str, NDArray[np.float64]]
     why_not: str
     check: str
-    depends: str
-    between: str
-    shown: str
 
 
 def _sources(noise: NoiseFloor) -> tuple[_Source, ...]:
@@ -194,24 +194,20 @@ def _sources(noise: NoiseFloor) -> tuple[_Source, ...]:
             floors=noise.batches,
             why_not=noise.why_no_batches,
             check="reference_batch",
-            depends="depends on the batch: a row of output",
-            between="between batches of other sizes",
-            shown="batches like those of the samples",
         ),
         _Source(
             name="threads",
             floors=noise.threads,
             why_not=noise.why_no_threads,
             check="reference_threads",
-            depends="depends on the number of threads: output",
-            between="between the runtime's threads and a single one",
-            shown="as many threads as there were here",
         ),
     )
 
 
-def _not_over(noise: NoiseFloor) -> list[str]:
-    return [f"not over {source.name}, as {source.why_not}" for source in _sources(noise) if source.why_not]
+def _not_over(noise: NoiseFloor) -> list[Words]:
+    return [
+        say("health.not_over", name=source.name, reason=source.why_not) for source in _sources(noise) if source.why_not
+    ]
 
 
 def _listed(names: list[str]) -> str:
@@ -223,20 +219,15 @@ def _limit_of_others(profile: OutputProfile) -> NDArray[np.float64]:
     return limits_for(DEFAULT_TOLERANCES[Precision.FP32], without_cap(profile)).repeat_max_abs_diff
 
 
-def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Iterable[tuple[str, str]]:
+def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Iterable[Health]:
     for source in _sources(noise):
         for name, floor in source.floors.items():
             limit = _limit_of_others(profiles[name])
             at = int(np.argmax(floor / limit))
             if floor[at] > limit[at]:
-                differs = (
-                    f"differs by {floor[at]:.3g}" if math.isfinite(floor[at]) else "differs in shape or finiteness"
-                )
-                detail = (
-                    f"{source.depends} {name!r} {differs} {source.between} "
-                    f"(limit {limit[at]:.3g}): parity is shown for {source.shown} only"
-                )
-                yield source.check, detail
+                key = source.check if math.isfinite(floor[at]) else f"{source.check}.shape"
+                words = say(key, output=name, difference=floor[at], limit=limit[at])
+                yield Health(name=source.check, kind=Kind.DEPENDS, words=words)
 
 
 def noise_checks(
@@ -260,16 +251,18 @@ def noise_checks(
                 if (found <= _limit_of_others(profiles[name])).all():
                     floor, over = np.maximum(floor, found), [*over, source.name]
                 else:
-                    apart.append(f"not over {source.name}, on which it depends")
-            not_over = "; ".join(apart)
-            said = f"{_listed(over)} ({not_over})" if not_over else _listed(over)
+                    apart.append(say("health.depends_on", name=source.name))
+            said = say("text_over", over=_listed(over))
+            said += say("in_brackets", over=joined(apart, "; ")) if apart else ()
             checks += _below(name, "max_abs_diff", floor, limits[name].max_abs_diff, said)
-            checks += _below(name, "repeat_max_abs_diff", repeats, limits[name].repeat_max_abs_diff, "repeats")
+            checks += _below(
+                name, "repeat_max_abs_diff", repeats, limits[name].repeat_max_abs_diff, say("text_over", over="repeats")
+            )
     return tuple(checks)
 
 
 def _below(
-    output: str, limit_name: str, floor: NDArray[np.float64], limit: NDArray[np.float64], over: str
+    output: str, limit_name: str, floor: NDArray[np.float64], limit: NDArray[np.float64], over: Words
 ) -> list[Check]:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(floor == 0, 0.0, floor / limit)
@@ -277,15 +270,9 @@ def _below(
     if ratio[at] <= 1:
         return []
     found, allowed = float(floor[at]), float(limit[at])
-    what = (
-        f"declare {limit_name} of {_ROOM * found:.2g} or more"
-        if math.isfinite(found)
-        else "compare in one batch size, or mend the reference"
-    )
-    detail = (
-        f"over {over} the reference differs from itself by {found:.3g}, and {limit_name} allows {allowed:.3g}: "
-        f"an exact copy of it could fail; {what}"
-    )
-    return [
-        Check(name="noise_floor", status=Status.WARNING, detail=detail, output=output, measured=found, limit=allowed)
-    ]
+    words = say("noise", over=over, measured=found, name=limit_name, limit=allowed)
+    if math.isfinite(found):
+        words += say("noise.declare", name=limit_name, least=_ROOM * found)
+    else:
+        words += say("noise.mend")
+    return [Check(name="noise_floor", status=Status.WARNING, words=words, output=output, measured=found, limit=allowed)]

@@ -30,7 +30,9 @@ from paritygate.validate.gate.valid_positions import (
     only_left_out,
     only_valid,
 )
+from paritygate.validate.gate.verdict import Kind
 from paritygate.validate.reference.asked_again import OtherBatches, OtherSessions
+from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health, with_noise
 from paritygate.validate.reference.profile import (
     OutputProfile,
@@ -43,6 +45,7 @@ from paritygate.validate.reference.recording import ChunkWriter, Recording, Stor
 from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import BatchDigest
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,17 +171,20 @@ def record_reference(
     writer.flush()
     again.flush()
     profiles, undeclared = _profiles(writer, read, plan, runner.signature)
-    health = check_health(
-        _with_padding(profiles, undeclared),
-        is_non_finite_declared=plan.is_non_finite_declared,
-        first_rows=broken.of,
-        in_samples=broken.in_samples,
+    found = (
+        *check_health(
+            _with_padding(profiles, undeclared),
+            is_non_finite_declared=plan.is_non_finite_declared,
+            first_rows=broken.of,
+            in_samples=broken.in_samples,
+        ),
+        _check_repeat(again_folder, again.chunks, profiles, chooser.repeated),
     )
-    repeats = _check_repeat(again_folder, again.chunks, profiles, chooser.repeated)
     noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
     noise = sessions.measure(noise, lambda: read_chunks(again_folder, again.chunks), profiles)
     profiles = with_noise(profiles, noise)
     shutil.rmtree(again_folder)
+    found = (*found, *noise_health(noise, profiles), *others.health)
     recording = Recording(
         folder=folder,
         chunks=writer.chunks,
@@ -190,7 +196,8 @@ def record_reference(
         shapes=writer.shapes,
         dtypes=writer.dtypes,
         profiles=profiles,
-        health=(*health, repeats, *noise_health(noise, profiles), *others.health),
+        health=tuple(item.as_text for item in found),
+        health_checks=found,
         settings={
             "seed": plan.seed,
             "repeated_rows": chooser.repeated,
@@ -424,8 +431,8 @@ def check_health(
     is_non_finite_declared: bool,
     first_rows: Callable[[str], Sequence[str]] = lambda _: (),
     in_samples: Callable[[str], str] = lambda _: "",
-) -> tuple[tuple[str, str], ...]:
-    """Return what was found, as `(name, detail)`, for a reference that can be judged by.
+) -> tuple[Health, ...]:
+    """Return what was found of a reference that can be judged by.
 
     Args:
         profiles: The outputs.
@@ -467,8 +474,10 @@ def check_health(
             hint="correct the model or the samples, or declare that they belong there: non_finite: match in the spec, "
             "or --non-finite match",
         )
-    detail = f"{sum(profile.non_finite for profile in broken)} non-finite values, declared" if broken else "all finite"
-    found = [("reference_finite", detail)]
+    words = say("reference_finite")
+    if broken:
+        words = say("reference_finite.declared", count=sum(profile.non_finite for profile in broken))
+    found = [Health(name="reference_finite", words=words)]
     varying = [profile.name for profile in judged if profile.varies]
     if not varying and any(profile.varies is False for profile in judged):
         names = ", ".join(repr(profile.name) for profile in judged)
@@ -477,17 +486,15 @@ def check_health(
             msg, hint="a constant output matches any model that learned nothing: give other samples, or check the model"
         )
     if varying:
-        found.append(
-            ("reference_varies", f"{', '.join(varying)} {one_or_many(len(varying), 'varies', 'vary')} over the inputs")
-        )
-    else:
-        found.append(("reference_varies", "not measured: no two rows of one shape"))
-    return tuple(found)
+        words = say("reference_varies", outputs=varying, count=len(varying))
+        return (*found, Health(name="reference_varies", words=words))
+    words = say("reference_varies.not_measured")
+    return (*found, Health(name="reference_varies", kind=Kind.NOT_MEASURED, words=words))
 
 
 def _check_repeat(
     folder: Path, chunks: Mapping[str, str], profiles: Mapping[str, OutputProfile], repeated: int
-) -> tuple[str, str]:
+) -> Health:
     tolerance = DEFAULT_TOLERANCES[Precision.FP32]
     limits = {name: limits_for(tolerance, without_cap(profile)) for name, profile in profiles.items()}
     largest = 0.0
@@ -505,4 +512,4 @@ def _check_repeat(
                 raise ReferenceRefusedError(
                     msg, hint="put the model into evaluation mode and take out dropout and other randomness"
                 )
-    return "reference_repeats", f"{counted(repeated, 'row')} run twice, largest difference {largest:.3g}"
+    return Health(name="reference_repeats", words=say("reference_repeats", rows=repeated, difference=largest))

@@ -20,11 +20,14 @@ from paritygate.signature import dtype_name, is_comparable_dtype
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
+from paritygate.validate.gate.verdict import Kind
+from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.reference.record import check_health, check_selected, check_some_left, profile_all
 from paritygate.validate.reference.recording import RECORD_FILE, Recording, StoredBatch
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +83,7 @@ class ExpectedOutputs:
         name: What to call them in messages.
         digest: Digest of the file or of the recording's chunks.
         profiles: Profile of each output.
-        health: What was found of their health, `(name, detail)` each.
+        health: What was found of their health.
         output_names: All outputs there are, those without a profile included because others were selected.
         inputs: Names of the inputs they were recorded on; None where that is not known.
         open_reader: Starts a pass over them.
@@ -93,7 +96,7 @@ class ExpectedOutputs:
     name: str
     digest: str
     profiles: Mapping[str, OutputProfile]
-    health: tuple[tuple[str, str], ...]
+    health: tuple[Health, ...]
     output_names: frozenset[str]
     inputs: frozenset[str] | None
     open_reader: Callable[[], OutputReader]
@@ -110,7 +113,7 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         name=str(recording.folder),
         digest=digest_of_files(recording.chunks),
         profiles=recording.profiles,
-        health=recording.health,
+        health=recording.health_found,
         output_names=frozenset(spec.name for spec in recording.signature.outputs),
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
@@ -212,7 +215,7 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
         is_non_finite_declared=is_non_finite_declared,
         first_rows=lambda name: _broken_rows(batches()).of(name),
     )
-    not_repeated = ("reference_repeats", "not measured: the outputs were recorded elsewhere")
+    not_repeated = Health(name="reference_repeats", kind=Kind.NOT_MEASURED, words=say("reference_repeats.not_measured"))
     return ExpectedOutputs(
         name=str(path),
         digest=digest_of_file(path),

@@ -19,6 +19,7 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Measuremen
 from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, digest_of_json, parse_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, dtype_name, is_comparable_dtype
+from paritygate.validate.reference.health import Health, health_of_text
 from paritygate.validate.reference.profile import OutputProfile
 
 if TYPE_CHECKING:
@@ -180,7 +181,8 @@ class Recording:
         shapes: Distinct shapes of each output.
         dtypes: Dtype of each output.
         profiles: Profile of each output.
-        health: What was found of the reference's health, one `(name, detail)` each.
+        health: What was found of the reference's health, one `(name, sentence)` each.
+        health_checks: The same as facts; empty in a recording of an earlier version.
         settings: How it was recorded: seed, repeated rows, whether non-finite values were declared.
         digest_before: The digest of a recording of an earlier version, whose profiles hold less; empty for others.
     """
@@ -198,6 +200,12 @@ class Recording:
     health: tuple[tuple[str, str], ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     digest_before: str = ""
+    health_checks: tuple[Health, ...] = ()
+
+    @property
+    def health_found(self) -> tuple[Health, ...]:
+        """What was found of the reference's health, of an earlier version as its sentences say it."""
+        return self.health_checks or health_of_text(self.health)
 
     @property
     def hangs_on_batch(self) -> bool:
@@ -222,6 +230,9 @@ class Recording:
     def _sealed(self) -> dict[str, Any]:
         data = to_data(self)
         del data["folder"], data["digest_before"]
+        if not self.health_checks:
+            # What was recorded before keeps its digest.
+            del data["health_checks"]
         for profile in data["profiles"].values():
             # What was recorded before ranges were known keeps its digest.
             if profile["low"] is None:

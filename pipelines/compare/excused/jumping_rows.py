@@ -18,7 +18,6 @@ from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.own_noise import Again
 from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
-from paritygate.text import counted, one_or_many, row_names
 from paritygate.validate.gate.candidate import RefusedInputsError
 from paritygate.validate.gate.gate import GateResult
 from paritygate.validate.gate.valid_positions import only_valid
@@ -26,6 +25,7 @@ from paritygate.validate.gate.verdict import Check, Status, flips_allowed
 from paritygate.validate.reference.own_noise import rows_within
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.row_digest import has_rows
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +74,7 @@ def without_jumps(result: GateResult, again: Again) -> GateResult:
     checks = tuple(
         replace(
             passed[check.name, check.output],
-            detail=f"{passed[check.name, check.output].detail}, but for rows where both sides jump: {check.detail}",
+            words=passed[check.name, check.output].words + say("jumps.excused", difference=check.words),
         )
         if check.status is Status.FAIL and check.name in _OF_ROWS and (check.name, check.output) in passed
         else check
@@ -172,14 +172,10 @@ class _WithoutJumps(ReplacedAnswers):
 
     def check(self) -> Check:
         """Return a warning on the rows that are excused."""
-        names = row_names(list(self.excused)[:_NAMED])
-        count = len(self.excused)
-        detail = (
-            f"at {counted(count, 'row')} ({names}{', ...' if count > _NAMED else ''}) both sides jump to the "
-            f"other's answer where the inputs move by a rounding: {one_or_many(count, 'it is', 'they are')} "
-            f"excused, at most {self._cap} would be"
-        )
-        return Check(name=_NAME, status=Status.WARNING, detail=detail, measured=count, limit=self._cap)
+        ids, count = list(self.excused)[:_NAMED], len(self.excused)
+        more = say("jumps.more" if count > _NAMED else "nothing")
+        words = say("jumps", count=count, ids=ids, more=more, cap=self._cap)
+        return Check(name=_NAME, status=Status.WARNING, words=words, rows=count, measured=count, limit=self._cap)
 
 
 def _all_of_rows(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:

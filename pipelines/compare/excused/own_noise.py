@@ -15,11 +15,10 @@ import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
-from paritygate.text import row_name
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.gate.verdict import Check, Kind, Status
 from paritygate.validate.reference.own_noise import (
     NOISE_FACTOR,
     RowNoise,
@@ -31,6 +30,7 @@ from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.row_digest import has_rows
 from paritygate.validate.samples.split import RowsLeftOut
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,8 +88,9 @@ def with_own_noise(result: GateResult, again: Again) -> GateResult:
         runner = again.open_reference() if rows else None
     except ArtifactIntegrityError as err:
         # What it answers now is no noise of what answered then.
-        detail = f"rows that fail are not asked of the reference again: {err}"
-        return replace(result, checks=(*result.checks, Check(name=_NAME, status=Status.WARNING, detail=detail)))
+        words = say("noise.not_asked", reason=str(err))
+        unasked = Check(name=_NAME, status=Status.WARNING, kind=Kind.NOT_ASKED, words=words)
+        return replace(result, checks=(*result.checks, unasked))
     if runner is None:
         return result
     noise = _noise_of(rows, result, again, runner)
@@ -101,7 +102,7 @@ def with_own_noise(result: GateResult, again: Again) -> GateResult:
     found = again.run(held)
     passed = {(check.name, check.output): check for check in found.checks if check.status is Status.PASS}
     checks = tuple(
-        replace(passed[check.name, check.output], detail=_excused_words(check, passed[check.name, check.output]))
+        replace(passed[check.name, check.output], words=_excused_words(check, passed[check.name, check.output]))
         if check.status is Status.FAIL and check.name in _OF_ROWS and (check.name, check.output) in passed
         else check
         for check in result.checks
@@ -114,8 +115,8 @@ def with_own_noise(result: GateResult, again: Again) -> GateResult:
     )
 
 
-def _excused_words(before: Check, after: Check) -> str:
-    return f"{after.detail}, but for rows within the reference's own noise: {before.detail}"
+def _excused_words(before: Check, after: Check) -> Words:
+    return after.words + say("noise.excused_rows", difference=before.words)
 
 
 def _rows_beyond(result: GateResult) -> frozenset[str]:
@@ -193,11 +194,8 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
         if ratio > 1 or found.norm > limits.of_rows(wide, np.array([np.linalg.norm(wide)]))[0]:
             noise[name] = found
         if ratio > NOISE_FACTOR:
-            detail = (
-                f"asked again about {row_name(batch.ids[row])}, alone and in its batch, the reference differs from "
-                f"itself by {found.max_abs_diff:.3g}, {ratio:.3g} limits: that excuses nothing"
-            )
-            warning = Check(name="reference_batch", status=Status.WARNING, detail=detail, output=name)
+            words = say("noise.excuses_nothing", row=batch.ids[row], difference=found.max_abs_diff, ratio=ratio)
+            warning = Check(name="reference_batch", status=Status.WARNING, words=words, output=name)
     return _NoisyRow(
         row_id=batch.ids[row], expected={name: wanted[name][own] for name in noise}, noise=noise, warning=warning
     )
@@ -213,7 +211,7 @@ class _HeldToNoise(ReplacedAnswers):
         self._rows = rows
         self._limits = result.limits
         self._profiles = again.expected.profiles
-        self._excused: dict[tuple[str, str], str] = {}
+        self._excused: dict[tuple[str, str], Words] = {}
 
     def replaced(
         self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
@@ -234,9 +232,8 @@ class _HeldToNoise(ReplacedAnswers):
         if not rows_within(own, expected, [noise], limits=limits, profile=profile).all():
             return actual
         difference = float(np.abs(own.astype(np.float64) - expected.astype(np.float64)).max())
-        self._excused[name, noisy.row_id] = (
-            f"{row_name(noisy.row_id)} differs by {difference:.3g}, and the reference there from itself by "
-            f"{noise.max_abs_diff:.3g}, alone and in its batch: that is its limit"
+        self._excused[name, noisy.row_id] = say(
+            "noise.excused", row=noisy.row_id, difference=difference, noise=noise.max_abs_diff
         )
         held: NDArray[np.generic] = actual.copy()
         held[row : row + 1] = expected
@@ -244,5 +241,5 @@ class _HeldToNoise(ReplacedAnswers):
 
     def checks(self) -> Iterator[Check]:
         """Yield a warning for each row that was excused."""
-        for (output, _), detail in self._excused.items():
-            yield Check(name=_NAME, status=Status.WARNING, detail=detail, output=output)
+        for (output, _), words in self._excused.items():
+            yield Check(name=_NAME, status=Status.WARNING, words=words, output=output, rows=1)

@@ -8,16 +8,18 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from paritygate.errors import ExitCode, ParitygateError
+from paritygate.pipelines.compare.hidden_inputs import hidden
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     NOT_AVAILABLE,
     NOT_RUN_HERE,
     CheckResult,
     ComparisonResult,
+    error_result,
 )
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.why import why, why_of_variant
-from paritygate.text import without_row_ids
+from paritygate.validate.words.sentence import Sentence, render
 
 __all__ = ["Case", "CaseStatus", "Suite", "suite_of_comparison", "suite_of_error", "suites_of_run"]
 
@@ -106,7 +108,7 @@ def suites_of_run(report: ReportData, *, exit_code: int, not_released: str) -> t
             suites.append(_as_optional(found, "an emulated row decides nothing by itself"))
     if exit_code not in {ExitCode.PASS, report.exit_code}:
         # All that is required passed, and the release failed all the same.
-        case = Case(name="release", status=CaseStatus.ERROR, message=not_released.removeprefix("error: "))
+        case = Case(name="release", status=CaseStatus.ERROR, message=not_released)
         suites.append(Suite(model=report.model, name="release", verdict="error", reason=case.message, cases=(case,)))
     return tuple(suites)
 
@@ -132,7 +134,8 @@ def suite_of_comparison(result: ComparisonResult, *, model: str = "", name: str 
 
 def suite_of_error(model: str, error: ParitygateError, *, is_hiding: bool = False) -> Suite:
     """Return the suite of a spec of which nothing could be measured; it names no rows if it is to hide them."""
-    words, hint = (without_row_ids(text) if is_hiding else text for text in (str(error), error.hint))
+    found = hidden(error_result(error)) if is_hiding else error_result(error)
+    words, hint = found.message, found.hint
     case = Case(name="run", status=CaseStatus.ERROR, message=words, details=_hint(hint))
     return Suite(model=model, name="run", verdict="error", reason=words, cases=(case,))
 
@@ -196,7 +199,7 @@ def _cases_of(result: ComparisonResult) -> Iterator[Case]:
     named = {check.name for check in result.checks}
     for name, probe in result.probes.asked.items():
         if f"{_PROBE}{name}" not in named and probe.status == NOT_ASKED:
-            yield Case(name=f"{_PROBE}{name}", status=CaseStatus.SKIPPED, message=_not_asked(probe.detail))
+            yield Case(name=f"{_PROBE}{name}", status=CaseStatus.SKIPPED, message=_not_asked(probe.words))
     for name in result.probes.switched_off:
         yield Case(name=f"{_PROBE}{name}", status=CaseStatus.SKIPPED, message="switched off")
 
@@ -238,8 +241,9 @@ def _properties(result: ComparisonResult) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _not_asked(detail: str) -> str:
-    return detail if detail.startswith(NOT_ASKED) else f"{NOT_ASKED}: {detail}"
+def _not_asked(words: Sequence[Sentence]) -> str:
+    is_said = any(item.key == "probe.not_asked" for item in words)
+    return render(words) if is_said else f"{NOT_ASKED}: {render(words)}"
 
 
 def _hint(hint: str) -> str:

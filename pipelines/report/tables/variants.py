@@ -18,7 +18,6 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
 from paritygate.pipelines.report.tables.probes import failed_words
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
-from paritygate.pipelines.report.why import PAIR
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
@@ -26,6 +25,7 @@ from paritygate.validate.gate.bounds import upper_bound_text
 from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.gate.verdict import flips_allowed
+from paritygate.validate.words.sentence import WITHIN, pair_of, render
 
 __all__ = [
     "agreement_table",
@@ -89,7 +89,10 @@ def _check_words(check: CheckResult, result: ComparisonResult) -> str:
     probe = result.probes.asked.get(check.name.removeprefix(_PROBE)) if check.name.startswith(_PROBE) else None
     if probe is not None and probe.failures:
         return f"{failed_words(probe)}: see Probes"
-    return PAIR.sub(lambda found: "within the limit" if found[1] in {"<=", ">="} else "beyond the limit", check.detail)
+    pair, words = pair_of(check.words)
+    if not pair:
+        return render(check.words)
+    return f"{'within' if pair in WITHIN else 'beyond'} the limit{words}"
 
 
 def _check_row(check: CheckResult, words: str) -> tuple[Cell, ...]:

@@ -19,7 +19,8 @@ from paritygate.text import counted
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
 from paritygate.validate.probes.edges import how_to_declare
-from paritygate.validate.probes.outcome import DOES_NOT_APPLY, finding_words
+from paritygate.validate.probes.outcome import finding_words
+from paritygate.validate.words.sentence import missing_words, render, say
 
 __all__ = [
     "comparison_details",
@@ -85,9 +86,9 @@ def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
     left_out = _left_out(probes)
     if left_out:
         yield f"probes: left out: {', '.join(left_out)}"
-    apart = {name: probe.detail for name, probe in probes.asked.items() if probe.detail.startswith(DOES_NOT_APPLY)}
+    apart = {name: render(missing_words(probe.words)) for name, probe in probes.asked.items() if probe.does_not_apply}
     if apart:
-        yield f"probes that do not apply: {_reasons(apart)}"
+        yield f"probes that do not apply: {', '.join(f'{name} ({missing})' for name, missing in apart.items())}"
     for name, probe in probes.asked.items():
         if probe.status == NOT_ASKED and name not in apart:
             yield f"probe {name}: {probe.detail}"
@@ -116,7 +117,7 @@ def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
     for (probe, edge), found in shared.items():
         first, finding = next(iter(found.items()))
         differs = f"{finding.check}: {finding.detail}{f' (numbers of {first})' if len(found) > 1 else ''}"
-        words = finding_words(edge, finding.about, differs, batches=finding.batches)
+        words = render(finding_words(edge, finding.about, say("text", text=differs), batches=finding.batches))
         names = f"{', '.join(found)}: " if any(found) else ""
         yield f"edge finding: {names}probe_{probe}: {words}"
         yield from _what_to_do(finding, has_spec=any(found))
@@ -152,10 +153,6 @@ def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:
             yield f"probe {name}: its inputs are in {failure.inputs}"
         if failure.again:
             yield f"probe {name}: to see this alone: {failure.again}"
-
-
-def _reasons(details: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({detail.removeprefix(DOES_NOT_APPLY)})" for name, detail in details.items())
 
 
 def _left_out(probes: ProbesResult) -> list[str]:

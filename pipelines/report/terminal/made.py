@@ -12,8 +12,7 @@ from paritygate.pipelines.report.tables.table import Column, Table, figure, stat
 from paritygate.pipelines.report.terminal.comparison import remark_lines
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines
 from paritygate.pipelines.report.terminal.screen import path_line, screen_table
-from paritygate.pipelines.report.why import first_line
-from paritygate.text import echo
+from paritygate.text import echo, first_line_of
 
 if TYPE_CHECKING:
     from paritygate.artifact import Artifact
@@ -56,7 +55,7 @@ def _made_table(
         else:
             failure = failures[name]
             rows.append(
-                (status(failure.verdict, remark=first_line(failure.message)), text(name), figure("-"), text("-"))
+                (status(failure.verdict, remark=first_line_of(failure.message)), text(name), figure("-"), text("-"))
             )
     columns = (
         Column(title="outcome"),
@@ -73,7 +72,7 @@ def _hints_of_failures(failures: Mapping[str, FailedVariant], width: int | None)
         if failure.hint:
             names.setdefault(failure.hint, []).append(name)
     yield from remark_lines(
-        (Remark(kind="hint", names=tuple(found), words=first_line(hint)) for hint, found in names.items()), width
+        (Remark(kind="hint", names=tuple(found), words=first_line_of(hint)) for hint, found in names.items()), width
     )
 
 

@@ -26,6 +26,7 @@ from paritygate.validate.detections.judgement import detections_coverage, failed
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats, changed_detections
 from paritygate.validate.detections.rule import MatchRule, make_match_rule, parse_match_rule
+from paritygate.validate.words.sentence import render
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -306,7 +307,7 @@ def test_detections_are_held_to_earlier_ones_by_the_same_rule(change: dict[str, 
     repeats = MatchRepeats(_RULE)
     repeats.add(batch, again, first)
 
-    assert changed_detections(_RULE, batch, again, first).startswith(words)
+    assert render(changed_detections(_RULE, batch, again, first)).startswith(words)
     assert bool(changed_detections(_RULE, batch, again, first)) == bool(words)
     assert [str(check.status) for check in repeats.finish()] == ["fail" if words else "pass"]
     assert MatchRepeats(_RULE).finish() == ()
@@ -320,11 +321,11 @@ def test_what_was_broken_before_and_comes_again_is_no_change() -> None:
     batch = Batch(inputs={}, ids=["a", "b"])
 
     for first in (broken, flat, lacking):
-        assert changed_detections(_RULE, batch, dict(first), first) == ""
-    assert changed_detections(_RULE, batch, whole, flat).startswith("the first answer holds no detections ('boxes'")
-    assert changed_detections(_RULE, batch, flat, whole).startswith("contract.match: ")
-    assert changed_detections(_RULE, batch, lacking, whole) == "one of the answers is without 'labels'"
-    assert changed_detections(_RULE, batch, whole, broken).startswith("detections_matched: 0 of 0")
+        assert changed_detections(_RULE, batch, dict(first), first) == ()
+    assert [item.key for item in changed_detections(_RULE, batch, whole, flat)] == ["match.first_broken"]
+    assert render(changed_detections(_RULE, batch, flat, whole)).startswith("contract.match: ")
+    assert render(changed_detections(_RULE, batch, lacking, whole)) == "one of the answers is without 'labels'"
+    assert render(changed_detections(_RULE, batch, whole, broken)).startswith("detections_matched: 0 of 0")
 
 
 def test_one_batch_alone_says_what_failed() -> None:

@@ -28,6 +28,7 @@ from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, Status, judge
 from paritygate.validate.reference.profile import profile_outputs
+from paritygate.validate.words.sentence import say
 
 Array = NDArray[Any]
 _ROWS = 200
@@ -324,7 +325,7 @@ def test_an_output_whose_classes_have_other_names_alone_looks_like_nothing(off: 
     comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
     actual = expected + np.abs(_normal(_ROWS, 3, seed=1)) * np.float32(off)
     comparison.add(Batch(inputs={}, ids=[str(row) for row in range(_ROWS)]), {"y": actual}, {"y": expected})
-    comparison.violate("classes", "y", "the columns are the classes [1, 0, 2], of the reference's [0, 1, 2]")
+    comparison.violate("classes", "y", say("contract.classes", output="y", found="[1, 0, 2]", wanted="[0, 1, 2]"))
     comparison.end_pass()
     measured = comparison.finish()
     rules = GateRules(tolerance=DEFAULT_TOLERANCES[Precision.FP32])

@@ -16,6 +16,7 @@ from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.reference.profile import profile_outputs
 from paritygate.validate.reference.record import check_health
 from paritygate.validate.reference.recording import ChunkWriter, read_chunks
+from paritygate.validate.words.sentence import say
 
 _WORDS = np.array([["cat", "dog"], ["", "강아지"], ["cat", "cat"]])
 
@@ -58,7 +59,7 @@ def test_text_in_place_of_numbers_breaks_the_contract() -> None:
 
     (violation,) = found.violations
     assert violation.check == "dtype"
-    assert violation.details == ("the candidate's dtype is int64, the reference's string",)
+    assert violation.details == (say("contract.dtype", actual_dtype="int64", expected_dtype="string"),)
 
 
 def test_a_pass_that_answers_other_text_is_no_repetition() -> None:

@@ -27,6 +27,7 @@ from paritygate.validate.gate.verdict import JudgePlan, Status, judge
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.reference.profile import profile_outputs
+from paritygate.validate.words.sentence import render
 
 Array = NDArray[Any]
 
@@ -281,7 +282,7 @@ def test_detections_at_other_places_than_the_reference_has_break_the_contract() 
     comparison.add(batch, {"boxes": boxes[:, :2], "scores": scores[:, :2]}, expected)
     comparison.end_pass()
 
-    assert "2 places, and the reference has 3, of which some do not count" in comparison.finish().violations[0]
+    assert "2 places, and the reference has 3, of which some do not count" in render(comparison.finish().violations[0])
 
 
 def _signature(mask: tuple[int | str | None, ...], output: tuple[int | str | None, ...] | None) -> Signature:

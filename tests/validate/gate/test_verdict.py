@@ -15,7 +15,7 @@ from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.validate.gate.decisions import Decision, Rule
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement, Refusal
 from paritygate.validate.gate.precision_steps import Step, below_steps
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import RowDifference, WorstRow
@@ -49,7 +49,7 @@ def test_the_verdict_is_the_worst_of_the_checks_in_any_order(statuses: tuple[Sta
     expected = Verdict.PASS if worst is Status.WARNING else Verdict(worst.value)
 
     for order in itertools.permutations(statuses):
-        assert verdict_of(Check(name="c", status=status, detail="") for status in order) is expected
+        assert verdict_of(Check(name="c", status=status, words=()) for status in order) is expected
 
 
 def test_no_check_at_all_is_an_error() -> None:
@@ -297,18 +297,22 @@ def test_only_of_a_difference_of_few_steps_it_is_said_that_rounding_may_be_beyon
 
 def test_whoever_declared_the_limit_is_not_told_to_declare_one() -> None:
     said = [below_steps(_HALF, 2**-7, 11.0, is_own_limit=is_own) for is_own in (False, True)]
-    assert said[0].endswith("it may be rounding alone; a tolerance of your own would say what is right")
-    assert said[1].endswith("it may be rounding alone")
+    assert [[item.key for item in words] for words in said] == [["steps", "steps.own_tolerance"], ["steps"]]
+
+
+_REFUSAL = Refusal(first="0", last="7", reason="no", below="")
 
 
 def test_one_of_a_kind_is_counted_in_the_singular() -> None:
     measured, plan = _measured(rows=1)
-    checks = {check.name: check for check in judge(replace(measured, refused=("row 0: no",), refused_count=1), plan)}
+    checks = {check.name: check for check in judge(replace(measured, refused=(_REFUSAL,), refused_count=1), plan)}
     again = {check.name: check for check in judge(replace(measured, passes=3), plan)}
 
     assert again["rows"].detail.startswith("1 row in 1 batch, asked 3 times: ")
     assert checks["rows"].detail.startswith("1 row in 1 batch: ")
-    assert checks["accepts_inputs"].detail == "1 batch that the reference answers was not answered: row 0: no"
+    refused = checks["accepts_inputs"]
+    assert refused.detail == "1 batch that the reference answers was not answered: rows '0'..'7': no"
+    assert (refused.measured, refused.limit) == (1, 0)
 
 
 def test_passes_that_differ_beyond_the_limit_fail() -> None:
@@ -320,7 +324,7 @@ def test_passes_that_differ_beyond_the_limit_fail() -> None:
 
 def test_a_batch_that_was_not_answered_fails() -> None:
     measured, plan = _measured()
-    refused = replace(measured, refused=("rows 0..7: too long",), refused_count=1)
+    refused = replace(measured, refused=(_REFUSAL,), refused_count=1)
 
     assert verdict_of(judge(refused, plan)) is Verdict.FAIL
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.precision import Precision
-from paritygate.text import counted, one_or_many
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
 from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared, limits_for
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,29 +74,31 @@ def _checks(
     values = profile.values // max(1, profile.channels)
     has_spread |= is_declared_near
     if not has_spread.all() and values >= LEAST_VARYING:
+        count = int(np.count_nonzero(~has_spread))
         names = _named(profile, ~has_spread, columns)
         gap = _where_zeros_pass(tolerance, profile, ~has_spread)
         yield Check(
             name="variation",
             status=Status.WARNING,
-            detail=f"{names} hardly {one_or_many(int((~has_spread).sum()), 'varies', 'vary')} on these samples: "
-            f"fewer than {LEAST_VARYING} values differ from the median{gap}",
+            words=say("variation", channels=names, count=count, least=LEAST_VARYING) + gap,
             output=profile.name,
-            measured=int(np.count_nonzero(~has_spread)),
+            measured=count,
         )
 
 
-def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDArray[np.bool_]) -> str:
+def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDArray[np.bool_]) -> Words:
     """Return what a limit that is larger than every value of its channel lets pass; empty where none is."""
     limits = limits_for(tolerance, profile).max_abs_diff
     places = np.flatnonzero(chosen & (profile.max_abs > 0) & (limits >= profile.max_abs))
     if not places.size:
-        return ""
+        return ()
     place = places[int(np.argmax((limits / np.maximum(profile.max_abs, np.finfo(float).tiny))[places]))]
-    of = f" of channel {place}" if profile.channels > 1 else ""
-    return (
-        f"; the limit{of} is {limits[place]:.3g} in {tolerance.precision} and no value exceeds "
-        f"{profile.max_abs[place]:.3g}, so that zeros pass as well: give rows that reach it, or declare a max_abs_diff"
+    return say(
+        "variation.zeros_pass",
+        channel=int(place),
+        limit=limits[place],
+        precision=tolerance.precision,
+        largest=profile.max_abs[place],
     )
 
 
@@ -122,39 +124,42 @@ def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray
 def _not_resolved(
     tolerance: Tolerance,
     profile: OutputProfile,
-    names: str,
+    names: Words,
     found: tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]],
 ) -> Check:
     """Return the check of channels that are lost, by what arithmetic moves each by and what it may at most."""
     is_lost, floor, most = found
     spread = profile.own_spread
     worst = int(np.argmax(np.where(is_lost, floor / np.maximum(most, np.finfo(float).tiny), 0.0)))
-    cause = f"{LEAST_STEPS} steps of {tolerance.precision} are"
+    cause = say("resolution.steps", steps=LEAST_STEPS, precision=tolerance.precision)
     if floor[worst] == profile.activation_floor[worst]:
-        cause = "implementations of its last operator differ by"
+        cause = say("resolution.implementations")
     elif profile.noise[worst] > 0 and floor[worst] <= 2 * profile.noise[worst]:
-        cause = "the noise of the reference itself is"
-    detail = (
-        f"{tolerance.precision} cannot resolve {names}: {cause} "
-        f"{floor[worst]:.3g}, and the values vary by {spread[worst]:.3g}; "
-        "declare a decision, a max_abs_diff of this output, or keep it in float32"
+        cause = say("resolution.noise")
+    words = say(
+        "resolution",
+        precision=tolerance.precision,
+        channels=names,
+        cause=cause,
+        floor=floor[worst],
+        spread=spread[worst],
     )
     return Check(
         name="resolution",
         status=Status.INCONCLUSIVE,
-        detail=detail,
+        words=words,
         output=profile.name,
         measured=float(floor[worst]),
         limit=float(most[worst]),
     )
 
 
-def _named(profile: OutputProfile, chosen: NDArray[np.bool_], columns: Sequence[str]) -> str:
+def _named(profile: OutputProfile, chosen: NDArray[np.bool_], columns: Sequence[str]) -> Words:
     """Return the names of the first channels that are chosen, and how many there are."""
     if profile.channels == 1:
-        return "this output"
+        return say("channels.all")
     places = np.flatnonzero(chosen)
-    names = ", ".join(columns[place] if place < len(columns) else str(place) for place in places[:_NAMED])
+    names = [columns[place] if place < len(columns) else str(place) for place in places[:_NAMED]]
     if places.size <= _NAMED:
-        return f"{one_or_many(places.size, 'channel', 'channels')} {names}"
-    return f"{counted(places.size, 'channel')} of {profile.channels} ({names}, ...)"
+        return say("channels", count=places.size, names=names)
+    return say("channels.first", count=places.size, total=profile.channels, names=names)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from paritygate.distance import distance
-from paritygate.text import counted
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import repeat_difference
@@ -33,6 +32,7 @@ from paritygate.validate.probes.run import (
     ProbeQuestion,
     with_labels,
 )
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,7 +176,9 @@ class SessionProbe:
     def fail_all(self, reason: str) -> None:
         """Take in that no batch was answered at all, though each was before."""
         self.batches = len(self.asked)
-        self._of_all = [ProbeFailure(batch=-1, about="all batches", check="refused", detail=reason)]
+        self._of_all = [
+            ProbeFailure(batch=-1, about="all batches", check="refused", words=say("probe.refused_all", reason=reason))
+        ]
 
     def failures(self) -> tuple[list[ProbeFailure], int]:
         """Return the first batches that failed, and how many failed."""
@@ -208,8 +210,9 @@ class SessionProbe:
                     at=asked.at,
                     stored=asked.stored,
                     check="repeat_max_abs_diff",
-                    detail=f"{name!r} differs by {difference:.3g} from the candidate's {what}{where} "
-                    f"(limit {limit:.3g})",
+                    words=say(
+                        "probe.again_differs", output=name, difference=difference, side=what, part=where, limit=limit
+                    ),
                     actual=actual,
                     output=name,
                     limit=limit,
@@ -225,7 +228,7 @@ class SessionProbe:
                     at=asked.at,
                     stored=asked.stored,
                     check="repeat_detections",
-                    detail=f"{rule.name}: others than in the candidate's {what}: {changed}",
+                    words=say("probe.again_others", match=rule.name, side=what, difference=changed),
                     actual=actual,
                 )
         return None
@@ -344,7 +347,7 @@ def _failed(name: str, error: str) -> ProbeOutcome:
     return ProbeOutcome(
         name=name,
         status=Status.ERROR,
-        detail=f"what is asked again, {ASKED_AGAIN}, could not be made: {failed_itself(error)}",
+        words=say("probe.again_failed", name=ASKED_AGAIN) + failed_itself(error),
         batches=0,
         rows=0,
         dropped={},
@@ -364,7 +367,8 @@ def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
     return ProbeOutcome(
         name=name,
         status=Status.FAIL if failures else Status.WARNING if skipped else Status.PASS,
-        detail=_in_words(session, failures, failed, skipped),
+        words=_in_words(session, failures, failed, skipped),
+        is_skipped=bool(skipped),
         batches=session.batches,
         rows=session.rows,
         dropped={},
@@ -375,9 +379,10 @@ def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
     )
 
 
-def _in_words(session: SessionProbe, failures: Sequence[ProbeFailure], failed: int, skipped: str) -> str:
+def _in_words(session: SessionProbe, failures: Sequence[ProbeFailure], failed: int, skipped: str) -> Words:
     if failures:
         first = failures[0]
-        more = f", and {counted(failed - 1, 'more batch')}" if failed > 1 else ""
-        return f"at {first.about}: {first.check}: {first.detail}{more}"
-    return f"not asked: {skipped}" if skipped else f"{session.rows} rows answered alike"
+        words = say("probe.at", about=first.about)
+        words += say("probe.failed", check=first.check, difference=first.words)
+        return words + (say("probe.more", count=failed - 1) if failed > 1 else ())
+    return say("probe.not_asked", reason=skipped) if skipped else say("probe.alike", rows=session.rows)

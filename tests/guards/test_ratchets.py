@@ -1,0 +1,103 @@
+"""Numbers of the product that only get smaller: `ratchet.json` holds them, and no number is raised without a reason.
+
+A number that is lower than in the file is written into it. Who has to raise one writes the sentence that says why
+beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+_FILE = Path(__file__).with_name("ratchet.json")
+_PARTS = ("convert", "validate", "pipelines", "src/paritygate", "fixtures")
+_LOADED = "import sys; print(sum(name.split('.')[0] == 'paritygate' for name in sys.modules))"
+# As the command and its child process load them, without a framework.
+_COMPARE = "import paritygate.pipelines.cli.commands.judging.compare, paritygate.pipelines.jobs.compare; "
+_API = "import paritygate.api; "
+
+
+def _limits() -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def _loaded(statement: str) -> int:
+    done = subprocess.run([sys.executable, "-c", statement + _LOADED], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def _modules(root: Path) -> list[Path]:
+    # Parts are linked into the package: each is counted once.
+    return [path for part in _PARTS for path in sorted((root / part).rglob("*.py"))]
+
+
+def _lines(root: Path) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in _modules(root))
+
+
+def folders_in_circles(imports: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """Return the pairs of folders that import each other."""
+    return [
+        (one, other)
+        for one, other in combinations(sorted(imports), 2)
+        if other in imports[one] and one in imports[other]
+    ]
+
+
+def _imports_of_validate(root: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {path.name: set() for path in (root / "validate").iterdir() if path.is_dir()}
+    for folder, others in found.items():
+        for path in (root / "validate" / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paritygate.validate."):
+                    others.add((node.module or "").split(".")[2])
+        others.discard(folder)
+    return found
+
+
+def _most_in_a_test_folder(root: Path) -> int:
+    return max(Counter(path.parent for path in (root / "tests").rglob("*.py")).values())
+
+
+def measured(root: Path) -> dict[str, int]:
+    """Return every number as it is now."""
+    return {
+        "modules loaded by compare": _loaded(_COMPARE),
+        "modules loaded by import paritygate.api": _loaded(_API),
+        "lines of the product": _lines(root),
+        "pairs of folders in validate that import each other": len(folders_in_circles(_imports_of_validate(root))),
+        "files in the largest folder of tests": _most_in_a_test_folder(root),
+    }
+
+
+def test_no_number_is_above_its_ratchet(project_root: Path) -> None:
+    found = measured(project_root)
+
+    assert found.keys() == _limits().keys()
+    assert {name: number for name, number in found.items() if number > int(str(_limits()[name]["most"]))} == {}
+
+
+def test_a_number_that_was_raised_says_why() -> None:
+    for name, limit in _limits().items():
+        raised = limit["raised_because"]
+        assert isinstance(raised, list), name
+        assert all(isinstance(reason, str) and reason.endswith(".") for reason in raised), name
+
+
+@pytest.mark.parametrize(
+    ("imports", "pairs"),
+    [
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [("a", "b")]),
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+    ],
+)
+def test_folders_that_import_each_other_are_seen(imports: dict[str, set[str]], pairs: list[tuple[str, str]]) -> None:
+    assert folders_in_circles(imports) == pairs

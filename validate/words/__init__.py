@@ -1,0 +1,1 @@
+"""The words of checks: the one place that turns facts into sentences."""

@@ -1,0 +1,208 @@
+"""Sentences as data: a key of the table of sentences, and the values that the sentence names.
+
+Checks hold sentences and no text, so that no code can come to depend on how something is worded. `render` alone makes
+text of them. What may leave the machine is a list of values by name: a value that is not on it is hidden.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.text import HIDDEN, counted, one_or_many
+from paritygate.validate.words.table import SENTENCES
+
+__all__ = [
+    "AT_LEAST",
+    "PAIRS",
+    "WITHIN",
+    "Sentence",
+    "Words",
+    "first_line",
+    "joined",
+    "missing_words",
+    "pair_of",
+    "render",
+    "say",
+    "without_inputs",
+]
+
+# Values that are no data of the user: figures of a measurement, and names that a model or a spec declares.
+_MAY_LEAVE = frozenset(
+    {
+        *("actual_dtype", "actual_shape", "allowed", "at_end", "at_floor", "band", "bar", "batches", "beyond", "bias"),
+        *("bound", "candidate", "cap", "cause", "changed", "channel", "channels", "check", "classes", "coordinates"),
+        *("count", "decisions", "digest", "difference", "each", "end_rows", "every", "expected_dtype"),
+        *("expected_shape", "factor", "fills", "floor", "half", "high", "in_band", "in_rows", "input", "inputs", "iou"),
+        *(
+            "kept",
+            "largest",
+            "least",
+            "left_out",
+            "limit",
+            "low",
+            "magnitude",
+            "match",
+            "matched",
+            "mean",
+            "measured",
+            "min_iou",
+        ),
+        *("missing", "extra", "mismatches", "model", "most", "name", "names", "near", "needed", "negative", "noise"),
+        *("number", "other", "out_of_band", "output", "outputs", "over", "part", "passes", "positive", "precision"),
+        *("probe", "probes", "quantile", "ratio", "reference", "released", "role", "rows", "rows_mismatched", "rule"),
+        *("runtime", "score_floor", "share", "side", "spread", "steps", "substitutes", "times", "total", "values"),
+        *("version", "versions", "without", "by", "what", "edge", "about", "lacks", "declared", "labels"),
+        *("actual_names", "expected_names"),
+    }
+)
+
+
+# Sentences that hold a measured number against its limit.
+WITHIN = frozenset({"at_most", "at_least"})
+AT_LEAST = frozenset({"at_least", "below_limit"})
+PAIRS = WITHIN | AT_LEAST | {"above"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence, or a part of one: its key in the table, and the values in it, which are JSON data or sentences."""
+
+    key: str
+    values: Mapping[str, Any]
+
+
+Words = tuple[Sentence, ...]
+
+
+def say(key: str, **values: Any) -> Words:  # noqa: ANN401 - whatever a sentence names
+    """Return a sentence, to be added to others.
+
+    Args:
+        key: Its key in the table.
+        values: What it names, by the names that the table has.
+    """
+    return (Sentence(key, {name: _plain(value) for name, value in values.items()}),)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(value, Sentence | str | bool | int | None):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        # JSON holds no NaN and no infinity.
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Iterable):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _formatted(value: Any, format_spec: str) -> str:  # noqa: ANN401 - a value of a sentence
+    if format_spec.startswith("#"):
+        return counted(value, format_spec[1:]) if isinstance(value, int) else f"{value} {format_spec[1:]}"
+    if "|" in format_spec:
+        one, many = format_spec.split("|")
+        return one_or_many(value, one, many)
+    if isinstance(value, str):
+        return value
+    if format_spec.endswith(" %"):
+        return format(value, format_spec.replace(" %", "%")).replace("%", " %")
+    return format(value, format_spec)
+
+
+class _Writer(string.Formatter):
+    """Writes values as sentences have them.
+
+    Beside Python's formats, `{rows:#row}` counts, `{count:is|are}` agrees with the count, and `{share:.0 %}` sets a
+    space before the sign.
+    """
+
+    def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401 - a value of a sentence
+        if _is_words(value):
+            return render(value)
+        if isinstance(value, list):
+            return ", ".join(self.format_field(item, format_spec) for item in value)
+        return _formatted(value, format_spec)
+
+    def convert_field(self, value: Any, conversion: str | None) -> Any:  # noqa: ANN401 - a value of a sentence
+        if value == HIDDEN or conversion is None:
+            return value
+        return [repr(item) for item in value] if isinstance(value, list) else repr(value)
+
+
+_WRITER = _Writer()
+
+
+def _is_words(value: Any) -> bool:  # noqa: ANN401 - a value of a sentence
+    return isinstance(value, Sentence) or (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and bool(value)
+        and all(isinstance(item, Sentence) or _is_data(item) for item in value)
+    )
+
+
+def _is_data(value: Any) -> bool:  # noqa: ANN401 - a value of a sentence
+    return isinstance(value, Mapping) and value.keys() == {"key", "values"}
+
+
+def _sentences(words: Any) -> list[Sentence]:  # noqa: ANN401 - sentences, or their JSON data
+    items = [words] if isinstance(words, Sentence) else words
+    return [item if isinstance(item, Sentence) else Sentence(item["key"], item["values"]) for item in items]
+
+
+def render(words: Any) -> str:  # noqa: ANN401 - sentences, or their JSON data
+    """Return sentences as text; this is the only function that does."""
+    return "".join(map(_written, _sentences(words)))
+
+
+def _written(sentence: Sentence) -> str:
+    try:
+        return _WRITER.vformat(SENTENCES[sentence.key], (), sentence.values)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        # A file may be of another version, or forged.
+        return "(a sentence of another version)"
+
+
+def joined(parts: Iterable[Words], by: str = ", ") -> Words:
+    """Return several sentences as one, with something between them."""
+    found: Words = ()
+    for part in parts:
+        found += (say("between", by=by) if found else ()) + part
+    return found
+
+
+def first_line(words: Iterable[Sentence]) -> str:
+    """Return sentences as text, without the lines of a log, or of a server, that are quoted below them."""
+    return render([item for item in words if item.key != "below"])
+
+
+def pair_of(words: Sequence[Sentence]) -> tuple[str, str]:
+    """Return the key of a measured number beside its limit, where sentences begin so, and as text what follows it."""
+    is_pair = bool(words) and words[0].key in PAIRS
+    return (words[0].key, first_line(words[1:])) if is_pair else ("", first_line(words))
+
+
+def missing_words(words: Iterable[Sentence]) -> Words:
+    """Return what a probe that does not apply is missing."""
+    return tuple(Sentence("missing", item.values) for item in words)
+
+
+def without_inputs(words: Any) -> Words:  # noqa: ANN401 - sentences, or their JSON data
+    """Return sentences in which every value is hidden that is not known to be no data of the user."""
+    return tuple(
+        Sentence(item.key, {name: _allowed(name, value) for name, value in item.values.items()})
+        for item in _sentences(words)
+    )
+
+
+def _allowed(name: str, value: Any) -> Any:  # noqa: ANN401 - a value of a sentence
+    if _is_words(value):
+        return without_inputs(value)
+    return value if name in _MAY_LEAVE else HIDDEN
