@@ -57,19 +57,7 @@ _WHOLE = frozenset(
 )
 # Figures of single rows, and drawings in which a cell may stand for one row.
 _OF_ROWS = frozenset(
-    {
-        "max_row_rel_id",
-        "looks_like",
-        "actual",
-        "cells",
-        "examples",
-        "expected",
-        "flips",
-        "grid",
-        "index",
-        "inputs",
-        "row_id",
-    }
+    {"cells", "examples", "flips", "grid", "index", "inputs", "looks_like", "max_row_rel_id", "row_id"}
 )
 # Values of these are named by the samples: their names are numbered.
 _BY_STRATUM = "strata"
@@ -106,8 +94,11 @@ def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
 
 
 def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that hold sentences, made anew."""
+    """Return the fields that hold sentences, made anew, and those of a single row, empty."""
     found: dict[str, Any] = {}
+    if "row_id" in value:
+        # How one row was answered; of detections, these are counts.
+        found.update(actual=None, expected=None)
     if isinstance(value.get("words"), list):
         words = sentence.without_inputs(value["words"])
         found.update(words=to_data(words), **({"detail": sentence.render(words)} if "detail" in value else {}))
