@@ -31,9 +31,6 @@ _NUMBER_AT = 0
 _PROCESSOR_AT = 4
 _ARGUMENTS_AT = 16
 _ARGUMENT_BYTES = 8
-# fcntl.h: what is looked at is a file that is open.
-_IS_OPEN = 0x1000
-_CURRENT_FOLDER = -100
 # sched.h: all that gives a process a view of its own, such as of mounts, but for that of times.
 NAMESPACES = 0x7E020000
 # ioctl of network interfaces, and what is left of a number of them.
@@ -101,19 +98,9 @@ _Line = tuple[int, int, int, int]
 
 def _with_arguments(descriptor: int) -> dict[str, list[_Line]]:
     """Return the checks of those that are told of by some of their arguments alone."""
-    looks = {
-        name: [
-            _argument(0),
-            *_if_equal(NOWHERE, _ALLOW),
-            *_if_equal(_CURRENT_FOLDER, _TELL),
-            _argument(at),
-            *_if_any(_IS_OPEN, _ALLOW),
-            _answer(_TELL),
-        ]
-        for name, at in {"newfstatat": 3, "statx": 2, "faccessat2": 3}.items()
-    }
     return {
-        **looks,
+        # With any flag, a path may be named: what it is can be read in the memory of the process alone.
+        "newfstatat": [_argument(0), *_if_equal(NOWHERE, _ALLOW), _answer(_TELL)],
         "clone": [_argument(0), *_if_any(NAMESPACES, _TELL), _answer(_ALLOW)],
         "ioctl": [_argument(1), (_AND, 0, 0, _KIND), *_if_equal(_OF_INTERFACES, _TELL), _answer(_ALLOW)],
         # Both halves of the pointer to an address.

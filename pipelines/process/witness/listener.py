@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fcntl
 import os
@@ -20,7 +21,6 @@ from paritygate.pipelines.process.witness.sightings import Sightings, is_of_many
 from paritygate.pipelines.process.witness.system_calls import (
     ALWAYS_ANEW,
     ATTRIBUTES,
-    BEHIND_POINTER,
     CHANGES,
     LINKS,
     LOOKS,
@@ -42,20 +42,27 @@ _ANSWER = struct.Struct("=QqiI")
 _RECEIVE = 0xC0002100 | _NOTICE.size << 16
 _SEND = 0xC0002101 | _ANSWER.size << 16
 _GO_ON = 1
+# SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
+_SET_FLAGS = 0x40082104
+_WAKE_AT_ONCE = 1
 _CURRENT_FOLDER = -100
+_MADE_ANEW = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
 _PART_BYTES = 256
 _PATH_BYTES = 4096
 _REASON_BYTES = 400
 _FAMILY_BYTES = 2
 _ADDRESS_BYTES = 128
 _POINTER_BYTES = 8
+# linux/openat2.h: struct open_how {flags, mode, resolve}. Of the rules, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS and
+# RESOLVE_BENEATH make a path with a link on it, or one that leads upwards, an error, and change no other one.
+_OPEN_HOW = struct.Struct("=3Q")
+_REFUSE_LINKS = 0x02 | 0x04 | 0x08
 # struct mmsghdr
 _MESSAGE_BYTES = 64
 _MOST_MESSAGES = 1024
 # fcntl.h
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_SYMLINK_FOLLOW = 0x400
-_AT_EMPTY_PATH = 0x1000
 # linux/fs.h
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
@@ -101,9 +108,12 @@ class Listener:
             "connect": self._connect,
             "fgetxattr": self._attributes_of_open,
             "flistxattr": self._attributes_of_open,
+            "getdents": self._list,
+            "getdents64": self._list,
             "ioctl": self._interface,
             "kill": self._signal,
             "listen": self._listens,
+            "openat2": self._open_by_rules,
             "pidfd_open": self._signal,
             "sendmmsg": self._send_messages,
             "sendmsg": lambda pid, arguments: self._send(pid, arguments[1]),
@@ -158,9 +168,12 @@ class Listener:
     def _add_listed_for_modules(self, noted: Mapping[str, int]) -> None:
         """Add which folders Python listed to find modules, each with how often; nobody else did if that is all."""
         at_first = self._listed_at_first or {}
-        for path in {*noted, *at_first}:
-            count = noted.get(path, 0) + at_first.get(path, 0)
-            if self._seen.listed[path] == count and path in self._seen.modules_in:
+        counts = collections.Counter(at_first)
+        for path, count in noted.items():
+            counts[os.path.realpath(path)] += count
+        for path in self._seen.modules_in:
+            real = os.path.realpath(path)
+            if real in counts and self._seen.listed[real] == counts[real]:
                 self.readings.folders.pop(path, None)
                 self.readings.modules_in[path] = self._seen.modules_in[path]
 
@@ -193,6 +206,9 @@ class Listener:
     def _serve(self, descriptor: int, calls: SystemCalls) -> None:
         waiting = select.poll()
         waiting.register(descriptor, select.POLLIN)
+        with contextlib.suppress(OSError):
+            # An older kernel does not wake the other side at once.
+            fcntl.ioctl(descriptor, _SET_FLAGS, _WAKE_AT_ONCE)
         notice = bytearray(_NOTICE.size)
         empty = bytes(_NOTICE.size)
         while True:
@@ -227,7 +243,8 @@ class Listener:
             folder, at, flags_at = OPENS[call]
             path = self._path(pid, arguments, folder, at)
             if path is not None:
-                self._seen.opens(path, pid, self._flags(pid, arguments, flags_at))
+                is_made = flags_at == ALWAYS_ANEW
+                self._seen.opens(path, pid, _MADE_ANEW if is_made else arguments[flags_at])
         elif call in PAIRS:
             self._pair(call, pid, arguments)
         elif call in self._others:
@@ -307,6 +324,27 @@ class Listener:
     def _attributes_of_open(self, pid: int, arguments: Sequence[int]) -> None:
         self._seen.attributes(f"/proc/{pid}/fd/{_signed(arguments[0])}", pid)
 
+    def _open_by_rules(self, pid: int, arguments: Sequence[int]) -> None:
+        """See openat2, which may refuse a path for the links on it."""
+        path = self._path(pid, arguments, 0, 1)
+        flags, _, rules = _OPEN_HOW.unpack(self._bytes(pid, arguments[2], _OPEN_HOW.size))
+        if path is None:
+            return
+        text = os.fsdecode(self._text(pid, arguments[1]))
+        # A larger structure is that of a later kernel.
+        is_known = arguments[3] == _OPEN_HOW.size and not rules & ~_REFUSE_LINKS
+        if rules and (not is_known or ".." in text.split("/") or not self._seen.steps(path, text, pid)):
+            self._seen.unknown("it opened a file by rules of its own on what a path leads to")
+        elif not is_known:
+            self._seen.unknown("it opened a file in a way of a later kernel")
+        self._seen.opens(path, pid, flags)
+
+    def _list(self, pid: int, arguments: Sequence[int]) -> None:
+        place = f"/proc/{pid}/fd/{_signed(arguments[0])}"
+        # pos:	0, and so on
+        position = Path(f"/proc/{pid}/fdinfo/{_signed(arguments[0])}").read_bytes().split(maxsplit=2)[1]
+        self._seen.lists(os.readlink(place), pid, is_begun=position == b"0")  # noqa: PTH115 - as the kernel has it
+
     def _clone(self, pid: int, arguments: Sequence[int]) -> None:
         # struct clone_args: the flags come first.
         if int.from_bytes(self._bytes(pid, arguments[0], _POINTER_BYTES), sys.byteorder) & NAMESPACES:
@@ -374,17 +412,6 @@ class Listener:
                 self._seen.looks(path, pid)
                 return
         self._seen.unknown(f"it asked another process of this machine, at {_shown(name)}")
-
-    def _flags(self, pid: int, arguments: Sequence[int], flags_at: int) -> int:
-        if flags_at == ALWAYS_ANEW:
-            return os.O_CREAT | os.O_WRONLY | os.O_TRUNC
-        if flags_at == BEHIND_POINTER:
-            # openat2: they come first there, and how paths are followed comes last.
-            how = self._bytes(pid, arguments[2], 3 * _POINTER_BYTES)
-            if any(how[2 * _POINTER_BYTES :]):
-                self._seen.unknown("it opened a file by rules of its own on what a path leads to")
-            return int.from_bytes(how[:_POINTER_BYTES], sys.byteorder)
-        return arguments[flags_at]
 
     def _bytes(self, pid: int, address: int, count: int) -> bytes:
         memory = self._memories.get(pid)

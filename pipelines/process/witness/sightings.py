@@ -79,9 +79,11 @@ class Sightings:
         """
         self.readings = Readings()
         self.places = Places()
-        # How often each folder was opened to be listed, and the names there at the first time that can be modules.
+        # How often each folder was listed, by where it is, and the names there at the first time that can be modules.
         self.listed: collections.Counter[str] = collections.Counter()
         self.modules_in: dict[str, str] = {}
+        # Folders that were opened and not listed so far, by where each is.
+        self._opened_folders: dict[str, list[tuple[str, Place]]] = {}
         self._machine = machine
         self._own = tuple({f"{text}/" for path in own for text in (str(path), os.path.realpath(path))})
         # What the CUDA driver compiled for this GPU, and keeps: there or not, the same code runs.
@@ -89,6 +91,7 @@ class Sightings:
         # What the process itself made, which is no input of it.
         self._made: set[str] = set()
         self._seen: set[tuple[str, bool]] = set()
+        self._listed: set[str] = set()
         self._callers: set[int] = set()
         self._leader = 0
 
@@ -119,8 +122,6 @@ class Sightings:
             flags = os.O_PATH | os.O_DIRECTORY
         # What is opened as a place alone is looked at, and may be read later.
         is_looking = bool(flags & os.O_PATH)
-        if flags & os.O_DIRECTORY and not is_looking:
-            self.listed[path] += 1
         is_writing = flags & os.O_ACCMODE != os.O_RDONLY
         if (path, is_looking) in self._seen and not is_writing and not path.startswith(_MADE_UP):
             return
@@ -139,6 +140,40 @@ class Sightings:
                 self._cross(place)
         else:
             self._open(counted, place, pid, flags)
+
+    def lists(self, real: str, pid: int, *, is_begun: bool) -> None:
+        """See that the names in a folder are read, which was opened before.
+
+        Args:
+            real: Where it is.
+            pid: The process.
+            is_begun: Whether they are read from the first one on.
+        """
+        self.listed[real] += is_begun
+        for path, place in self._opened_folders.pop(real, ()):
+            self._list(path, place)
+        if real not in self._listed:
+            # Before it was moved here, or by a process that handed it over.
+            place = self.places.place(real, pid)
+            counted = self._counted(place, pid)
+            if counted is not None:
+                self._list(counted, place)
+        self._listed.add(real)
+
+    def steps(self, path: str, text: str, pid: int) -> bool:
+        """See that it matters whether something on a path is a link, and return whether nothing is.
+
+        Args:
+            path: The path, absolute.
+            text: Its end, as the process wrote it below a folder that is open.
+            pid: The process.
+        """
+        start = len(path) - len(text)
+        ends = [at for at, letter in enumerate(path) if letter == "/" and at > start]
+        steps = [path[:at] for at in (*ends, len(path))]
+        for step in steps:
+            self.links(step, pid)
+        return all(target_of(step) is None for step in steps)
 
     def looks(self, path: str, pid: int, *, is_followed: bool = True, is_of_program: bool = False) -> None:
         """See that a path is looked at, and not opened.
@@ -397,7 +432,9 @@ class Sightings:
                 self._appears(place.real, pid)
             return
         if stat.S_ISDIR(found.st_mode):
-            self._list(path, place)
+            self._look(path)
+            self._cross(place)
+            self._opened_folders.setdefault(place.real, []).append((path, place))
         elif not stat.S_ISREG(found.st_mode):
             self.unknown(f"it opened {path}, which is no plain file")
         elif place.real.startswith(_IN_MEMORY):

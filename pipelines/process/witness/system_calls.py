@@ -13,7 +13,6 @@ from dataclasses import dataclass
 __all__ = [
     "ALWAYS_ANEW",
     "ATTRIBUTES",
-    "BEHIND_POINTER",
     "CHANGES",
     "HARMLESS",
     "LINKS",
@@ -27,19 +26,17 @@ __all__ = [
     "system_calls",
 ]
 
-BEHIND_POINTER = -1
 ALWAYS_ANEW = -2
 
 # Where the arguments stand: folder (None for the current one) and path.
 _Path = tuple[int | None, int]
 
-# Those that open a path, with where the flags stand, or in place of that `BEHIND_POINTER` (the third argument leads to
-# them) or `ALWAYS_ANEW` (there are none, and a file is made or emptied).
+# Those that open a path, with where the flags stand, or in place of that `ALWAYS_ANEW`: there are none, and a file is
+# made or emptied. `openat2` has rules besides, and is followed on its own.
 OPENS: Mapping[str, tuple[int | None, int, int]] = {
     "creat": (None, 0, ALWAYS_ANEW),
     "open": (None, 0, 1),
     "openat": (0, 1, 2),
-    "openat2": (0, 1, BEHIND_POINTER),
 }
 # Those that look at a path without opening it, with where the flags stand (None for none).
 LOOKS: Mapping[str, tuple[int | None, int, int | None]] = {
@@ -107,7 +104,7 @@ _BRINGING_NOTHING = """
     copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
     eventfd2 exit exit_group fadvise64 fallocate fchdir fchmod fchown fcntl fdatasync flock fork fremovexattr
     fsetxattr fstat fstatfs fsync ftruncate futex futex_requeue futex_wait futex_waitv futex_wake get_mempolicy
-    get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups getitimer
+    get_robust_list get_thread_area getcpu getcwd getegid geteuid getgid getgroups getitimer
     getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage
     getsid getsockname getsockopt gettid gettimeofday getuid io_cancel io_destroy io_getevents io_pgetevents
     io_setup io_submit ioprio_get ioprio_set landlock_add_rule landlock_create_ruleset landlock_restrict_self

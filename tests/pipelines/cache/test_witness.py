@@ -7,12 +7,18 @@ import os
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from tests.pipelines.cache.watched import seen_of
 
 from paritygate.pipelines.process.witness.listener import Listener
+
+# Longer than a step of the clock that files have their times from.
+_STEP_S = 0.02
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process reads")
 
@@ -239,6 +245,42 @@ def test_a_process_that_cannot_be_watched_says_why(tmp_path: Path) -> None:
     listener.start(os.getpid())
 
     assert listener.close().why_unknown == "the kernel does not"
+
+
+def test_a_folder_that_is_opened_and_not_listed_counts_by_what_is_opened_below_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/read.txt").write_text("1")
+
+    found = seen_of(
+        tmp_path,
+        """
+        place = os.open(here / "folder", os.O_RDONLY | os.O_DIRECTORY)
+        os.close(os.open("read.txt", os.O_RDONLY, dir_fd=place))
+        """,
+    )
+
+    assert f"{tmp_path}/folder/read.txt" in found.files
+    assert f"{tmp_path}/folder" not in {**found.folders, **found.modules_in}
+    assert found.sizes[f"{tmp_path}/folder"] is None
+
+
+def test_weights_beside_a_model_file_are_files_that_were_read(tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), "weight")
+    graph = onnx.helper.make_graph([], "none", [], [], [weight])
+    onnx.save(
+        onnx.helper.make_model(graph),
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    time.sleep(_STEP_S)
+
+    found = seen_of(tmp_path, "import onnx; onnx.load(here / 'model.onnx')")
+
+    assert found.why_unknown == ""
+    assert {f"{tmp_path}/model.onnx", f"{tmp_path}/weights.bin"} <= set(found.files)
+    assert str(tmp_path) not in found.folders
 
 
 @pytest.mark.children

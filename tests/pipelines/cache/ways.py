@@ -111,6 +111,7 @@ def _nothing(_: Path) -> None:
 _LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); name = os.fsencode(here / 'a.txt')\n"
 IN_MEMORY = "/dev/shm/paritygate-test-of-ways"  # noqa: S108 - shared with whoever wants to
 _READ_BELOW = "value = os.read(os.open('x.txt', 0, dir_fd=place), 1).decode()"
+_BY_RULES = "libc.syscall(437, place, b'{name}', bytes(16) + bytes([{rules}]) + bytes(7), 24)"
 _DATAGRAMS = "import socket; one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
 _THEIRS = "sys.path.insert(0, str(here / 'site-packages'))\n"
 _RUNS = f"{_THEIRS}import runs; value = runs.run(str(here))"
@@ -591,6 +592,34 @@ value = list(sqlite3.connect(f'file:{here}/data.db?mode=ro', uri=True).execute('
     _unknown("a call of a later kernel", f"{_LIBC}value = libc.syscall(499)"),
     _unknown("a key of the kernel", f"{_LIBC}value = libc.syscall(250, 0, -3, 0)"),
     _unknown("a program that the user's code runs", "import subprocess; value = subprocess.run(['true']).returncode"),
+    _short(
+        "a file by rules that refuse links",
+        f"{_LIBC}place = os.open(here, os.O_RDONLY); value = os.read({_BY_RULES.format(name='a.txt', rules=0x0C)}, 1)",
+    ),
+    _short(
+        "a link on the way by rules that refuse links",
+        f"{_LIBC}place = os.open(here, os.O_RDONLY); value = {_BY_RULES.format(name='one/x.txt', rules=0x04)} > 0",
+        change=lambda here: ((here / "one").rename(here / "other"), (here / "one").symlink_to("other")),
+    ),
+    Way(
+        name="a file that is not there by rules that refuse links",
+        code=f"{_LIBC}place = os.open(here, os.O_RDONLY); value = {_BY_RULES.format(name='new', rules=0x0C)} > 0",
+        change=lambda here: (here / "new").touch(),
+    ),
+    _unknown(
+        "a link by rules that refuse what lies elsewhere",
+        f"{_LIBC}place = os.open(here, os.O_RDONLY); value = {_BY_RULES.format(name='to_one/x.txt', rules=0x08)} > 0",
+    ),
+    _short(
+        "a name below a folder that is open, with the flag for what is open",
+        f"{_LIBC}value = libc.fstatat(os.open(here, os.O_RDONLY), b'new', ctypes.create_string_buffer(500), 0x1000)",
+        change=lambda here: (here / "new").touch(),
+    ),
+    Way(
+        name="names in a folder that was opened for another reason",
+        code="place = os.open(here / 'empty', os.O_RDONLY); value = sorted(os.listdir(place))",
+        change=lambda here: (here / "empty/new").touch(),
+    ),
     _unknown(
         "a file by other rules",
         f"{_LIBC}value = libc.syscall(437, os.open('/', 0), name, bytes(16) + b'\\x10' + bytes(7), 24) > 0",
@@ -683,6 +712,11 @@ place.buf[0] = 1
 value = place.buf[0]
 place.close()
 place.unlink()
+""",
+    "a file by rules that refuse links": f"""
+{_LIBC}
+place = os.open(here, os.O_RDONLY)
+value = os.read({_BY_RULES.format(name="one/x.txt", rules=0x0C)}, 1).decode()
 """,
     "a package that runs a program": _RUNS,
     "a module that was compiled before": f"{_THEIRS}import theirs; value = theirs.VALUE",
