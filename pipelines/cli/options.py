@@ -1,4 +1,4 @@
-"""Options that several commands share, and the reading of `NAME=VALUE` pairs."""
+"""Options that several commands share, and those of rules."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from paritygate.errors import ParitygateError, StorageError, UsageError
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
+from paritygate.pipelines.rules.pairs import numbers
+from paritygate.pipelines.rules.table import PROBES, RULES, Kind, RuleOption
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
-from paritygate.text import is_placeholder
 
 __all__ = [
     "AMOUNT",
@@ -27,26 +28,23 @@ __all__ = [
     "json_option",
     "max_answer_option",
     "memory_limit_option",
-    "numbers",
     "pad_option",
-    "pairs",
-    "probe_names",
     "probes_option",
     "quiet_option",
     "reason_option",
-    "reasons_by_name",
     "releases_option",
     "repository_option",
     "root_option",
+    "rule_options",
     "run_and_root_options",
     "run_option",
     "run_path",
     "target_option",
     "time_limit_option",
     "verbose_option",
-    "whole_numbers",
 ]
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
@@ -206,12 +204,30 @@ batch_size_option = click.option(
 pad_option = click.option(
     "--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of tables with."
 )
-probes_option = click.option(
-    "--probes",
-    "probes",
-    metavar="none|NAME,...",
-    help="Ask only these of the inputs that are derived from the samples, beside the samples; all of them if absent.",
-)
+
+
+def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
+    """Return the option of a row of the table of rules."""
+    name, _, metavar = rule.option.partition(" ")
+    settings: dict[str, Any] = {"metavar": metavar or None}
+    if rule.default is not None:
+        settings |= {"default": rule.default, "show_default": True}
+    if rule.kind is Kind.CHOICE:
+        settings["type"] = click.Choice(rule.allowed)
+    if rule.kind is Kind.WHOLE:
+        settings["type"] = click.IntRange(min=rule.least)
+    is_repeated = rule.default is None and rule.kind is not Kind.PROBES
+    return click.option(name, rule.argument, help=rule.help, multiple=is_repeated, **settings)
+
+
+def rule_options(command: _Command) -> _Command:
+    """Give a command the options of all rules, in the order of their table."""
+    for rule in reversed(RULES):
+        command = _rule_option(rule)(command)
+    return command
+
+
+probes_option = _rule_option(PROBES)
 _ROOT = "paritygate.root"
 
 
@@ -326,58 +342,6 @@ def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
 reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the log.")
 
 
-def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
-    """Return `NAME=VALUE` texts as a mapping.
-
-    Args:
-        option: The option that they were given with.
-        texts: The texts.
-        example: What one may look like, for hints.
-
-    Raises:
-        UsageError: A text is not of that form, or a name stands twice.
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, sign, value = text.rpartition("=")
-        if not sign or not name or not value:
-            msg = f"{option} {text!r} is not of the form NAME=VALUE"
-            raise UsageError(msg, hint=f"write for example {option} {example}")
-        if name in found:
-            msg = f"{option} names {name!r} twice"
-            raise UsageError(msg, hint="give each name once")
-        found[name] = value
-    return found
-
-
-def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, float]:
-    """Return `NAME=NUMBER` texts as a mapping.
-
-    Raises:
-        UsageError: A text is not of that form, a name stands twice, or a value is no number.
-    """
-    found = pairs(option, texts, example=example)
-    return {name: _number(option, name, value, example) for name, value in found.items()}
-
-
-def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, float | list[float | None]]:
-    """Return `NAME=NUMBER` and `OUTPUT:NAME=NUMBER,...` texts as a mapping; `default` stands for no number.
-
-    Raises:
-        UsageError: A text is not of that form, a name stands twice, or a value is no number.
-    """
-    from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT
-
-    def of_output(name: str, text: str) -> list[float | None]:
-        parts = text.split(",")
-        return [None if part == DEFAULT_LIMIT else _number(option, name, part, example) for part in parts]
-
-    return {
-        name: of_output(name, value) if ":" in name else _number(option, name, value, example)
-        for name, value in pairs(option, texts, example=example).items()
-    }
-
-
 def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, example: str) -> dict[str, float]:
     """Return how a server may be asked, as `--endpoint` and `--max-answer-mb` say it.
 
@@ -386,65 +350,3 @@ def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, exampl
     """
     found = numbers("--endpoint", texts, example=example)
     return found if max_answer_mb is None else {**found, "max_answer_mb": max_answer_mb}
-
-
-def _number(option: str, name: str, value: str, example: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        msg = f"{option} '{name}={value}': {value!r} is no number"
-        raise UsageError(msg, hint=f"write for example {option} {example}") from None
-
-
-def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
-    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`. Messages show the `example` of a reason.
-
-    Raises:
-        UsageError: A text is not of that form, or a name stands twice.
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, _, reason = text.partition("=")
-        if not name or not reason.strip():
-            msg = f"{option} {text!r} is not of the form OUTPUT=REASON"
-            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='{example}'")
-        if is_placeholder(reason):
-            msg = f"{option} {text!r} gives no reason: the word stands for one"
-            raise UsageError(msg, hint=f"say why: {option} {name}='{example}'")
-        if name in found:
-            msg = f"{option} names {name!r} twice"
-            raise UsageError(msg, hint="give each name once")
-        found[name] = reason.strip()
-    return found
-
-
-def whole_numbers(option: str, texts: Iterable[str]) -> dict[str, int]:
-    """Return `NAME=N` texts as a mapping.
-
-    Raises:
-        UsageError: A text is not of that form, a name stands twice, or N is no whole number.
-    """
-    return {
-        name: _whole_number(option, name, value) for name, value in pairs(option, texts, example="logits=1").items()
-    }
-
-
-def _whole_number(option: str, name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        msg = f"{option} '{name}={value}': {value!r} is no whole number"
-        raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
-
-
-def probe_names(text: str | None) -> tuple[str, ...] | None:
-    """Return the probes that `--probes` names; None if it is absent.
-
-    Raises:
-        UsageError: A name is no probe.
-    """
-    from paritygate.pipelines.compare.arguments import known_probes
-
-    if text is None:
-        return None
-    return known_probes(name.strip() for name in text.split(","))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +15,12 @@ from paritygate.files import storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.rules.gate_rules import rules_of_outputs, words_of_roles, words_of_rules
+from paritygate.pipelines.rules.table import Scope
 from paritygate.text import from_here, in_full
-from paritygate.validate.gate.limits.declared_limits import limit_in_text
-from paritygate.validate.gate.rules import EdgeRule
-from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
-from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.probes.run import FailedBatch
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE
 
@@ -127,10 +124,8 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
     words += [
         "--probes",
         probe,
-        *_options(job, job.rules.outputs),
-        *(["--seed", str(job.rules.seed)] if job.rules.seed else []),
-        *(["--edge", str(job.rules.edge)] if job.rules.edge is not EdgeRule.WARN else []),
-        *(word for name, role in job.roles.items() for word in ("--role", f"{name}={_in_yaml(role)}")),
+        *_options(job, job.rules.outputs, Scope.PROBES),
+        *words_of_roles(job.roles),
     ]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
@@ -138,11 +133,6 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
     # The folder is named in a command that finds no such batch yet.
     words += ["--failures", str(job.failures or "failures")] if keeps else []
     return _joined(words)
-
-
-def _in_yaml(role: DeclaredRole) -> str:
-    """Return a role as `roles` of a spec says it, in one line; JSON is YAML."""
-    return json.dumps({key: value for key, value in to_data(role).items() if value is not None})
 
 
 def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path: Path) -> str:
@@ -212,56 +202,23 @@ def _mappings(job: ComparisonJob) -> list[str]:
     return [mapping.file for mapping in mappings if mapping is not None and mapping.file][:1]
 
 
-def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
-    """Yield the options that what was asked of the outputs is written by.
+def _options(job: ComparisonJob, outputs: Sequence[str], *scopes: Scope) -> Iterator[str]:
+    """Yield the options that the rules, the models and the device are given by, where these outputs are compared.
 
     `--gold` is none of them: a probe is held to the reference, and its inputs have no gold. Nor is what only the
     samples are judged by, as `--min-rows` and `--repeat`.
     """
-    compared = set(outputs)
-    rules = [rule for rule in job.rules.decisions if not compared or rule.output in compared]
-    decisions = [str(rule) for rule in rules]
-    argmax_of = [f"{a}={b}" for a, b in job.rules.argmax_of.items() if not compared or {a, b} <= compared]
-    # A limit on decisions is refused where none is left.
-    limits = job.rules.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
-    valid_where = job.rules.valid_where
+    sides = (("reference", job.reference), ("candidate", job.candidate))
     pairs = [
         ("--repository", _repositories(job)),
-        ("--precision", [str(job.rules.precision)]),
-        ("--decision", decisions),
-        ("--constant-decision", [f"{rule.output}={rule.constant}" for rule in rules if rule.constant]),
-        ("--tolerance", [f"{name}={getattr(job.rules.tolerance, name)!r}" for name in sorted(limits)]),
-        (
-            "--tolerance",
-            [
-                f"{output}:{name}={limit_in_text(values)}"
-                for output, declared in job.rules.tolerance.outputs.items()
-                if not compared or output in compared
-                for name, values in declared.items()
-            ],
-        ),
         ("--map", [f"{own}={served}" for own, served in job.candidate.rename.items()]),
-        (
-            "--signature",
-            [
-                f"{side}={model.signature_key}"
-                for side, model in (("reference", job.reference), ("candidate", job.candidate))
-                if model.signature_key is not None
-            ],
-        ),
-        ("--outputs", list(outputs)),
-        ("--argmax-of", argmax_of),
-        ("--match", [str(rule) for rule in job.rules.matches if not compared or set(rule.outputs) <= compared]),
-        # Beside selected outputs, no other is looked at.
-        ("--ignore", [f"{name}={why}" for name, why in job.rules.ignored.items() if not compared]),
-        ("--axis", [f"{name}={axis}" for name, axis in job.rules.axes.items() if not compared or name in compared]),
-        ("--valid-where", [f"{name}={mask}" for name, mask in valid_where.items() if not compared or name in compared]),
-        ("--non-finite", ["match"] if job.rules.is_non_finite_declared else []),
+        ("--signature", [f"{side}={model.signature_key}" for side, model in sides if model.signature_key is not None]),
         ("--endpoint", _endpoint_limits(job)),
         ("--endpoint-json", _mappings(job)),
         ("--device", [job.device] if job.device != "cpu" else []),
         ("--provider", [job.candidate.provider] if job.candidate.provider is not None else []),
     ]
+    yield from words_of_rules(rules_of_outputs(job.rules, outputs), Scope.OUTPUTS, Scope.LIMITS, *scopes)
     for option, values in pairs:
         for value in values:
             yield from (option, value)

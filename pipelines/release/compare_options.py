@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from pydantic import ValidationError
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
+from paritygate.pipelines.rules.gate_rules import words_of_roles, words_of_rules
+from paritygate.pipelines.rules.table import Scope
 from paritygate.pipelines.spec.parts import SamplesPart
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.precision import Precision, Variant
@@ -67,21 +68,7 @@ def _is_module(name: str) -> bool:
 
 def _asked(spec: Spec, variant: Variant) -> Iterator[str]:
     resolved = ResolvedSpec(spec=spec, folder=Path(), origin="the release")
-    rules = resolved.rules(variant)
-    options = {
-        "--decision": list(map(str, rules.decisions)),
-        "--constant-decision": [f"{name}={why}" for name, why in resolved.constant_decisions.items()],
-        "--argmax-of": [f"{label}={scores}" for label, scores in rules.argmax_of.items()],
-        "--match": list(map(str, rules.matches)),
-        "--ignore": [f"{name}={why}" for name, why in rules.ignored.items()],
-        "--axis": [f"{name}={axis}" for name, axis in rules.axes.items()],
-        "--valid-where": [f"{name}={mask}" for name, mask in rules.valid_where.items()],
-        "--non-finite": ["match"] if rules.is_non_finite_declared else [],
-        "--role": [
-            f"{name}={json.dumps(part.model_dump(mode='json', exclude_none=True))}" for name, part in spec.roles.items()
-        ],
-        "--pad": [f"{name}={in_full(value)}" for name, value in spec.samples.pad.items()],
-    }
-    for option, values in options.items():
-        for value in values:
-            yield from (option, value)
+    yield from words_of_rules(resolved.rules(variant), Scope.OUTPUTS)
+    yield from words_of_roles(resolved.roles)
+    for name, value in spec.samples.pad.items():
+        yield from ("--pad", f"{name}={in_full(value)}")

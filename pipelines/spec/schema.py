@@ -19,6 +19,7 @@ from paritygate.importing import is_object_path
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import ModelRef, parse_source, with_signature_key
+from paritygate.pipelines.rules.table import RULES
 from paritygate.pipelines.spec.parts import (
     BenchmarkPart,
     CalibrationPart,
@@ -48,7 +49,7 @@ from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
 from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
-from paritygate.validate.gate.rules import EdgeRule, GateRules
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import Tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
@@ -370,12 +371,12 @@ class ResolvedSpec:
     @property
     def ignored(self) -> dict[str, str]:
         """The outputs that are not compared, each with the reason."""
-        return {name: part.ignore for name, part in self.spec.outputs.items() if part.ignore is not None}
+        return self._of_outputs("ignore")
 
     @property
     def valid_where(self) -> dict[str, str]:
         """The input that says which positions count, by output."""
-        return {name: part.valid_where for name, part in self.spec.outputs.items() if part.valid_where is not None}
+        return self._of_outputs("valid_where")
 
     @property
     def roles(self) -> dict[str, DeclaredRole]:
@@ -394,7 +395,7 @@ class ResolvedSpec:
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
         """By output, the names of its columns."""
-        return {name: tuple(part.columns) for name, part in self.spec.outputs.items() if part.columns is not None}
+        return {name: tuple(columns) for name, columns in self._of_outputs("columns").items()}
 
     def _tolerance(self, variant: Variant) -> Tolerance:
         try:
@@ -405,30 +406,25 @@ class ResolvedSpec:
 
     def rules(self, variant: Variant) -> GateRules:
         """Return what is asked of a variant."""
-        spec = self.spec
         return GateRules(
             tolerance=self._tolerance(variant),
             decisions=self.decisions,
-            argmax_of=spec.argmax_of,
             gold=self.gold,
             matches=self.matches,
-            ignored=self.ignored,
-            axes=spec.axes,
-            passes=spec.repeat,
-            min_rows=spec.min_rows,
             columns=self.columns,
-            is_non_finite_declared=spec.non_finite == "match",
-            min_cosine_similarity={
-                name: part.min_cosine_similarity
-                for name, part in spec.outputs.items()
-                if part.min_cosine_similarity is not None
-            },
-            valid_where=self.valid_where,
-            strata=tuple(spec.samples.strata),
+            strata=tuple(self.spec.samples.strata),
             probes=self.probes,
-            edge=EdgeRule(self.spec.edge),
-            seed=spec.seed,
+            **{rule.field: rule.made(self._value(rule.key)) for rule in RULES if rule.key},
         )
+
+    def _value(self, key: str) -> Any:  # noqa: ANN401 - each rule has its own type
+        """Return what stands at a key; for one below `outputs`, by output."""
+        part, _, name = key.partition(".")
+        return self._of_outputs(name) if name else getattr(self.spec, part)
+
+    def _of_outputs(self, name: str) -> dict[str, Any]:
+        values = {output: getattr(part, name) for output, part in self.spec.outputs.items()}
+        return {output: value for output, value in values.items() if value is not None}
 
 
 def _tensor(name: str, part: TensorPart) -> TensorSpec:

@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -23,7 +22,8 @@ from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError,
 from paritygate.models.json_mapping import JsonMapping, json_mapping_of, read_json_mapping
 from paritygate.models.loading import kind_of_live, live_objects
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
+from paritygate.pipelines.compare.arguments import comparison_of
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.job import compare as compare_job
 from paritygate.pipelines.compare.models import check_mapping_is_used
 from paritygate.pipelines.compare.result import ComparisonResult
@@ -41,6 +41,8 @@ from paritygate.pipelines.release.repository.inspect import (
 )
 from paritygate.pipelines.report.terminal.comparison import comparison_text
 from paritygate.pipelines.report.why import why
+from paritygate.pipelines.rules.gate_rules import check_choice, gate_rules_of, values_of_python
+from paritygate.pipelines.rules.pairs import by_name
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
 from paritygate.pipelines.spec.limits import parse_constraints
@@ -48,7 +50,7 @@ from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.text import first_line_of, meant, nearest_first
 from paritygate.validate.gate.bounds import COVERED_ROWS
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.probes.catalogue import probes_named
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
 
@@ -293,44 +295,30 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         ParitygateError: An argument, a file or the samples are wrong, which is exit code 2 of the command. What cannot
             be measured for another reason is a result with the verdict `error`.
     """
+    values = values_of_python(locals())
     here, objects = Path.cwd(), dict[str, object]()
     place = os.fspath(samples) if isinstance(samples, (str, os.PathLike)) else None
-    fill = _by_name("pad", pad, 0.0, name="input")
+    fill = by_name("pad", pad, {"input": 0.0}, of=float)
     source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=fill)
     mapping = _json_mapping(endpoint_json)
     parse = functools.partial(model_or_release, folder=here, repository=Path(repository), endpoint_json=mapping)
-    names = _by_name("rename", rename, "reference", name="candidate")
-    models = _model(reference, {}, objects, parse), _model(candidate, names, objects, parse)
+    models = _model(reference, {}, objects, parse), _model(candidate, values["rename"], objects, parse)
     check_mapping_is_used(models, mapping)
     job = comparison_of(
-        *models,
-        source,
-        precision=precision,
-        decisions=[f"{output}:{rule}" for output, rule in _by_name("decisions", decisions, "argmax").items()],
-        constant_decisions=_by_name("constant_decisions", constant_decisions, "REASON"),
-        tolerance=_tolerance(tolerance),
-        repeat=repeat,
-        outputs=_texts(outputs),
-        argmax_of=_by_name("argmax_of", argmax_of, "scores", name="label"),
-        gold=_texts(gold),
-        matches=_texts(matches),
-        ignored=_by_name("ignore", ignore, "REASON"),
-        axes=_by_name("axes", axes, 1),
-        min_cosine_similarity=_by_name("min_cosine_similarity", min_cosine_similarity, 0.999),
-        valid_where=_by_name("valid_where", valid_where, "attention_mask"),
-        roles=_roles(roles),
-        non_finite=non_finite,
-        min_rows=min_rows,
-        seed=seed,
-        emulate=emulate,
-        probes=_probes(probes),
-        edge=edge,
-        failures=None if failures is None else Path(failures),
-        device=device,
+        ComparisonJob(
+            reference=models[0],
+            candidate=models[1],
+            samples=source,
+            rules=gate_rules_of(values),
+            roles=parse_roles(values["roles"]),
+            is_emulated=emulate,
+            failures=None if failures is None else Path(failures),
+            device=device,
+        ),
+        signatures=values["signatures"],
+        takes=values["takes"],
+        endpoint=by_name("endpoint", endpoint, {"requests_per_second": 50.0}, of=float),
         provider=provider,
-        signatures=_by_name("signatures", signatures, "serving_default", name="reference"),
-        takes=_by_name("takes", takes, "text", name="candidate"),
-        endpoint=_by_name("endpoint", endpoint, 50.0, name="requests_per_second"),
     )
     _check_devices(objects, device)
     with contextlib.ExitStack() as stack:
@@ -464,7 +452,7 @@ def _to_run(
         os.fspath(spec) if isinstance(spec, os.PathLike) else spec,
         samples_path=samples_path,
         targets=_texts(targets),
-        probes=None if (names := _probes(probes)) is None else known_probes(names),
+        probes=probes_named(probes),
     )
 
 
@@ -642,64 +630,6 @@ _Result = TypeVar("_Result", Comparison, Outcome)
 
 def _as(kind: type[_Result], found: ComparisonResult | RunOutcome) -> _Result:
     return kind(**{item.name: getattr(found, item.name) for item in fields(found)})
-
-
-_Value = TypeVar("_Value", str, int, float)
-# What a value may be instead of the example, and its name; NumPy's numbers are of these kinds as well.
-_KINDS = {str: (str, "text"), int: (Integral, "whole number"), float: (Real, "number")}
-
-
-def _by_name(argument: str, given: object, example: _Value, *, name: str = "logits") -> dict[str, _Value]:
-    """Return an argument that is a mapping by name.
-
-    Raises:
-        UsageError: It is something else, such as the text that the command takes, or holds other values.
-    """
-    hint = f"write for example {argument}={{{name!r}: {example!r}}}"
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        msg = f"{argument} is {given!r}, a {type(given).__name__}: allowed is a mapping by name"
-        raise UsageError(msg, hint=hint)
-    allowed, what = _KINDS[type(example)]
-    for key, value in given.items():
-        if not isinstance(key, str) or not isinstance(value, allowed):
-            msg = f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name"
-            raise UsageError(msg, hint=hint)
-    return dict(given)
-
-
-def _tolerance(given: object) -> dict[str, Any]:
-    """Return declared limits; the values of those of one output are checked where they are parsed.
-
-    Raises:
-        UsageError: It is no mapping by name, or the limit of all outputs is no number.
-    """
-    mapping = given if isinstance(given, Mapping) else {}
-    of_outputs = {key: value for key, value in mapping.items() if key == "outputs" or ":" in str(key)}
-    others = given if not of_outputs else {key: mapping[key] for key in mapping if key not in of_outputs}
-    return {**_by_name("tolerance", others, 1e-3, name="max_abs_diff"), **of_outputs}
-
-
-def _roles(given: object) -> dict[str, DeclaredRole]:
-    """Return what inputs are said to be.
-
-    Raises:
-        UsageError: It is no mapping by input, or one of its values is none that the spec allows.
-    """
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        msg = f"roles is {given!r}, a {type(given).__name__}: allowed is a mapping by input"
-        raise UsageError(msg, hint="write for example roles={'attention_mask': 'mask'}")
-    return parse_roles(given)
-
-
-def _probes(given: Sequence[str] | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    # A text is read as the command reads it.
-    return tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)
 
 
 def _texts(given: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from paritygate.__main__ import _run
-from paritygate.pipelines.cli.options import numbers, pairs
+from paritygate.pipelines.rules.pairs import numbers, pairs
 from paritygate.precision import Precision
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 

@@ -388,7 +388,7 @@ def test_roles_in_python_are_written_as_in_a_spec(bench: Bench) -> None:
 
     assert pg.compare(*sides, **call, roles={"attention_mask": {"role": "mask", "empty": False}}).verdict == "pass"
     assert pg.compare(*sides, **call, roles={"attention_mask": "number"}).verdict == "fail"
-    with pytest.raises(pg.ParitygateError, match="roles is 'mask', a str: allowed is a mapping by input"):
+    with pytest.raises(pg.ParitygateError, match="roles is 'mask', a str: allowed is a mapping by name"):
         pg.compare(*sides, **call, roles="mask")  # type: ignore[arg-type]  # what is refused
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from paritygate.errors import UsageError
+from paritygate.text import meant, nearest_first
 from paritygate.validate.probes.probe import PROBES, ProbeKind
 
-__all__ = ["ALL_PROBES", "ASKED_AGAIN", "SESSION_PROBES", "in_order", "to_record"]
+__all__ = ["ALL_PROBES", "ASKED_AGAIN", "SESSION_PROBES", "in_order", "probes_named", "to_record"]
 
 # The probe whose recorded batches are asked again by those of the session.
 ASKED_AGAIN = "batches"
@@ -32,6 +34,27 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Return the probes named, each once, in the order of the table."""
     wanted = set(names)
     return tuple(name for name in ALL_PROBES if name in wanted)
+
+
+def probes_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the probes named, in the order of the table; none of them for `none` alone, and None for None.
+
+    Args:
+        given: Their names, or one text with commas between them.
+
+    Raises:
+        UsageError: A name is no probe.
+    """
+    if given is None:
+        return None
+    names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)
+    if names == ("none",):
+        return ()
+    for name in names:
+        if name not in ALL_PROBES:
+            msg = f"{name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
+            raise UsageError(msg, hint=f"name probes of these, such as batches,masks{meant(name, ALL_PROBES)}")
+    return in_order(names)
 
 
 def to_record(names: Iterable[str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -15,41 +14,31 @@ from paritygate.pipelines.cli.options import (
     device_option,
     endpoint_limits,
     json_option,
-    limits,
     max_answer_option,
     memory_limit_option,
-    numbers,
     pad_option,
-    pairs,
-    probe_names,
-    probes_option,
     quiet_option,
-    reasons_by_name,
     repository_option,
+    rule_options,
     time_limit_option,
     verbose_option,
-    whole_numbers,
 )
-from paritygate.validate.gate.bounds import COVERED_ROWS
+from paritygate.pipelines.rules.pairs import numbers
+from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 __all__ = ["command"]
 
-
-# All other options stand under the first title.
-_SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Options": (),
-    "Options about outputs and inputs": (
-        *("--map", "--outputs", "--ignore", "--argmax-of", "--match", "--axis", "--valid-where", "--role"),
-        *("--signature", "--takes", "--non-finite", "--pad"),
-    ),
-    "Options about the verdict": (
-        *("--tolerance", "--min-cosine-similarity", "--constant-decision", "--gold", "--min-rows", "--repeat"),
-        *("--probes", "--edge", "--failures", "--seed"),
-    ),
-    "Options about where it runs": (
-        *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
-        *("--repository", "--time-limit", "--memory-limit"),
-    ),
+_ABOUT_PLACE = (
+    *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
+    *("--repository", "--time-limit", "--memory-limit"),
+)
+_TITLES = ("Options", ABOUT_OUTPUTS, ABOUT_VERDICT, "Options about where it runs")
+# The section of the help by option; all others stand under the first title.
+_SECTIONS = {
+    **{rule.name: rule.section for rule in RULES if rule.section},
+    "--pad": ABOUT_OUTPUTS,
+    "--failures": ABOUT_VERDICT,
+    **dict.fromkeys(_ABOUT_PLACE, _TITLES[-1]),
 }
 
 
@@ -58,11 +47,10 @@ class _InSections(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those of one section together."""
-        titles = {option: title for title, options in _SECTIONS.items() for option in options}
-        found: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
+        found: dict[str, list[tuple[str, str]]] = {title: [] for title in _TITLES}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:
-                found[next((titles[each] for each in param.opts if each in titles), "Options")].append(record)
+                found[_SECTIONS.get(param.opts[0], _TITLES[0])].append(record)
         for title, records in found.items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -77,164 +65,13 @@ class _InSections(click.Command):
     metavar="FILE|MODULE:CALLABLE",
     help="The inputs: .npz, .safetensors, .jsonl, .parquet, a data set, or a function that yields batches.",
 )
-@click.option(
-    "--precision", default="fp32", show_default=True, help="Precision of the candidate: selects the default tolerances."
-)
-@click.option(
-    "--decision",
-    "decisions",
-    multiple=True,
-    metavar="OUTPUT:RULE",
-    help="How an output becomes an answer: logits:threshold=3 (positive is above; threshold=>=3 for at least), "
-    "logits:argmax, logits:top_k=5, logits:multilabel=0.5, each with ,axis=N (needed above rank 2).",
-)
-@click.option(
-    "--constant-decision",
-    "constant_decisions",
-    multiple=True,
-    metavar="OUTPUT=REASON",
-    help="Why it is right, below FP32, that all rows are decided alike; recorded.",
-)
-@click.option(
-    "--tolerance",
-    "tolerances",
-    multiple=True,
-    metavar="[OUTPUT:]NAME=VALUE",
-    help="A limit in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, "
-    "repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95. OUTPUT:NAME=V,default,... sets one a column.",
-)
-@click.option(
-    "--repeat",
-    default=1,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Run the whole sequence of batches this often in one session, and compare every pass.",
-)
-@click.option(
-    "--map",
-    "rename",
-    multiple=True,
-    metavar="CANDIDATE=REFERENCE",
-    help="The candidate's name for an input or output, and the reference's.",
-)
-@click.option(
-    "--signature",
-    "signatures",
-    multiple=True,
-    metavar="SIDE=NAME",
-    help="Which signature of a SavedModel is meant, where it is not serving_default: reference=NAME, candidate=NAME.",
-)
-@click.option(
-    "--takes",
-    "takes",
-    multiple=True,
-    metavar="SIDE=NAME,...",
-    help="What of the samples a side takes, where the other takes other columns of the same rows, such as a server "
-    "that prepares raw text itself: candidate=text. Then the samples alone are asked, and no probes.",
-)
-@click.option(
-    "--outputs",
-    "outputs",
-    multiple=True,
-    metavar="NAME",
-    help="Compare these outputs only; the others are recorded as left out.",
-)
-@click.option(
-    "--argmax-of",
-    "argmax_of",
-    multiple=True,
-    metavar="LABEL=SCORES",
-    help="Declare an integer output the argmax of another: it may differ where the scores are within the limits.",
-)
-@click.option(
-    "--gold",
-    "gold",
-    multiple=True,
-    metavar="METRIC:OUTPUT",
-    help="A metric against the gold that samples carry: pearson:logits, spearman, accuracy, f1, f1_macro, auc, or "
-    "MODULE:CALLABLE:OUTPUT; with ,ratio=0.99, ,mlperf=99 (or 99.9) or ,max_drop=D a limit, with ,gold_above=V "
-    "labels of gold that is none.",
-)
-@click.option(
-    "--match",
-    "matches",
-    multiple=True,
-    metavar="NAME:boxes=B,scores=S,...",
-    help="Outputs that are lists of detections, matched before they are compared: NAME:boxes=B,scores=S with "
-    ",classes=C ,num=N ,iou=0.9 ,score_tolerance=0.01 ,score_floor=0.3 ,max_box_diff=D ,format=xyxy|xywh|cxcywh. "
-    "Detections in one output: NAME:output=O,boxes=0:4,scores=4,classes=5 with ,axis=1 ,picture=0 ,other_tolerance=D.",
-)
-@click.option(
-    "--ignore",
-    "ignored",
-    multiple=True,
-    metavar="OUTPUT=REASON",
-    help="Do not compare this output; recorded with the reason.",
-)
-@click.option(
-    "--axis",
-    "axes",
-    multiple=True,
-    metavar="OUTPUT=N",
-    help="The channel axis of an output, whose entries get scales of their own.",
-)
-@click.option(
-    "--min-cosine-similarity",
-    "cosines",
-    multiple=True,
-    metavar="OUTPUT=V",
-    help="The least cosine similarity of the two answers to any row, -1 to 1.",
-)
-@click.option(
-    "--valid-where",
-    "valid_where",
-    multiple=True,
-    metavar="OUTPUT=INPUT",
-    help="Which positions of an output count: those where the input is set, such as logits=attention_mask.",
-)
-@click.option(
-    "--role",
-    "roles",
-    multiple=True,
-    metavar="INPUT=ROLE",
-    help="What an input is: id, mask, length, image, number or text; or all that roles of a spec say of it, such as "
-    "attention_mask={empty: false, padding: right}.",
-)
-@click.option(
-    "--non-finite",
-    type=click.Choice(["refuse", "match"]),
-    default="refuse",
-    show_default=True,
-    help="Refuse a reference with NaN or infinity, or declare that they belong there and must match.",
-)
-@click.option(
-    "--min-rows",
-    default=COVERED_ROWS,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Fewer rows are inconclusive.",
-)
+@rule_options
 @batch_size_option
 @pad_option
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Seed of the choice of rows that the reference answers twice.",
-)
 @click.option(
     "--emulate",
     is_flag=True,
     help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
-)
-@probes_option
-@click.option(
-    "--edge",
-    type=click.Choice(["fail", "warn", "off"]),
-    default="warn",
-    show_default=True,
-    help="What a difference in made-up rows unlike every sample comes to: a failure, a finding, or none are asked.",
 )
 @click.option(
     "--failures",
@@ -282,31 +119,9 @@ def command(
     candidate: str,
     *,
     samples: str,
-    precision: str,
-    decisions: tuple[str, ...],
-    constant_decisions: tuple[str, ...],
-    tolerances: tuple[str, ...],
-    repeat: int,
-    rename: tuple[str, ...],
-    signatures: tuple[str, ...],
-    takes: tuple[str, ...],
-    outputs: tuple[str, ...],
-    argmax_of: tuple[str, ...],
-    gold: tuple[str, ...],
-    matches: tuple[str, ...],
-    ignored: tuple[str, ...],
-    axes: tuple[str, ...],
-    cosines: tuple[str, ...],
-    valid_where: tuple[str, ...],
-    roles: tuple[str, ...],
-    non_finite: str,
-    min_rows: int,
     batch_size: int,
     pad: tuple[str, ...],
-    seed: int,
     emulate: bool,
-    probes: str | None,
-    edge: str,
     failures: Path | None,
     device: str,
     provider: str | None,
@@ -320,6 +135,7 @@ def command(
     form: str,
     report: Path | None,
     json_target: str | None,
+    **options: object,
 ) -> int:
     """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
 
@@ -342,12 +158,13 @@ def command(
     from paritygate.models.json_mapping import read_json_mapping
     from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.compare.arguments import comparison_of
-    from paritygate.pipelines.compare.job import compare
+    from paritygate.pipelines.compare.job import ComparisonJob, compare
     from paritygate.pipelines.compare.models import check_mapping_is_used
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.release.compared import model_or_release
     from paritygate.pipelines.report.comparison_page import check_report_file, write_comparison_report
     from paritygate.pipelines.report.terminal.comparison import print_comparison
+    from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
     from paritygate.validate.samples.samples import SampleSource
@@ -357,45 +174,27 @@ def command(
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
     here = Path.cwd()
-    names = pairs("--map", rename, example="output_0=logits")
+    values = values_of_options(options)
     fill = numbers("--pad", pad, example="input_ids=0")
     mapping = None if endpoint_json is None else read_json_mapping(endpoint_json)
-    models = (
-        model_or_release(reference, here, repository, endpoint_json=mapping),
-        model_or_release(candidate, here, repository, rename=names, endpoint_json=mapping),
-    )
-    check_mapping_is_used(models, mapping)
+    one = model_or_release(reference, here, repository, endpoint_json=mapping)
+    other = model_or_release(candidate, here, repository, rename=values["rename"], endpoint_json=mapping)
+    check_mapping_is_used((one, other), mapping)
     job = comparison_of(
-        *models,
-        SampleSource(text=samples, folder=here, batch_size=batch_size, pad=fill),
-        precision=precision,
-        decisions=decisions,
-        constant_decisions=reasons_by_name(
-            "--constant-decision", constant_decisions, example="all rows are of one class"
+        ComparisonJob(
+            reference=one,
+            candidate=other,
+            samples=SampleSource(text=samples, folder=here, batch_size=batch_size, pad=fill),
+            rules=gate_rules_of(values),
+            roles=parse_roles(values["roles"]),
+            is_emulated=emulate,
+            failures=failures,
+            device=device,
         ),
-        tolerance=limits("--tolerance", tolerances, example="max_abs_diff=1e-3"),
-        repeat=repeat,
-        outputs=outputs,
-        argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
-        gold=gold,
-        matches=matches,
-        ignored=reasons_by_name("--ignore", ignored, example="random by design"),
-        axes=whole_numbers("--axis", axes),
-        min_cosine_similarity=numbers("--min-cosine-similarity", cosines, example="embedding=0.999"),
-        valid_where=pairs("--valid-where", valid_where, example="logits=attention_mask"),
-        roles=parse_roles(pairs("--role", roles, example="attention_mask=mask")),
-        non_finite=non_finite,
-        min_rows=min_rows,
-        seed=seed,
-        emulate=emulate,
-        probes=probe_names(probes),
-        edge=edge,
-        failures=failures,
-        device=device,
-        provider=provider,
-        signatures=pairs("--signature", signatures, example="reference=serving_default"),
-        takes=pairs("--takes", takes, example="candidate=text"),
+        signatures=values["signatures"],
+        takes=values["takes"],
         endpoint=endpoint_limits(endpoint, max_answer_mb, example="requests_per_second=50"),
+        provider=provider,
     )
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)

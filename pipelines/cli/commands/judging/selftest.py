@@ -64,19 +64,19 @@ def command(
         --fault gelu-tanh --probes none --json selftest.json
     """
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.cli.options import probe_names
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.selftest import print_selftest
     from paritygate.pipelines.run.workspace import new_run
     from paritygate.pipelines.selftest.mutations.mutation import chosen_mutations
     from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest
     from paritygate.pipelines.spec.loading import load_spec_to_run
+    from paritygate.validate.probes.catalogue import probes_named
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     options = SelftestOptions(mutations=chosen_mutations(faults), time_limit_s=time_limit)
     resolved = load_spec_to_run(spec, samples_path=samples_path)
     run = new_run(
-        spec_of_selftest(resolved, probes=probe_names(probes), seed=seed), root=root, samples_path=samples_path
+        spec_of_selftest(resolved, probes=probes_named(probes), seed=seed), root=root, samples_path=samples_path
     )
     with progress_of(resolved.name, is_quiet=quiet) as progress:
         result = selftest_stage(run, options, progress)

@@ -12,7 +12,6 @@ from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
     memory_limit_option,
-    probe_names,
     probes_option,
     quiet_option,
     run_and_root_options,
@@ -71,13 +70,14 @@ def command(
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.run_spec import RunOutcome, exit_code_of_run
     from paritygate.text import echo
+    from paritygate.validate.probes.catalogue import probes_named
 
     if run_folder is None:
         msg = "validate needs --run DIR"
         raise UsageError(msg, hint="give the run folder that export printed")
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
-    asked = probe_names(probes)
+    asked = probes_named(probes)
     run = open_run(run_folder)
     left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
     # Less than the spec asks for is no evidence.

@@ -10,7 +10,6 @@ from paritygate.pipelines.cli.options import (
     constraint_option,
     device_option,
     json_option,
-    probe_names,
     probes_option,
     quiet_option,
     root_option,
@@ -65,6 +64,7 @@ def command(
     from paritygate.pipelines.report.terminal.printing import print_lines
     from paritygate.pipelines.run_spec import RunOptions, spec_to_run
     from paritygate.pipelines.spec.limits import parse_constraints
+    from paritygate.validate.probes.catalogue import probes_named
 
     options = RunOptions(
         time_limit_s=time_limit,
@@ -73,7 +73,7 @@ def command(
         root=root,
         limits=parse_constraints(constraints),
     )
-    asked = probe_names(probes)
+    asked = probes_named(probes)
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked) for text in specs]
     plans = [plan_run(spec, options, samples_path=samples_path) for spec in resolved]
     if json_target != "-":

@@ -13,13 +13,12 @@ from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
     memory_limit_option,
-    numbers,
     pad_option,
-    pairs,
     quiet_option,
     run_and_root_options,
     time_limit_option,
 )
+from paritygate.pipelines.rules.pairs import numbers, pairs
 
 __all__ = ["command"]
 

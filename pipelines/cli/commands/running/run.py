@@ -13,7 +13,6 @@ from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
     memory_limit_option,
-    probe_names,
     probes_option,
     quiet_option,
     root_option,
@@ -109,6 +108,7 @@ def command(
     from paritygate.pipelines.cli.running import SpecRuns
     from paritygate.pipelines.run_spec import RunOptions, check_options, spec_to_run
     from paritygate.pipelines.spec.limits import parse_constraints
+    from paritygate.validate.probes.catalogue import probes_named
 
     options = RunOptions(
         time_limit_s=time_limit,
@@ -120,7 +120,7 @@ def command(
         root=root,
         limits=parse_constraints(constraints),
     )
-    asked_probes = probe_names(probes)
+    asked_probes = probes_named(probes)
     # All specs are read before any work starts: a typing error in the second must not cost the first's time.
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked_probes) for text in specs]
     for spec in resolved:

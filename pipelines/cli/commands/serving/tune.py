@@ -12,13 +12,13 @@ from paritygate.pipelines.cli.options import (
     endpoint_limits,
     json_option,
     max_answer_option,
-    numbers,
     pad_option,
     quiet_option,
     repository_option,
     time_limit_option,
     verbose_option,
 )
+from paritygate.pipelines.rules.pairs import numbers
 
 __all__ = ["command"]
 

@@ -1,0 +1,145 @@
+"""Values by name: as `NAME=VALUE` texts of the command line, or as a mapping in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from paritygate.errors import UsageError
+from paritygate.text import is_placeholder
+
+__all__ = ["by_name", "limits", "numbers", "pairs", "reasons_by_name", "whole_numbers"]
+
+# The classes that a value in Python may have, and their name; NumPy's numbers are of these classes as well.
+_KINDS: Mapping[type, tuple[Any, str]] = {
+    str: (str, "text"),
+    int: (Integral, "whole number"),
+    float: (Real, "number"),
+    object: (object, "value"),
+}
+
+
+def by_name(argument: str, given: object, example: Mapping[str, Any], *, of: type = str) -> dict[str, Any]:
+    """Return an argument that is a mapping by name; an empty one for None.
+
+    Args:
+        argument: The name of the argument, for messages.
+        given: The argument.
+        example: The mapping that hints show.
+        of: What its values are: `str`, `int`, `float`, or `object` for anything.
+
+    Raises:
+        UsageError: It is something else, such as the text that the command takes, or holds other values.
+    """
+    hint = f"write for example {argument}={dict(example)!r}"
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        msg = f"{argument} is {given!r}, a {type(given).__name__}: allowed is a mapping by name"
+        raise UsageError(msg, hint=hint)
+    allowed, what = _KINDS[of]
+    for key, value in given.items():
+        if not isinstance(key, str) or not isinstance(value, allowed):
+            msg = f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name"
+            raise UsageError(msg, hint=hint)
+    return dict(given)
+
+
+def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
+    """Return `NAME=VALUE` texts as a mapping.
+
+    Args:
+        option: The option that they were given with.
+        texts: The texts.
+        example: What one may look like, for hints.
+
+    Raises:
+        UsageError: A text is not of that form, or a name stands twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.rpartition("=")
+        if not sign or not name or not value:
+            msg = f"{option} {text!r} is not of the form NAME=VALUE"
+            raise UsageError(msg, hint=f"write for example {option} {example}")
+        if name in found:
+            msg = f"{option} names {name!r} twice"
+            raise UsageError(msg, hint="give each name once")
+        found[name] = value
+    return found
+
+
+def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, float]:
+    """Return `NAME=NUMBER` texts as a mapping.
+
+    Raises:
+        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+    """
+    found = pairs(option, texts, example=example)
+    return {name: _number(option, name, value, example) for name, value in found.items()}
+
+
+def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, float | list[float | None]]:
+    """Return `NAME=NUMBER` and `OUTPUT:NAME=NUMBER,...` texts as a mapping; `default` stands for no number.
+
+    Raises:
+        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+    """
+    from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT
+
+    def of_output(name: str, text: str) -> list[float | None]:
+        parts = text.split(",")
+        return [None if part == DEFAULT_LIMIT else _number(option, name, part, example) for part in parts]
+
+    return {
+        name: of_output(name, value) if ":" in name else _number(option, name, value, example)
+        for name, value in pairs(option, texts, example=example).items()
+    }
+
+
+def _number(option: str, name: str, value: str, example: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        msg = f"{option} '{name}={value}': {value!r} is no number"
+        raise UsageError(msg, hint=f"write for example {option} {example}") from None
+
+
+def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
+    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`. Messages show the `example` of a reason.
+
+    Raises:
+        UsageError: A text is not of that form, or a name stands twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, reason = text.partition("=")
+        if not name or not reason.strip():
+            msg = f"{option} {text!r} is not of the form OUTPUT=REASON"
+            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='{example}'")
+        if is_placeholder(reason):
+            msg = f"{option} {text!r} gives no reason: the word stands for one"
+            raise UsageError(msg, hint=f"say why: {option} {name}='{example}'")
+        if name in found:
+            msg = f"{option} names {name!r} twice"
+            raise UsageError(msg, hint="give each name once")
+        found[name] = reason.strip()
+    return found
+
+
+def whole_numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, int]:
+    """Return `NAME=N` texts as a mapping.
+
+    Raises:
+        UsageError: A text is not of that form, a name stands twice, or N is no whole number.
+    """
+    return {name: _whole_number(option, name, value) for name, value in pairs(option, texts, example=example).items()}
+
+
+def _whole_number(option: str, name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        msg = f"{option} '{name}={value}': {value!r} is no whole number"
+        raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
