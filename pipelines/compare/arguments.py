@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import UsageError
-from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import with_endpoint_limits, with_provider, with_signatures, with_takes
 from paritygate.precision import parse_precision
@@ -18,8 +17,11 @@ from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
-from paritygate.validate.probes.roles import DeclaredRole
-from paritygate.validate.samples.samples import SampleSource
+
+if TYPE_CHECKING:
+    from paritygate.models.source import ModelRef
+    from paritygate.validate.probes.roles import DeclaredRole
+    from paritygate.validate.samples.source import SampleSource
 
 __all__ = ["check_choice", "check_least", "comparison_of", "known_probes"]
 

@@ -350,7 +350,7 @@ def command(
     from paritygate.pipelines.report.terminal.comparison import print_comparison
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
-    from paritygate.validate.samples.samples import SampleSource
+    from paritygate.validate.samples.source import SampleSource
 
     if report is not None:
         check_report_file(report)
