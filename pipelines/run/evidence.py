@@ -6,6 +6,7 @@ others with it.
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError
-from paritygate.files import read_json, write_json_atomically
+from paritygate.files import json_of, write_json_atomically
 from paritygate.machine import machine_facts
 from paritygate.pipelines.benchmark.load import cores
 from paritygate.pipelines.compare.result import ComparisonResult
@@ -314,11 +315,23 @@ def read_evidence(path: Path) -> Evidence:
     """
     again = f"convert-and-validate validate --run {shlex.quote(str(path.parent))}"
     try:
-        data = read_json(path)
-        if not isinstance(data, dict) or data.get("schema_version") in {None, _SCHEMA}:
-            return from_data(Evidence, data)
+        return _evidence_of(path.read_text(encoding="utf-8"))
+    except _OtherSchemaError as err:
+        msg = f"{path} is of another version of paritygate (schema {err.args[0]!r}, read here: {_SCHEMA})"
+        raise InputFileError(msg, hint=again) from err
     except (OSError, ValueError, RecursionError) as err:
         msg = f"{path} is damaged: {err}"
         raise InputFileError(msg, hint=again) from err
-    msg = f"{path} is of another version of paritygate (schema {data['schema_version']!r}, read here: {_SCHEMA})"
-    raise InputFileError(msg, hint=again)
+
+
+class _OtherSchemaError(Exception):
+    """Evidence has another schema."""
+
+
+# Stages of one run read the same evidence: the same text is parsed once.
+@functools.lru_cache(maxsize=4)
+def _evidence_of(text: str) -> Evidence:
+    data = json_of(text)
+    if isinstance(data, dict) and data.get("schema_version") not in {None, _SCHEMA}:
+        raise _OtherSchemaError(data["schema_version"])
+    return from_data(Evidence, data)

@@ -29,6 +29,7 @@ __all__ = [
     "is_plain_file",
     "is_plain_folder",
     "json_bytes",
+    "json_of",
     "make_marked_folder",
     "parse_json",
     "read_json",
@@ -230,7 +231,15 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
         ValueError: It is no JSON, nested too deeply, or holds what we never write: half of a surrogate pair, NaN, or a
             number beyond all that float64 holds.
     """
-    text = path.read_text(encoding="utf-8")
+    return json_of(path.read_text(encoding="utf-8"))
+
+
+def json_of(text: str) -> Any:  # noqa: ANN401 - any JSON data
+    """Return the JSON data of a text.
+
+    Raises:
+        ValueError: As of `read_json`.
+    """
     data = parse_json(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\ud" in text.lower():
         json.dumps(data, ensure_ascii=False).encode()
