@@ -29,7 +29,7 @@ from paritygate.pipelines.process.child import (
     wait_for_end,
 )
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 __all__ = ["Loaded", "RefusedError", "TurnAnswer", "Worker", "WorkerJob"]
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, MeasurementError, NotRunHereError, ParitygateError
@@ -24,12 +24,15 @@ from paritygate.pipelines.compare.result import (
     code_notes,
     error_result,
 )
-from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
+from paritygate.pipelines.process.child import ChildJob, ModelAnswers, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import Kind
 from paritygate.validate.probes.roles import DeclaredRole
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.process.child import DoJob, Progress
 
 __all__ = ["OBJECTS", "ComparisonJob", "compare", "comparison_not_run", "failed_comparison"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UsageError
 from paritygate.formats import FORMATS
 from paritygate.models.endpoint import Protocol, is_url, limits_of, parse_endpoint
 from paritygate.models.fixed_shape import FIXED_SHAPE_FILE
-from paritygate.models.json_mapping import JsonMapping
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
-from paritygate.models.source_copy import SOURCE_FILE, read_source_copy
-from paritygate.validate.reference.recorded import is_recorded_outputs
+from paritygate.validate.reference.recording import is_recorded_outputs
+
+if TYPE_CHECKING:
+    from paritygate.artifact import Artifact
+    from paritygate.models.json_mapping import JsonMapping
 
 __all__ = [
     "artifact_model",
@@ -185,6 +187,8 @@ def artifact_model(artifact: Artifact, *, provider: str | None = None) -> ModelR
         InputFileError: It is the copy of a source, and what says which is damaged.
     """
     name = str(artifact.variant)
+    from paritygate.models.source_copy import SOURCE_FILE, read_source_copy
+
     if artifact.main == SOURCE_FILE:
         # Of all artifacts, only this one does not say its names by itself.
         copy = read_source_copy(artifact.folder).source_in(artifact.folder)

@@ -22,7 +22,7 @@ from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch
-from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE
+from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

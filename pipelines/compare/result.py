@@ -8,29 +8,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate import __version__
 from paritygate.codec import schema_of
 from paritygate.pipelines.compare.drawing import DrawingResult, drawing_result
 from paritygate.pipelines.compare.kind_before import kind_before, words_before
 from paritygate.text import counted
-from paritygate.validate.detections.measurement import MatchStatistics
-from paritygate.validate.detections.tally import MatchFigures
-from paritygate.validate.gate.decisions import DecisionStatistics
-from paritygate.validate.gate.measurement import Measurement
-from paritygate.validate.gate.statistics import DiffStatistics
-from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING
-from paritygate.validate.gate.verdict import Check, Kind, Status
-from paritygate.validate.gold.measurement import GoldStatistics
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.gate.verdict import Kind, Status
 from paritygate.validate.words.sentence import Sentence
+
+if TYPE_CHECKING:
+    from paritygate.validate.detections.measurement import MatchStatistics
+    from paritygate.validate.detections.tally import MatchFigures
+    from paritygate.validate.gate.decisions import DecisionStatistics
+    from paritygate.validate.gate.measurement import Measurement
+    from paritygate.validate.gate.statistics import DiffStatistics
+    from paritygate.validate.gate.tolerance import Limits
+    from paritygate.validate.gate.verdict import Check
+    from paritygate.validate.gold.measurement import GoldStatistics
+    from paritygate.validate.reference.profile import OutputProfile
 
 __all__ = [
     "CHILD_PROCESS",
     "NOT_ASKED",
     "NOT_AVAILABLE",
+    "NOT_MEASURED",
     "NOT_RUN_HERE",
     "THIS_PROCESS",
     "CheckResult",
@@ -71,6 +75,8 @@ SCHEMA_VERSION = 1
 NOT_ASKED = "not asked"
 # The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
 NOT_RUN_HERE = "not run here"
+# What stands where there is no comparison of a variant.
+NOT_MEASURED = "not measured"
 # The verdict of a variant that cannot be made of this model, since the target lacks what the model needs.
 NOT_AVAILABLE = "not available for this model"
 # What a check may come to.

@@ -25,7 +25,7 @@ from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 __all__ = ["InitRequest", "WrittenSpec", "inspect_model", "parse_columns", "write_spec"]
 

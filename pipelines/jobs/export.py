@@ -33,7 +33,7 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     import torch

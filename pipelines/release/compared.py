@@ -13,8 +13,6 @@ from paritygate.models.endpoint import is_url
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.models.source import ModelRef, is_there
 from paritygate.pipelines.compare.models import artifact_model, parse_model
-from paritygate.pipelines.release.repository.commands import command_on
-from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
 
 __all__ = ["model_or_release"]
 
@@ -63,6 +61,9 @@ def model_or_release(
 
 
 def _released(repository: Path, model: str, which: str, variant: str | None) -> ModelRef:
+    from paritygate.pipelines.release.repository.commands import command_on
+    from paritygate.pipelines.release.repository.inspect import show, verify_release
+
     details = show(repository, model, which)
     verification = verify_release(repository, model, details.version)
     if not verification.is_intact:
@@ -81,6 +82,8 @@ def _released(repository: Path, model: str, which: str, variant: str | None) -> 
 
 def _release_of_name(repository: Path, name: str) -> str | None:
     """Return an alias of a model, or its newest version where it has none; None where it has no release."""
+    from paritygate.pipelines.release.repository.inspect import list_models
+
     try:
         models = {model.model: model for model in list_models(repository)}
     except ParitygateError:

@@ -21,7 +21,7 @@ from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import read_benchmark
 from paritygate.pipelines.compare.hidden_inputs import hidden, may_say_why
 from paritygate.pipelines.compare.job import OBJECTS
-from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
+from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_MEASURED, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.text import HIDDEN
@@ -29,9 +29,8 @@ from paritygate.validate.gate.verdict import Status
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.words import sentence
 
-__all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]
+__all__ = ["ReportData", "VariantReport", "collect_report", "report_without_inputs"]
 
-NOT_MEASURED = "not measured"
 _NOTHING_REQUIRED = "nothing required"
 _VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitCode.INCONCLUSIVE: "inconclusive"}
 _ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_AVAILABLE, NOT_MEASURED)

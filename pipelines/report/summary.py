@@ -7,26 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.compare.result import (
     NOT_AVAILABLE,
     NOT_RUN_HERE,
-    ComparisonResult,
-    EdgeFindingResult,
-    ProbeResult,
 )
 from paritygate.pipelines.report.figures import number, share, shorten, times
-from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.tables.speed import measured_speed
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.pipelines.report.why import told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.edges import how_to_declare
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.result import (
+        ComparisonResult,
+        EdgeFindingResult,
+        ProbeResult,
+    )
+    from paritygate.pipelines.report.report_data import ReportData, VariantReport
+    from paritygate.pipelines.report.tables.table import Cell
 
 __all__ = [
     "Remark",

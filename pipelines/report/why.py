@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, OutputResult, WorstRowResult
 from paritygate.pipelines.report.figures import number, number_pair
-from paritygate.pipelines.report.report_data import VariantReport
 from paritygate.text import HIDDEN, counted, first_line_of, one_or_many, row_name
 from paritygate.validate.words.sentence import AT_LEAST, first_line, pair_of, render
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, OutputResult, WorstRowResult
+    from paritygate.pipelines.report.report_data import VariantReport
 
 __all__ = ["told_check", "why", "why_of_variant"]
 

@@ -19,7 +19,7 @@ from paritygate.pipelines.process.child import ChildJob, DoJob, Progress, do_job
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import Recording
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 __all__ = ["GRAPH_VARIANT", "RecordRequest", "check_recording_rules", "record_artifact", "record_model", "record_stage"]
 

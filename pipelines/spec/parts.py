@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
@@ -15,13 +15,12 @@ from paritygate.pipelines.calibration.calibration import LEAST_ROWS
 from paritygate.pipelines.serving.triton.config import check_own
 from paritygate.pipelines.spec.against import check_factors
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
+from paritygate.pipelines.spec.part import Part
 from paritygate.signature import DTYPES
 from paritygate.text import is_placeholder, nearest_first
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_OTHER_TOLERANCE, DEFAULT_SCORE_TOLERANCE
 from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
-from paritygate.validate.probes.padding import Padding
-from paritygate.validate.probes.roles import DeclaredRole, Role
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput
 
@@ -45,7 +44,6 @@ __all__ = [
     "RandomPart",
     "Reason",
     "ReportPart",
-    "RolePart",
     "SamplesPart",
     "ServePart",
     "TensorPart",
@@ -56,12 +54,6 @@ __all__ = [
 # As `device_name` says them.
 _DEVICE = re.compile(r"cpu|cuda:sm[0-9]{2,3}")
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-
-
-class Part(BaseModel):
-    """A mapping in which unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class TensorPart(Part):
@@ -278,52 +270,6 @@ class ReportPart(Part):
         "them in all of it. If absent, they are shown on this machine, and hidden in report.md, releases and packs "
         "without inputs.",
     )
-
-
-_PaddingKind = Literal["none", "right", "left", "both", "inside"]
-
-
-class RolePart(Part):
-    """What one input is, for the probes."""
-
-    role: Role | None = Field(default=None, description="id, mask, length, image, number or text; inferred if absent.")
-    low: float | None = Field(default=None, allow_inf_nan=False, description="The smallest value that occurs.")
-    high: float | None = Field(
-        default=None, allow_inf_nan=False, description="The largest value that occurs; of ids, the last one."
-    )
-    of: str | None = Field(default=None, description="Of a mask or lengths: the input whose positions it is about.")
-    pad: int | None = Field(default=None, description="Of ids: what stands where the mask is 0.")
-    empty: bool | None = Field(default=None, description="Of a mask: whether a row without any position occurs.")
-    padding: _PaddingKind | list[_PaddingKind] | None = Field(
-        default=None, description="Of a mask: the kinds of padding that occur, one or a list."
-    )
-    shortest: int | None = Field(default=None, ge=1, description="Of a mask: the fewest real positions of a row.")
-    nan: bool | None = Field(default=None, description="Whether NaN occurs.")
-    infinity: bool | None = Field(default=None, description="Whether infinity occurs.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> RolePart:
-        if self.low is not None and self.high is not None and self.low > self.high:
-            msg = f"low: {self.low:g} is above high: {self.high:g}"
-            raise ValueError(msg)
-        return self
-
-    @property
-    def role_of_input(self) -> DeclaredRole:
-        """The role."""
-        padding = [self.padding] if isinstance(self.padding, str) else self.padding
-        return DeclaredRole(
-            role=self.role,
-            low=self.low,
-            high=self.high,
-            of=self.of,
-            pad=self.pad,
-            empty=self.empty,
-            padding=None if padding is None else tuple(map(Padding, padding)),
-            shortest=self.shortest,
-            nan=self.nan,
-            infinity=self.infinity,
-        )
 
 
 def _known_probe(value: str) -> str:

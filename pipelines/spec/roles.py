@@ -1,15 +1,13 @@
-"""Roles of inputs where there is no spec: each is written as in `roles` there, or as the role alone."""
+"""Roles of inputs where there is no spec: each is written as in `roles` there, or as the role alone.
+
+Most comparisons declare none: what reads a spec is imported where one is declared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import yaml
-from pydantic import ValidationError
-
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec.errors import role_problem
-from paritygate.pipelines.spec.parts import RolePart
 from paritygate.text import nearest_first
 from paritygate.validate.probes.roles import DeclaredRole, Role
 
@@ -29,6 +27,11 @@ def parse_roles(given: Mapping[str, object]) -> dict[str, DeclaredRole]:
 
 
 def _role(name: str, value: object) -> DeclaredRole:
+    import yaml
+    from pydantic import ValidationError
+
+    from paritygate.pipelines.spec.role_part import RolePart
+
     where = f"role {name}={value}"
     try:
         # In YAML, a colon without a space behind it is part of a word.
@@ -44,6 +47,8 @@ def _role(name: str, value: object) -> DeclaredRole:
     try:
         return RolePart.model_validate(found).role_of_input
     except ValidationError as err:
+        from paritygate.pipelines.spec.errors import role_problem
+
         words, key_meant = role_problem(name, found, err)
         msg = f"{where}: {words}"
         raise UsageError(msg, hint=key_meant or _hint(name)) from None

@@ -36,13 +36,13 @@ from paritygate.pipelines.spec.parts import (
     PromotePart,
     Reason,
     ReportPart,
-    RolePart,
     SamplesPart,
     ServePart,
     TensorPart,
     TensorrtPart,
     TensorrtRtxPart,
 )
+from paritygate.pipelines.spec.role_part import RolePart
 from paritygate.pipelines.spec.targets import Target, fixed_shape_of, variant_of_target
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec

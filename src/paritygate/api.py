@@ -52,7 +52,7 @@ from paritygate.text import first_line_of, meant, nearest_first
 from paritygate.validate.gate.bounds import COVERED_ROWS
 from paritygate.validate.probes.catalogue import probes_named
 from paritygate.validate.samples.in_memory import store_samples
-from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
+from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

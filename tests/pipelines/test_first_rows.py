@@ -9,7 +9,7 @@ import pytest
 
 from paritygate.artifact import Artifact
 from paritygate.pipelines.compare.first_rows import first_rows
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     from pathlib import Path

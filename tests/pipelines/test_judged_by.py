@@ -31,7 +31,7 @@ from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.reference.recording import Recording
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.samples.split import SampleSplit
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
 from paritygate.precision import Variant
 from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.samples.pictures import PictureRules
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

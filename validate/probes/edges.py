@@ -18,7 +18,7 @@ import numpy as np
 
 from paritygate.signature import is_float_dtype
 from paritygate.text import in_full
-from paritygate.validate.probes.derive.sizes import OpenDim, open_dims
+from paritygate.validate.probes.derive.sizes import open_dims
 from paritygate.validate.probes.edge import Edge, EdgeKind
 from paritygate.validate.probes.padding import Padding, kinds_by_row, real_positions
 from paritygate.validate.probes.roles import InputRole, Role
@@ -26,6 +26,7 @@ from paritygate.validate.probes.roles import InputRole, Role
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from paritygate.validate.probes.derive.sizes import OpenDim
     from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
     from paritygate.validate.probes.survey import InputSurvey
 

@@ -20,7 +20,6 @@ from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.edge import Edge
-from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.reference.own_noise import RowNoise
 from paritygate.validate.reference.profile import OutputProfile
@@ -29,6 +28,8 @@ from paritygate.validate.reference.recording import read_chunks
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from paritygate.validate.probes.probe import ProbeBatch
 
 __all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from paritygate.validate.probes.derive.orders import Order
 from paritygate.validate.probes.padding import Padding, PaddingSeen
-from paritygate.validate.probes.roles import DeclaredRole, InputRole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from paritygate.validate.probes.roles import DeclaredRole, InputRole
 
 __all__ = ["InputSurvey", "Rows", "Survey"]
 

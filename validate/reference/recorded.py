@@ -25,7 +25,7 @@ from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.reference.record import check_health, check_selected, check_some_left, profile_all
-from paritygate.validate.reference.recording import RECORD_FILE, Recording, StoredBatch
+from paritygate.validate.reference.recording import Recording, StoredBatch
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
 from paritygate.validate.words.sentence import say
 
@@ -39,7 +39,6 @@ __all__ = [
     "RecordedOutputs",
     "expected_from_file",
     "expected_from_recording",
-    "is_recorded_outputs",
     "open_recording_reader",
     "padding_of",
     "positions_of",
@@ -47,11 +46,6 @@ __all__ = [
 
 
 _BLOCK_ROWS = 64
-
-
-def is_recorded_outputs(path: Path) -> bool:
-    """Return whether `path` holds recorded outputs rather than a model."""
-    return (path.is_dir() and (path / RECORD_FILE).is_file()) or path.suffix == ".npz"
 
 
 class OutputReader(Protocol):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Outputs = dict[str, NDArray[np.generic]]
 
-__all__ = ["RECORD_FILE", "ChunkWriter", "Recording", "StoredBatch", "read_chunks"]
+__all__ = ["RECORD_FILE", "ChunkWriter", "Recording", "StoredBatch", "is_recorded_outputs", "read_chunks"]
 
 RECORD_FILE = "record.json"
 FORMAT_VERSION = 2
@@ -36,6 +36,11 @@ _CHUNK_BATCHES = 4096
 _CODE_POINT = np.dtype("<u4")
 # Distinct shapes that are remembered of an output: enough to tell fixed from varying dims.
 _SHAPES_KEPT = 256
+
+
+def is_recorded_outputs(path: Path) -> bool:
+    """Return whether `path` holds recorded outputs rather than a model."""
+    return (path.is_dir() and (path / RECORD_FILE).is_file()) or path.suffix == ".npz"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData
+from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Column, Table, facts, figure, status, text
 from paritygate.pipelines.run.evidence import Evidence
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paritygate.pipelines.compare.result import ComparisonResult, DecisionResult, MatchResult, OutputResult
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.report_data import ReportData, VariantReport
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.bounds import upper_bound_text
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.result import ComparisonResult, DecisionResult, MatchResult, OutputResult
+    from paritygate.pipelines.report.report_data import ReportData, VariantReport
+    from paritygate.pipelines.report.tables.table import Cell
 
 __all__ = ["anchor_of", "comparison_table", "parity_table", "released_table"]
 

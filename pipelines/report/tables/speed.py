@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
+from paritygate.pipelines.benchmark.result import SOURCE
+from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number, size_words, times
-from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
+from paritygate.pipelines.report.tables.table import Column, Table, figure, text
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
+    from paritygate.pipelines.report.report_data import ReportData, VariantReport
+    from paritygate.pipelines.report.tables.table import Cell
 
 __all__ = [
     "footprint_table",

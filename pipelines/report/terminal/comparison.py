@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.report.summary import Remark, comparison_remarks, comparison_summary, variants_in_words
+from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary, variants_in_words
 from paritygate.pipelines.report.tables.parity import comparison_table
-from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.terminal.comparison_details import comparison_details, error_lines
-from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_table, table_text
+from paritygate.pipelines.report.terminal.printing import print_errors, print_lines, print_table, table_text
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import as_message, counted, echo
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.result import ComparisonResult
+    from paritygate.pipelines.report.summary import Remark
+    from paritygate.pipelines.report.tables.table import Table
+    from paritygate.pipelines.report.terminal.printing import Shown
 
 __all__ = ["comparison_text", "print_comparison", "remark_lines"]
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
-    ComparisonResult,
-    EdgeFindingResult,
-    ErrorResult,
-    MatchResult,
-    MatchStratumResult,
-    ProbeResult,
-    ProbesResult,
     reasons,
 )
 from paritygate.text import counted
@@ -21,6 +15,17 @@ from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_wo
 from paritygate.validate.probes.edges import how_to_declare
 from paritygate.validate.probes.outcome import finding_words
 from paritygate.validate.words.sentence import missing_words, render, say
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.compare.result import (
+        ComparisonResult,
+        EdgeFindingResult,
+        ErrorResult,
+        MatchResult,
+        MatchStratumResult,
+        ProbeResult,
+        ProbesResult,
+    )
 
 __all__ = [
     "comparison_details",

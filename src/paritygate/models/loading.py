@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.files import digest_of_file
@@ -21,7 +21,10 @@ from paritygate.models.source import ModelRef, SourceKind, kind_of_object, load_
 from paritygate.models.source_copy import is_source_copy, load_source_copy
 from paritygate.models.tensorflow.keras_model import load_keras_file, signature_of_keras
 from paritygate.models.tensorflow.savedmodel import signature_of_savedmodel, signatures_named
-from paritygate.signature import Signature, rename_signature
+from paritygate.signature import rename_signature
+
+if TYPE_CHECKING:
+    from paritygate.signature import Signature
 
 __all__ = ["LoadedModel", "kind_of_live", "live_object", "live_objects", "load_model", "naming_signatures"]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import UsageError
-from paritygate.signature import Signature, TensorSpec
 from paritygate.text import counted
+
+if TYPE_CHECKING:
+    from paritygate.signature import Signature, TensorSpec
 
 __all__ = [
     "check_rename",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import digest_of_file, digest_of_json
 from paritygate.models.digest import files_of_model
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.models.source import SourceKind
 
 if TYPE_CHECKING:
     from paritygate.models.loading import LoadedModel
+    from paritygate.models.source import ModelRef
 
 __all__ = ["check_is_recorded", "digest_of_recorded", "size_of_source"]
 

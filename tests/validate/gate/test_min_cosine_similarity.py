@@ -23,7 +23,7 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import limits_for
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.reference.profile import profile_outputs
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 _LOOSE = parse_tolerance(Precision.FP16, {"max_abs_diff": 10.0, "mean_abs_diff": 10.0, "max_row_rel_diff": 10.0})
 

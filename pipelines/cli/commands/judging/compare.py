@@ -167,7 +167,7 @@ def command(
     from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
-    from paritygate.validate.samples.samples import SampleSource
+    from paritygate.validate.samples.source import SampleSource
 
     if report is not None:
         check_report_file(report)

@@ -18,7 +18,7 @@ from paritygate.pipelines.compare.reproduction import command_of_probe
 from paritygate.precision import Precision
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     from tests.validate.runners.endpoint.conftest import Server

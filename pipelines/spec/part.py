@@ -1,0 +1,13 @@
+"""What all mappings of a spec have in common."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["Part"]
+
+
+class Part(BaseModel):
+    """A mapping in which unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
