@@ -26,8 +26,8 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
+from paritygate.validate.gate.check import Kind
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.verdict import Kind
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.source import SampleSource
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from paritygate.validate.gate.verdict import Kind, Status
-from paritygate.validate.words.sentence import Words, say
+from paritygate.validate.gate.check import Kind, Status
+from paritygate.validate.words.sentence import say
+
+if TYPE_CHECKING:
+    from paritygate.validate.words.sentence import Words
 
 __all__ = ["kind_before", "words_before"]
 

@@ -15,18 +15,17 @@ from paritygate.codec import schema_of
 from paritygate.pipelines.compare.drawing import DrawingResult, drawing_result
 from paritygate.pipelines.compare.kind_before import kind_before, words_before
 from paritygate.text import counted
-from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING
-from paritygate.validate.gate.verdict import Kind, Status
+from paritygate.validate.gate.check import UNDECLARED_PADDING, Kind, Status
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
     from paritygate.validate.detections.measurement import MatchStatistics
     from paritygate.validate.detections.tally import MatchFigures
+    from paritygate.validate.gate.check import Check
     from paritygate.validate.gate.decisions import DecisionStatistics
     from paritygate.validate.gate.measurement import Measurement
     from paritygate.validate.gate.statistics import DiffStatistics
     from paritygate.validate.gate.tolerance import Limits
-    from paritygate.validate.gate.verdict import Check
     from paritygate.validate.gold.measurement import GoldStatistics
     from paritygate.validate.reference.profile import OutputProfile
 

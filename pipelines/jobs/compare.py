@@ -59,12 +59,12 @@ from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
+from paritygate.validate.gate.check import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import LIMIT_RULE, looser_than_default
 from paritygate.validate.gate.undeclared_padding import said_once
 from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
-from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.allowance import SamplesCost
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.earlier_recording import load_to_judge

@@ -26,7 +26,7 @@ from paritygate.pipelines.selftest.mutations.mutation import (
 )
 from paritygate.pipelines.selftest.result import PlantResult, SelftestRequest, SelftestResult, why_missed
 from paritygate.pipelines.selftest.trial import Trial, open_mutated, try_file
-from paritygate.validate.gate.verdict import Verdict
+from paritygate.validate.gate.check import Verdict
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.roles import InputRole, Role
 from paritygate.validate.reference.earlier_recording import load_to_judge

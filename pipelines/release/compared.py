@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, UsageError
 from paritygate.models.endpoint import is_url
 from paritygate.models.json_mapping import JsonMapping
@@ -61,6 +60,7 @@ def model_or_release(
 
 
 def _released(repository: Path, model: str, which: str, variant: str | None) -> ModelRef:
+    from paritygate.artifact import Artifact
     from paritygate.pipelines.release.repository.commands import command_on
     from paritygate.pipelines.release.repository.inspect import show, verify_release
 

@@ -16,7 +16,6 @@ from paritygate.pipelines.compare.result import (
     NOT_RUN_HERE,
 )
 from paritygate.pipelines.report.figures import number, share, shorten, times
-from paritygate.pipelines.report.tables.speed import measured_speed
 from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.pipelines.report.why import told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
@@ -171,6 +170,9 @@ def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
 
 
 def _speedup(variant: VariantReport, report: ReportData) -> Cell:
+    # A comparison has no speed.
+    from paritygate.pipelines.report.tables.speed import measured_speed
+
     benchmark = report.benchmark
     speed = measured_speed(variant, benchmark)[0] if benchmark is not None else None
     if speed is None or benchmark is None:

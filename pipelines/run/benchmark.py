@@ -39,7 +39,7 @@ from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
 from paritygate.precision import Variant
 from paritygate.text import counted
-from paritygate.validate.gate.verdict import Verdict
+from paritygate.validate.gate.check import Verdict
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["BENCHMARK", "benchmark_stage", "exit_code_of_benchmark", "subjects_of", "take_over_benchmark"]

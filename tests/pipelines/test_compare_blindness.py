@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paritygate.precision import Precision
+from paritygate.validate.gate.check import Verdict, verdict_of
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.gate.verdict import JudgePlan, Verdict, judge, verdict_of
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.reference.profile import infer_channel_axis, profile_outputs
 
 if TYPE_CHECKING:

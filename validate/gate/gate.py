@@ -16,6 +16,7 @@ from paritygate.validate.detections.judgement import detections_coverage, judge_
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.gate.check import Check, Kind, Status
 from paritygate.validate.gate.limits.resolution import resolution_checks
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.rules import GateRules
@@ -24,7 +25,7 @@ from paritygate.validate.gate.symptoms import symptoms_of
 from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, limits_for
 from paritygate.validate.gate.undeclared_padding import PaddingComparison
 from paritygate.validate.gate.valid_positions import ValidWhere, like, only_valid
-from paritygate.validate.gate.verdict import Check, JudgePlan, Kind, Status, judge
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
 from paritygate.validate.gold.rule import GoldRule

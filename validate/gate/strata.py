@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.gate.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
+from paritygate.validate.gate.check import Check, Kind, Status
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.verdict import Check, Kind, Status
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
 

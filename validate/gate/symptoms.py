@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paritygate.text import counted, one_or_many, row_names
+from paritygate.validate.gate.check import Check, Status
 from paritygate.validate.gate.row_traits import TRAITS
-from paritygate.validate.gate.verdict import Check, Status
 
 if TYPE_CHECKING:
     from paritygate.validate.gate.measurement import Measurement

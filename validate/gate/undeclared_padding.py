@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.validate.gate.check import UNDECLARED_PADDING, Check, Kind, Status
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_for
 from paritygate.validate.gate.valid_positions import PaddingMask, left_out_of, only_left_out
-from paritygate.validate.gate.verdict import Check, JudgePlan, Kind, Status, judge
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.words.sentence import Words, say
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[np.generic]]
 
 __all__ = [
-    "UNDECLARED_PADDING",
     "PaddingComparison",
     "UndeclaredPadding",
     "holds_fill",
@@ -38,7 +38,6 @@ __all__ = [
     "said_once",
 ]
 
-UNDECLARED_PADDING = "undeclared_padding"
 # These are never excused.
 _HELD = frozenset({"finite", "fill_values"})
 # A constant so many times beyond what counts stands in for no value.

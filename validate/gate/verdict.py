@@ -7,14 +7,12 @@ passes, whatever it compares like.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.validate.gate.bounds import (
     COVERED_ROWS,
@@ -23,6 +21,7 @@ from paritygate.validate.gate.bounds import (
     rows_for_upper_95,
     upper_bound_text,
 )
+from paritygate.validate.gate.check import Check, Kind, Status
 from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement, Violation
 from paritygate.validate.gate.precision_steps import Step, below_steps
@@ -30,22 +29,12 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile
-from paritygate.validate.words.sentence import Words, joined, render, say
+from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "Check",
-    "JudgePlan",
-    "Kind",
-    "Status",
-    "Verdict",
-    "exit_code_of",
-    "flips_allowed",
-    "judge",
-    "verdict_of",
-]
+__all__ = ["JudgePlan", "flips_allowed", "judge"]
 
 # Above this many values the largest of honest rounding errors exceeds the limit by chance: the max limit
 # then holds for the 99.99 % quantile, and ten times as much for the maximum.
@@ -60,79 +49,6 @@ _COARSE = frozenset({Precision.BF16, Precision.INT8})
 _TIPPED = 0.01
 # A side of a decision with a smaller share of the rows than this is said to be not covered.
 _COVERED_SHARE = 0.05
-
-
-class Status(str, Enum):
-    """The outcome of one check."""
-
-    PASS = "pass"  # noqa: S105 - the linter takes it for a password
-    WARNING = "warning"
-    # Something differs where no sample is: it is told, and changes no verdict.
-    EDGE = "edge"
-    FAIL = "fail"
-    ERROR = "error"
-    INCONCLUSIVE = "inconclusive"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-class Kind(str, Enum):
-    """The way in which a check came to its status."""
-
-    MEASURED = "measured"
-    NOT_MEASURED = "not_measured"
-    # The reference's answers depend on something besides their inputs.
-    DEPENDS = "depends"
-    DOES_NOT_APPLY = "does_not_apply"
-    NOT_ASKED = "not_asked"
-    # It differs where no sample is.
-    EDGE = "edge"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-class Verdict(str, Enum):
-    """The outcome for a variant."""
-
-    PASS = "pass"  # noqa: S105 - the linter takes it for a password
-    FAIL = "fail"
-    ERROR = "error"
-    INCONCLUSIVE = "inconclusive"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        name: What was looked at, by the names of the report.
-        status: What came of it.
-        words: What is said of it.
-        kind: How it came to its status.
-        output: The output it is about, or None.
-        rows: How many rows it is about, where that is known.
-        measured: The number held against the limit, where there is one.
-        limit: The limit, where there is one.
-    """
-
-    name: str
-    status: Status
-    words: Words
-    kind: Kind = Kind.MEASURED
-    output: str | None = None
-    rows: int | None = None
-    measured: float | None = None
-    limit: float | None = None
-
-    @property
-    def detail(self) -> str:
-        """What is said of it, as text."""
-        return render(self.words)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,30 +66,6 @@ class JudgePlan:
     limits: Mapping[str, Limits]
     profiles: Mapping[str, OutputProfile]
     left_out: int = 0
-
-
-def verdict_of(checks: Iterable[Check]) -> Verdict:
-    """Return the worst of the checks: any fail, else error, else inconclusive, else pass.
-
-    No check at all is an error.
-    """
-    statuses = {check.status for check in checks}
-    if not statuses:
-        return Verdict.ERROR
-    for status in (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE):
-        if status in statuses:
-            return Verdict(str(status))
-    return Verdict.PASS
-
-
-def exit_code_of(verdict: Verdict) -> ExitCode:
-    """Return the exit code of a verdict."""
-    return {
-        Verdict.PASS: ExitCode.PASS,
-        Verdict.FAIL: ExitCode.PARITY_FAILED,
-        Verdict.ERROR: ExitCode.NOT_MEASURED,
-        Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-    }[verdict]
 
 
 def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:

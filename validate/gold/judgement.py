@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from paritygate.validate.gate.verdict import Check, Kind, Status
+from paritygate.validate.gate.check import Check, Kind, Status
 from paritygate.validate.gold.bootstrap import Interval
 from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.words.sentence import Words, say

@@ -18,7 +18,6 @@ import numpy as np
 
 from paritygate.signature import is_float_dtype
 from paritygate.text import in_full
-from paritygate.validate.probes.derive.sizes import open_dims
 from paritygate.validate.probes.edge import Edge, EdgeKind
 from paritygate.validate.probes.padding import Padding, kinds_by_row, real_positions
 from paritygate.validate.probes.roles import InputRole, Role
@@ -107,6 +106,8 @@ def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
         elif role.role in {Role.NUMBER, Role.IMAGE}:
             found = [*of.not_finite(array), *of.values(array)]
         yield from (item for item in found if item.at.any())
+    from paritygate.validate.probes.derive.sizes import open_dims
+
     for dim in open_dims(context, context.survey.groups[0]):
         yield from _sizes(context, dim, batch)
 

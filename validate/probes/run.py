@@ -15,12 +15,13 @@ from paritygate.precision import Precision
 from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.gate.check import UNDECLARED_PADDING, Check, Kind, Status
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement, class_axes
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
-from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING, is_excused, left_out_alone
+from paritygate.validate.gate.undeclared_padding import is_excused, left_out_alone
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
-from paritygate.validate.gate.verdict import Check, JudgePlan, Kind, Status, judge
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.probes.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words

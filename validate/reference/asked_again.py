@@ -12,7 +12,7 @@ import numpy as np
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.text import counted
-from paritygate.validate.gate.verdict import Kind
+from paritygate.validate.gate.check import Kind
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference, typical_difference
 from paritygate.validate.samples.row_digest import has_rows

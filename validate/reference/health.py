@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paritygate.validate.gate.verdict import Kind
+from paritygate.validate.gate.check import Kind
 from paritygate.validate.words.sentence import Sentence, render, say
 
 __all__ = ["Health", "health_of_text"]

@@ -19,6 +19,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
 from paritygate.validate.gate.broken_rows import BrokenRows
+from paritygate.validate.gate.check import Kind
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for, without_cap
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding, holds_fill
@@ -30,7 +31,6 @@ from paritygate.validate.gate.valid_positions import (
     only_left_out,
     only_valid,
 )
-from paritygate.validate.gate.verdict import Kind
 from paritygate.validate.reference.asked_again import OtherBatches, OtherSessions
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health, with_noise

@@ -18,9 +18,9 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Measuremen
 from paritygate.files import digest_of_file, digest_of_files
 from paritygate.signature import dtype_name, is_comparable_dtype
 from paritygate.validate.gate.broken_rows import BrokenRows
+from paritygate.validate.gate.check import Kind
 from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
-from paritygate.validate.gate.verdict import Kind
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.profile import OutputProfile

@@ -17,11 +17,12 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import recorded_model
 from paritygate.pipelines.jobs import compare
 from paritygate.precision import Precision
+from paritygate.validate.gate.check import Check, Status
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import limits_for
-from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.reference.profile import profile_outputs
 from paritygate.validate.samples.source import SampleSource
 

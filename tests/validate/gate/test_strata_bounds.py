@@ -9,11 +9,11 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
+from paritygate.validate.gate.check import Status
 from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gate.measurement import ComparisonPlan, Measurement
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.gate.verdict import Status
 from paritygate.validate.reference.profile import profile_outputs
 
 

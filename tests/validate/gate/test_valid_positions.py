@@ -18,12 +18,13 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.rule import make_match_rule
+from paritygate.validate.gate.check import Status
 from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement, repeat_difference
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.valid_positions import ValidWhere, left_out_of, like, only_valid, valid_positions
-from paritygate.validate.gate.verdict import JudgePlan, Status, judge
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.reference.profile import profile_outputs

@@ -13,6 +13,7 @@ import pytest
 from paritygate.batch import Batch
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
+from paritygate.validate.gate.check import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.gate.decisions import Decision, Rule
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement, Refusal
@@ -20,7 +21,7 @@ from paritygate.validate.gate.precision_steps import Step, below_steps
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import RowDifference, WorstRow
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.reference.profile import profile_outputs
 
 _ORDER = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.WARNING, Status.PASS)

@@ -19,12 +19,13 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim
 from paritygate.validate.emulation.unclipped import answer_beyond_ranges, without_ranges
 from paritygate.validate.gate.candidate import ModelCandidate
+from paritygate.validate.gate.check import Status
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_for
-from paritygate.validate.gate.verdict import JudgePlan, Status, judge
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.probes.graph.uses import uses_of_inputs
 from paritygate.validate.probes.probe import PROBES, ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes

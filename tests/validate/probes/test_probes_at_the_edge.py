@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from paritygate.validate.gate.verdict import Status
+from paritygate.validate.gate.check import Status
 from paritygate.validate.probes.edge import EdgeKind
 from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.probe import ProbeBatch

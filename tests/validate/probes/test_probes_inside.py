@@ -10,7 +10,7 @@ import pytest
 
 from paritygate.errors import UsageError
 from paritygate.signature import Dim
-from paritygate.validate.gate.verdict import Status
+from paritygate.validate.gate.check import Status
 from paritygate.validate.probes.padding import Padding
 from paritygate.validate.probes.roles import DeclaredRole, Role
 

@@ -11,9 +11,9 @@ import pytest
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import ModelCandidate
+from paritygate.validate.gate.check import Status
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, drop_words
 from paritygate.validate.probes.probe import PROBES

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.precision import Precision
+from paritygate.validate.gate.check import Check, Status
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.precision_steps import LEAST_STEPS
 from paritygate.validate.gate.tolerance import Tolerance, floor_of_bulk, is_declared, limits_for
-from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.bulk import LEAST_VARYING
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.words.sentence import Words, say

@@ -162,7 +162,6 @@ def command(
     from paritygate.pipelines.compare.models import check_mapping_is_used
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.release.compared import model_or_release
-    from paritygate.pipelines.report.comparison_page import check_report_file, write_comparison_report
     from paritygate.pipelines.report.terminal.comparison import print_comparison
     from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
@@ -170,6 +169,8 @@ def command(
     from paritygate.validate.samples.source import SampleSource
 
     if report is not None:
+        from paritygate.pipelines.report.comparison_page import check_report_file
+
         check_report_file(report)
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
@@ -200,6 +201,8 @@ def command(
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
     if report is not None:
+        from paritygate.pipelines.report.comparison_page import write_comparison_report
+
         write_comparison_report(result, report)
     written.add_comparison(result)
     written.write(to_data(result))

@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
+from paritygate.validate.gate.check import Check, Status
 from paritygate.validate.gate.decisions import Decision, Rule
 from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.limits.resolution import resolution_checks
-from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.reference.profile import profile_outputs
 
 

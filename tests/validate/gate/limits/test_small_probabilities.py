@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
+from paritygate.validate.gate.check import Verdict, verdict_of
 from paritygate.validate.gate.decisions import Decision, parse_decision
 from paritygate.validate.gate.limits.resolution import resolution_checks
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import ACTIVATION_FLOOR, DEFAULT_TOLERANCES, Tolerance, limits_for
-from paritygate.validate.gate.verdict import JudgePlan, Verdict, judge, verdict_of
+from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.reference.profile import profile_outputs, with_activation_floors
 
 Values = NDArray[Any]

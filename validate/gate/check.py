@@ -1,0 +1,112 @@
+"""A check: one thing that was looked at, what came of it, and what all of them come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from paritygate.errors import ExitCode
+from paritygate.validate.words.sentence import Words, render
+
+__all__ = ["UNDECLARED_PADDING", "Check", "Kind", "Status", "Verdict", "exit_code_of", "verdict_of"]
+
+# What differs where an undeclared mask leaves out, by its name as a check.
+UNDECLARED_PADDING = "undeclared_padding"
+
+
+class Status(str, Enum):
+    """The outcome of one check."""
+
+    PASS = "pass"  # noqa: S105 - the linter takes it for a password
+    WARNING = "warning"
+    # Something differs where no sample is: it is told, and changes no verdict.
+    EDGE = "edge"
+    FAIL = "fail"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Kind(str, Enum):
+    """The way in which a check came to its status."""
+
+    MEASURED = "measured"
+    NOT_MEASURED = "not_measured"
+    # The reference's answers depend on something besides their inputs.
+    DEPENDS = "depends"
+    DOES_NOT_APPLY = "does_not_apply"
+    NOT_ASKED = "not_asked"
+    # It differs where no sample is.
+    EDGE = "edge"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Verdict(str, Enum):
+    """The outcome for a variant."""
+
+    PASS = "pass"  # noqa: S105 - the linter takes it for a password
+    FAIL = "fail"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What was looked at, by the names of the report.
+        status: What came of it.
+        words: What is said of it.
+        kind: How it came to its status.
+        output: The output it is about, or None.
+        rows: How many rows it is about, where that is known.
+        measured: The number held against the limit, where there is one.
+        limit: The limit, where there is one.
+    """
+
+    name: str
+    status: Status
+    words: Words
+    kind: Kind = Kind.MEASURED
+    output: str | None = None
+    rows: int | None = None
+    measured: float | None = None
+    limit: float | None = None
+
+    @property
+    def detail(self) -> str:
+        """What is said of it, as text."""
+        return render(self.words)
+
+
+def verdict_of(checks: Iterable[Check]) -> Verdict:
+    """Return the worst of the checks: any fail, else error, else inconclusive, else pass.
+
+    No check at all is an error.
+    """
+    statuses = {check.status for check in checks}
+    if not statuses:
+        return Verdict.ERROR
+    for status in (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE):
+        if status in statuses:
+            return Verdict(str(status))
+    return Verdict.PASS
+
+
+def exit_code_of(verdict: Verdict) -> ExitCode:
+    """Return the exit code of a verdict."""
+    return {
+        Verdict.PASS: ExitCode.PASS,
+        Verdict.FAIL: ExitCode.PARITY_FAILED,
+        Verdict.ERROR: ExitCode.NOT_MEASURED,
+        Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    }[verdict]
