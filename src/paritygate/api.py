@@ -7,55 +7,44 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import paritygate.errors
 from paritygate.batch import Batch
 from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError, UsageError
+from paritygate.errors import ExitCode, ParitygateError, UsageError
 from paritygate.models.json_mapping import JsonMapping, json_mapping_of, read_json_mapping
-from paritygate.models.loading import kind_of_live, live_objects
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.arguments import comparison_of
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.job import compare as compare_job
 from paritygate.pipelines.compare.models import check_mapping_is_used
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.planning.plan import Plan, plan_run
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release import DEFAULT_REPOSITORY
 from paritygate.pipelines.release.compared import model_or_release
-from paritygate.pipelines.release.released_model import ReleasedModel
-from paritygate.pipelines.release.repository.commands import DEFAULT_REPOSITORY
-from paritygate.pipelines.release.repository.inspect import (
-    ModelSummary,
-    ReleaseDetails,
-    Verification,
-    list_models,
-    show,
-    verify_release,
-)
 from paritygate.pipelines.report.terminal.comparison import comparison_text
 from paritygate.pipelines.report.why import why
-from paritygate.pipelines.rules.gate_rules import check_choice, gate_rules_of, values_of_python
+from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_python
 from paritygate.pipelines.rules.pairs import by_name
-from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
-from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
-from paritygate.pipelines.spec.limits import parse_constraints
 from paritygate.pipelines.spec.roles import parse_roles
-from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.text import first_line_of, meant, nearest_first
 from paritygate.validate.gate.bounds import COVERED_ROWS
-from paritygate.validate.probes.catalogue import probes_named
-from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from paritygate.api_releases import Release, ReleasedModel, Repository
+    from paritygate.api_runs import Outcome, Plan, Spec, plan, run
+    from paritygate.pipelines.run_spec import RunOutcome
 
     Arrays = Mapping[str, NDArray[Any]]
     Samples = str | os.PathLike[str] | Arrays | Iterable[Batch | Arrays]
@@ -76,10 +65,20 @@ __all__ = [
     "run",
 ]
 
+# Where the names stand that a comparison does not need: they are looked up when they are first used.
+_ELSEWHERE = {
+    **dict.fromkeys(("Outcome", "Plan", "Spec", "plan", "run"), "paritygate.api_runs"),
+    **dict.fromkeys(("Release", "ReleasedModel", "Repository"), "paritygate.api_releases"),
+}
 _IN_PYTHON = "given in Python"
-_TIME_LIMIT_S = 3600.0
-# The stage in words, what was done and out of how much, 0 where that is not known.
-_Progress = Callable[[str, int, int], None]
+TIME_LIMIT_S = 3600.0
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ELSEWHERE:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
 
 
 class ParityError(AssertionError):
@@ -142,46 +141,11 @@ class Comparison(ComparisonResult):
         return to_data(self)
 
 
-class Outcome(RunOutcome):
-    """What came of a run: exit code, verdicts, the comparison of every variant, the run folder, the release."""
-
-    __slots__ = ()
-    results: Mapping[str, Comparison]
-
-    def __repr__(self) -> str:
-        verdicts = ", ".join(f"{name} {verdict}" for name, verdict in self.verdicts.items())
-        return f"<Outcome of {self.run.resolved.name}: exit code {self.exit_code}; {verdicts}>"
-
-    def __str__(self) -> str:
-        lines = [f"{self.run.resolved.name}: exit code {self.exit_code}"]
-        for name, verdict in self.verdicts.items():
-            failure, result = self.failures.get(name), self.results.get(name)
-            lines.append(f"{name}: {verdict}" + (f": {failure.message}" if failure and result is None else ""))
-            if result is not None and verdict != "pass":
-                lines.append(comparison_text(result))
-        lines.append(f"not released: {self.not_released}" if self.release is None else f"released: {self.version}")
-        return "\n".join((*lines, f"run: {self.folder}"))
-
-    def assert_passed(self) -> None:
-        """Do nothing if the run ended in exit code 0, as it does where everything required passed.
-
-        Raises:
-            ParityError: It ended in another.
-        """
-        __tracebackhide__ = True
-        if self.exit_code != ExitCode.PASS:
-            raise ParityError(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as JSON data: an entry of `runs` of what the command writes."""
-        return self.to_json()
-
-
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
 
 
-def _of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
+def of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
     """Let a function say in one of our errors which of its arguments may be meant by a name that is none."""
     parameters = inspect.signature(function).parameters
     known = [item.name for item in parameters.values() if item.kind is item.KEYWORD_ONLY]
@@ -201,7 +165,7 @@ def _of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_
     return checked
 
 
-@_of_known_arguments
+@of_known_arguments
 def compare(  # noqa: PLR0913 - one argument an option of the command
     reference: object,
     candidate: object,
@@ -238,8 +202,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     endpoint: Mapping[str, float] | None = None,
     endpoint_json: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     repository: str | os.PathLike[str] = DEFAULT_REPOSITORY,
-    time_limit: float = _TIME_LIMIT_S,
-    progress: _Progress | None = None,
+    time_limit: float = TIME_LIMIT_S,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Hold a candidate against a reference on the same samples, as the command `compare` does.
 
@@ -323,251 +287,21 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     _check_devices(objects, device)
     with contextlib.ExitStack() as stack:
         if place is None:
+            from paritygate.validate.samples.in_memory import store_samples
+
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paritygate-samples-")))
             job = replace(job, samples=store_samples(samples, folder, source))
         if objects or place is None:
             job = replace(job, again="")
         if objects:
+            from paritygate.models.loading import live_objects
+
             stack.enter_context(live_objects(objects))
-        result = compare_job(job, time_limit_s=time_limit, progress=progress or _silent)
+        result = compare_job(job, time_limit_s=time_limit, progress=progress or silent)
     if place is None:
         result = _without_folder(result, job.samples)
     _raise_usage(result)
-    return _as(Comparison, result)
-
-
-@_of_known_arguments
-def run(  # noqa: PLR0913 - one argument an option of the command
-    spec: str | os.PathLike[str] | Spec | Mapping[str, Any],
-    *,
-    targets: Sequence[str] = (),
-    samples: str | os.PathLike[str] | None = None,
-    probes: Sequence[str] | None = None,
-    benchmark: bool | None = None,
-    promote: bool = True,
-    repository: str | os.PathLike[str] | None = None,
-    alias: str | None = None,
-    cache: bool = True,
-    constraints: Mapping[str, float] | None = None,
-    root: str | os.PathLike[str] = DEFAULT_ROOT,
-    device: str = "cpu",
-    time_limit: float = _TIME_LIMIT_S,
-    progress: _Progress | None = None,
-) -> Outcome:
-    """Do what a spec asks for, as the command `run` does: export, record, validate, benchmark, report, promote.
-
-    Args:
-        spec: A path, the name of a packaged spec, a `Spec`, or a mapping that is one; paths in the latter two are
-            relative to the current directory.
-        targets: The targets to make; all of them if none is named.
-        samples: In place of the spec's own.
-        probes: The probes to ask, none of them for `none` or `()`; those of the spec if None.
-        benchmark: Whether to measure speed; where the spec asks for it, or for a choice that needs it, if None.
-        promote: Whether to release what passed.
-        repository: Where to, in place of the spec's.
-        alias: The alias to move, in place of the spec's.
-        cache: Whether to take over what an earlier run did with the same, and nothing that was read has changed since.
-        constraints: Limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
-        root: The folder of runs and repository.
-        device: `cpu` or `cuda`.
-        time_limit: Seconds that each conversion, recording or comparison may take.
-        progress: As of `compare`.
-
-    Raises:
-        ParitygateError: Something that concerns all variants: the spec, the source, the samples, the reference.
-    """
-    check_choice("device", device, ("cpu", "cuda"))
-    options = RunOptions(
-        time_limit_s=time_limit,
-        device=device,
-        is_benchmarking=benchmark,
-        is_promoting=promote,
-        repository=None if repository is None else Path(repository),
-        alias=alias,
-        root=Path(root),
-        limits=_limits(constraints),
-    )
-    samples_path = None if samples is None else os.fspath(samples)
-    resolved = _to_run(spec, samples_path, targets, probes)
-    check_options(resolved, options)
-    found = run_spec(
-        new_run(resolved, root=options.root, samples_path=samples_path, is_cached=cache), options, progress or _silent
-    )
-    results = {name: _as(Comparison, result) for name, result in found.results.items()}
-    return _as(Outcome, replace(found, results=results))
-
-
-@_of_known_arguments
-def plan(  # noqa: PLR0913 - one argument an option of the command
-    spec: str | os.PathLike[str] | Spec | Mapping[str, Any],
-    *,
-    targets: Sequence[str] = (),
-    samples: str | os.PathLike[str] | None = None,
-    probes: Sequence[str] | None = None,
-    benchmark: bool | None = None,
-    constraints: Mapping[str, float] | None = None,
-    root: str | os.PathLike[str] = DEFAULT_ROOT,
-    device: str = "cpu",
-    time_limit: float = _TIME_LIMIT_S,
-) -> Plan:
-    """Return what `run` with the same arguments would take over, and what it would do; nothing is done.
-
-    Args:
-        spec: As of `run`.
-        targets: As of `run`.
-        samples: As of `run`.
-        probes: As of `run`.
-        benchmark: As of `run`.
-        constraints: As of `run`.
-        root: As of `run`.
-        device: As of `run`.
-        time_limit: As of `run`.
-
-    Raises:
-        ParitygateError: The run would not begin, or would end early.
-    """
-    check_choice("device", device, ("cpu", "cuda"))
-    options = RunOptions(
-        time_limit_s=time_limit,
-        device=device,
-        is_benchmarking=benchmark,
-        root=Path(root),
-        limits=_limits(constraints),
-    )
-    samples_path = None if samples is None else os.fspath(samples)
-    return plan_run(_to_run(spec, samples_path, targets, probes), options, samples_path=samples_path)
-
-
-def _limits(constraints: Mapping[str, float] | None) -> Mapping[str, float]:
-    return parse_constraints(f"{name}={value!r}" for name, value in (constraints or {}).items())
-
-
-def _to_run(
-    spec: str | os.PathLike[str] | Spec | Mapping[str, Any],
-    samples_path: str | None,
-    targets: Sequence[str],
-    probes: Sequence[str] | None,
-) -> ResolvedSpec:
-    return spec_to_run(
-        os.fspath(spec) if isinstance(spec, os.PathLike) else spec,
-        samples_path=samples_path,
-        targets=_texts(targets),
-        probes=probes_named(probes),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """A repository of releases on disk.
-
-    Attributes:
-        root: Its folder.
-    """
-
-    root: str | os.PathLike[str] = DEFAULT_REPOSITORY
-
-    def models(self) -> tuple[ModelSummary, ...]:
-        """Return the models with their versions and aliases, sorted by name.
-
-        Raises:
-            InputFileError: There is no such folder.
-        """
-        return list_models(Path(self.root))
-
-    def release(self, model: str, which: int | str | None = None) -> Release:
-        """Return a release.
-
-        Args:
-            model: The model's name.
-            which: A version, or an alias; the highest version if None.
-
-        Raises:
-            UsageError: There is no such model or release; the message names those that are there.
-            InputFileError: There is no such repository.
-            ArtifactIntegrityError: Its manifest or evidence is not what was released.
-        """
-        return Release(root=Path(self.root), details=show(Path(self.root), model, which))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
-    """One release of a repository.
-
-    Attributes:
-        root: The repository.
-        details: All that is known of it: manifest, numbers, history.
-    """
-
-    root: Path
-    details: ReleaseDetails
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self.details.model
-
-    @property
-    def version(self) -> int:
-        """Its number."""
-        return self.details.version
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """The aliases that point to it."""
-        return self.details.aliases
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """Its variants, the preferred one first."""
-        return tuple(entry["name"] for entry in self.details.manifest["variants"])
-
-    def path(self, variant: str | None = None) -> Path:
-        """Return the file or folder that the runtime of a variant opens; of the preferred one if None.
-
-        Whether its bytes are those that were released is for `verify` to say.
-
-        Raises:
-            UsageError: The release has no such variant; the message names those that it has.
-        """
-        name = self._named(variant)
-        main = {entry["name"]: entry["main"] for entry in self.details.manifest["variants"]}[name]
-        return self.details.folder / name / str(main)
-
-    def load(self, variant: str | None = None, *, device: str = "cpu") -> ReleasedModel:
-        """Return a variant in its runtime, ready to answer, after every file of the release was verified.
-
-        Args:
-            variant: Which variant; the preferred one if None.
-            device: Where it runs: `cpu`, or `cuda`.
-
-        Raises:
-            UsageError: The release has no such variant; the message names those that it has.
-            ArtifactIntegrityError: A file was changed, removed or added.
-            MissingBackendError: Its runtime is not installed.
-            BackendError: The runtime refused it.
-        """
-        name = self._named(variant)
-        self.verify()
-        return ReleasedModel(self.model, self.version, self.details.folder / name, device=device)
-
-    def _named(self, variant: str | None) -> str:
-        name = self.variants[0] if variant is None else variant
-        if name not in self.variants:
-            msg = f"{self.model} version {self.version} has no variant {name!r} (variants: {', '.join(self.variants)})"
-            raise UsageError(msg, hint="name one of these, or none for the first")
-        return name
-
-    def verify(self) -> Verification:
-        """Read every file of the release, and return that all are what was released.
-
-        Raises:
-            ArtifactIntegrityError: A file was changed, removed or added.
-        """
-        found = verify_release(self.root, self.model, self.version)
-        if not found.is_intact:
-            msg = f"{self.model} version {self.version} is not what was released: {found.difference}"
-            raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
-        return found
+    return as_public(Comparison, result)
 
 
 def _json_mapping(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> JsonMapping | None:
@@ -582,6 +316,8 @@ def _model(
     """Return a model to compare; what is an object is put into `objects`, by the text that stands for it."""
     if isinstance(given, (str, os.PathLike)):
         return parse(os.fspath(given), rename=rename)
+    from paritygate.models.loading import kind_of_live
+
     kind = kind_of_live(given)
     # The same object twice is the same model twice.
     text = next((text for text, known in objects.items() if known is given), f"object {len(objects)}")
@@ -597,6 +333,10 @@ def _check_devices(objects: Mapping[str, Any], device: str) -> None:
     Raises:
         UsageError: One is on another device than the comparison runs on.
     """
+    if not objects:
+        return
+    from paritygate.models.loading import kind_of_live
+
     for model in objects.values():
         if kind_of_live(model) is SourceKind.TORCH:
             from paritygate.models.torch.module import device_of
@@ -625,17 +365,20 @@ def _raise_usage(result: ComparisonResult) -> None:
         raise kind(error.message, hint=error.hint)
 
 
-_Result = TypeVar("_Result", Comparison, Outcome)
+_Result = TypeVar("_Result", "Comparison", "Outcome")
 
 
-def _as(kind: type[_Result], found: ComparisonResult | RunOutcome) -> _Result:
+def as_public(kind: type[_Result], found: ComparisonResult | RunOutcome) -> _Result:
+    """Return a result as the class of the API that holds the same."""
     return kind(**{item.name: getattr(found, item.name) for item in fields(found)})
 
 
-def _texts(given: Sequence[str]) -> tuple[str, ...]:
+def texts(given: Sequence[str]) -> tuple[str, ...]:
+    """Return texts, where a single one may be given alone."""
     # A text is a sequence of texts as well, and never meant as one.
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _silent(stage: str, done: int, total: int) -> None:
+def silent(stage: str, done: int, total: int) -> None:
+    """Show no progress."""
     del stage, done, total

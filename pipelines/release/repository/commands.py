@@ -5,12 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from paritygate.pipelines.release import DEFAULT_REPOSITORY
 from paritygate.text import from_here
 
-__all__ = ["DEFAULT_REPOSITORY", "command_on"]
-
-# Where releases go, and where commands look for them, unless a spec or an option says otherwise.
-DEFAULT_REPOSITORY = Path("artifacts/repository")
+__all__ = ["command_on"]
 
 
 def command_on(repository: Path, *words: str) -> str:

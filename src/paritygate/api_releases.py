@@ -1,0 +1,135 @@
+"""The part of the Python API that reads a repository of releases."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.release import DEFAULT_REPOSITORY
+from paritygate.pipelines.release.released_model import ReleasedModel
+from paritygate.pipelines.release.repository.inspect import (
+    ModelSummary,
+    ReleaseDetails,
+    Verification,
+    list_models,
+    show,
+    verify_release,
+)
+
+__all__ = ["Release", "ReleasedModel", "Repository"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository of releases on disk.
+
+    Attributes:
+        root: Its folder.
+    """
+
+    root: str | os.PathLike[str] = DEFAULT_REPOSITORY
+
+    def models(self) -> tuple[ModelSummary, ...]:
+        """Return the models with their versions and aliases, sorted by name.
+
+        Raises:
+            InputFileError: There is no such folder.
+        """
+        return list_models(Path(self.root))
+
+    def release(self, model: str, which: int | str | None = None) -> Release:
+        """Return a release.
+
+        Args:
+            model: The model's name.
+            which: A version, or an alias; the highest version if None.
+
+        Raises:
+            UsageError: There is no such model or release; the message names those that are there.
+            InputFileError: There is no such repository.
+            ArtifactIntegrityError: Its manifest or evidence is not what was released.
+        """
+        return Release(root=Path(self.root), details=show(Path(self.root), model, which))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """One release of a repository.
+
+    Attributes:
+        root: The repository.
+        details: All that is known of it: manifest, numbers, history.
+    """
+
+    root: Path
+    details: ReleaseDetails
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.details.model
+
+    @property
+    def version(self) -> int:
+        """Its number."""
+        return self.details.version
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The aliases that point to it."""
+        return self.details.aliases
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Its variants, the preferred one first."""
+        return tuple(entry["name"] for entry in self.details.manifest["variants"])
+
+    def path(self, variant: str | None = None) -> Path:
+        """Return the file or folder that the runtime of a variant opens; of the preferred one if None.
+
+        Whether its bytes are those that were released is for `verify` to say.
+
+        Raises:
+            UsageError: The release has no such variant; the message names those that it has.
+        """
+        name = self._named(variant)
+        main = {entry["name"]: entry["main"] for entry in self.details.manifest["variants"]}[name]
+        return self.details.folder / name / str(main)
+
+    def load(self, variant: str | None = None, *, device: str = "cpu") -> ReleasedModel:
+        """Return a variant in its runtime, ready to answer, after every file of the release was verified.
+
+        Args:
+            variant: Which variant; the preferred one if None.
+            device: Where it runs: `cpu`, or `cuda`.
+
+        Raises:
+            UsageError: The release has no such variant; the message names those that it has.
+            ArtifactIntegrityError: A file was changed, removed or added.
+            MissingBackendError: Its runtime is not installed.
+            BackendError: The runtime refused it.
+        """
+        name = self._named(variant)
+        self.verify()
+        return ReleasedModel(self.model, self.version, self.details.folder / name, device=device)
+
+    def _named(self, variant: str | None) -> str:
+        name = self.variants[0] if variant is None else variant
+        if name not in self.variants:
+            msg = f"{self.model} version {self.version} has no variant {name!r} (variants: {', '.join(self.variants)})"
+            raise UsageError(msg, hint="name one of these, or none for the first")
+        return name
+
+    def verify(self) -> Verification:
+        """Read every file of the release, and return that all are what was released.
+
+        Raises:
+            ArtifactIntegrityError: A file was changed, removed or added.
+        """
+        found = verify_release(self.root, self.model, self.version)
+        if not found.is_intact:
+            msg = f"{self.model} version {self.version} is not what was released: {found.difference}"
+            raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
+        return found
