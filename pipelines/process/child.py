@@ -27,7 +27,6 @@ from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
-from paritygate.pipelines.process.crash_dump import innermost_frames
 from paritygate.pipelines.process.telemetry import send_nothing
 from paritygate.pipelines.process.witness.asking import watched
 from paritygate.pipelines.process.witness.listener import Listener
@@ -485,6 +484,8 @@ def _last_lines(job: ChildJob) -> str:
 
 def _lines_of_crash(job: ChildJob) -> str:
     lines = _log_lines(job)
+    from paritygate.pipelines.process.crash_dump import innermost_frames
+
     return _shown(job, innermost_frames(lines) or lines[-_LOG_LINES:])
 
 

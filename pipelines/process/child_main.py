@@ -17,7 +17,6 @@ from typing import Any
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
-from paritygate.pipelines.process.installed import compile_own_modules
 from paritygate.pipelines.process.telemetry import send_nothing
 
 __all__ = ["JOBS", "main"]
@@ -103,6 +102,9 @@ def main(request: str, descriptor: str) -> int:
     data = json.loads(Path(request).read_text(encoding="utf-8"))
     outcome: dict[str, Any]
     send_nothing()
+    # The parent imports this module for the table alone.
+    from paritygate.pipelines.process.installed import compile_own_modules
+
     compile_own_modules()
     is_watched = data.get("is_watched", False)
     if is_watched:
