@@ -228,7 +228,8 @@ RULES: tuple[RuleOption, ...] = (
         "argmax_of",
         "--argmax-of LABEL=SCORES",
         Kind.PAIRS,
-        "Declare an integer output the argmax of another: it may differ where the scores are within the limits.",
+        "Declare an integer output the argmax of another, or the ids of its best scores: it may differ where the "
+        "scores are within the limits.",
         example="label=logits",
         section=ABOUT_OUTPUTS,
         scope=Scope.OUTPUTS,

@@ -212,9 +212,10 @@ def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
             raise UsageError(msg, hint="write argmax_of: {LABEL: SCORES}")
         shapes = [outputs[name].shape for name in (label, scores)]
         of_label, of_scores = (len(shape or ()) for shape in shapes)
-        if None not in shapes and of_label != of_scores - 1:
+        if None not in shapes and of_label not in {of_scores - 1, of_scores}:
             msg = f"{where}: {label!r} has rank {of_label} and {scores!r} rank {of_scores}, of which one axis is lost"
-            raise UsageError(msg, hint="a label has the shape of its scores without the axis of the classes")
+            hint = "a label has the shape of its scores without the axis of the classes, or with the best ids along it"
+            raise UsageError(msg, hint=hint)
 
 
 def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:

@@ -219,12 +219,19 @@ def test_a_label_may_keep_the_axis_of_the_classes(bench: Bench) -> None:
 
 def test_a_label_of_another_shape_than_its_scores_is_wrong_usage(bench: Bench) -> None:
     logits = bench.normal(8, 4)
-    outputs = _with_labels(logits, logits.argmax(-1).repeat(2).reshape(8, 2))
+    outputs = _with_labels(logits, logits.argmax(-1).repeat(5).reshape(8, 5))
 
     outcome = bench.given(outputs, dict(outputs), "--argmax-of", "label=logits")
 
     assert outcome.code == 2
-    assert "has not its shape without one axis: [8, 2] beside [8, 4]" in " ".join(outcome.err.split())
+    assert "[8, 5] beside [8, 4]" in " ".join(outcome.err.split())
+
+
+def test_a_list_that_holds_an_id_twice_is_no_list_of_the_best(bench: Bench) -> None:
+    logits = bench.normal(8, 4)
+    outputs = _with_labels(logits, logits.argmax(-1).repeat(2).reshape(8, 2))
+
+    assert bench.given(outputs, dict(outputs), "--argmax-of", "label=logits").code == 2
 
 
 def test_a_label_that_is_not_the_argmax_in_the_reference_is_wrong_usage(bench: Bench) -> None:

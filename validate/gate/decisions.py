@@ -6,6 +6,7 @@ reference stands so near the boundary that a difference within the limit can fli
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ __all__ = [
     "finish_decisions",
     "fold_passes",
     "is_largest",
+    "label_axes",
     "merge_decisions",
     "parse_decision",
     "update_decisions",
@@ -505,21 +507,134 @@ def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatis
     )
 
 
+def label_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of the scores that labels can be chosen along.
+
+    Labels have the shape of the scores without such an axis, with one place along it, or with the k best entries. Where
+    both shapes are the same, the scores are those of the k best entries alone.
+    """
+    if label == scores:
+        return tuple(range(1, len(scores)))
+    return tuple(
+        axis
+        for axis in range(1, len(scores))
+        if label == scores[:axis] + scores[axis + 1 :]
+        or (
+            len(label) == len(scores)
+            and scores[:axis] + scores[axis + 1 :] == label[:axis] + label[axis + 1 :]
+            and label[axis] < scores[axis]
+        )
+    )
+
+
+def _is_list(label: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> bool:
+    """Return whether the labels are the ids of the best entries, and not the place of the best one."""
+    return label.ndim == scores.ndim and (label.shape[axis] != 1 or scores.shape[axis] == 1)
+
+
+def _decide_ids(
+    ids: tuple[NDArray[np.generic], NDArray[np.generic]],
+    expected_scores: NDArray[np.generic],
+    limits: Limits,
+    axis: int,
+) -> Flips:
+    """Return where the ids of the k best entries differ: a flip is a place with an id that may not stand there.
+
+    Two ids may change places where the reference's scores of both are equal within their limits: that is no flip. A new
+    id is inside the band where its score is that near to the score of the last place.
+    """
+    left_out = left_out_of(ids[1])
+    actual, expected = (np.moveaxis(np.asarray(side).astype(np.int64), axis, -1) for side in ids)
+    wide = not_a_number(expected_scores, left_out_of(expected_scores))
+    scores, allowed = (np.moveaxis(array, axis, -1) for array in (wide, limits.band(wide)))
+    is_of_places = scores.shape == expected.shape and _is_in_order(scores)
+    flipped, outside = np.zeros(actual.shape, dtype=bool), np.zeros(actual.shape, dtype=bool)
+    # Most lists are the same, in the same order.
+    for at in zip(*np.nonzero((actual != expected).any(axis=-1)), strict=True):
+        ranking = _Ranking(expected[at], scores[at], allowed[at], is_of_places=is_of_places)
+        flipped[at], outside[at] = ranking.differ(actual[at])
+    flips = Flips(
+        flipped=np.moveaxis(flipped, -1, axis),
+        outside=np.moveaxis(outside, -1, axis),
+        classes=np.moveaxis(expected, -1, axis),
+        is_per_row=False,
+    )
+    return flips if left_out is None else flips.only(~left_out)
+
+
+def _is_in_order(scores: NDArray[np.float64]) -> bool:
+    """Return whether scores fall along the last axis in each row, or rise in each."""
+    steps = np.diff(scores, axis=-1)
+    # What is not a number is in no order, and does not count.
+    return bool((~(steps > 0)).all() or (~(steps < 0)).all())
+
+
+class _Ranking:
+    """The reference's list of one row: the ids, and the score and the limit of each place."""
+
+    def __init__(
+        self, ids: NDArray[np.int64], scores: NDArray[np.float64], allowed: NDArray[np.float64], *, is_of_places: bool
+    ) -> None:
+        self._ids = ids.tolist()
+        self._entries = None if is_of_places else (scores, allowed)
+        self._places = [(float(scores[at]), float(allowed[at])) for at in range(len(ids))] if is_of_places else []
+        self._places = self._places or [self._of(chosen) for chosen in self._ids]
+        is_cut = _is_in_order(np.array([[score for score, _ in self._places]]))
+        # Where the list is cut off, the last place goes to one of those that score alike.
+        self._last = self._places[-1] if is_cut else (math.nan, math.nan)
+
+    def _of(self, chosen: int) -> tuple[float, float]:
+        """Return the score and the limit of an entry; NaN where it is not known."""
+        if self._entries is None or not 0 <= chosen < len(self._entries[0]):
+            return math.nan, math.nan
+        return float(self._entries[0][chosen]), float(self._entries[1][chosen])
+
+    def differ(self, actual: NDArray[np.int64]) -> tuple[list[bool], list[bool]]:
+        """Return at which places an id is chosen that may not stand there, and where no limit explains it."""
+        free = [list(self._places_of(chosen)) for chosen in actual.tolist()]
+        taken: set[int] = set()
+        flipped, outside = [], []
+        for place, chosen in enumerate(actual.tolist()):
+            own = next((at for at in sorted(free[place], key=lambda at: at != place) if at not in taken), None)
+            if own is not None:
+                taken.add(own)
+                is_near = own == place or _is_tie(self._places[own], self._places[place])
+                flipped.append(not is_near)
+            else:
+                # An id that stands there twice stands where another one is missing.
+                is_known = bool(free[place]) or chosen in actual[:place]
+                score = self._places[place] if self._entries is None else self._of(chosen)
+                is_near = not is_known and _is_tie(score, self._places[place]) and _is_tie(score, self._last)
+                flipped.append(True)
+            outside.append(not is_near)
+        return flipped, outside
+
+    def _places_of(self, chosen: int) -> Iterable[int]:
+        return (place for place, own in enumerate(self._ids) if own == chosen)
+
+
+def _is_tie(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether two scores are no further apart than both limits; NaN is near to nothing."""
+    return abs(one[0] - other[0]) <= one[1] + other[1]
+
+
 def decide_label(
     labels: tuple[NDArray[np.generic], NDArray[np.generic]],
     expected_scores: NDArray[np.generic],
     limits: Limits,
     axis: int,
 ) -> Flips:
-    """Return where an integer output that is declared the argmax of another one differs.
+    """Return where an integer output that is declared the argmax of another one, or the ids of its best, differs.
 
     Args:
         labels: The label output of candidate and reference, shape of the scores without the class axis, or with one
-            place along it.
+            place or the places of a top-k along it.
         expected_scores: The reference's scores.
         limits: The limits of the scores.
         axis: The class axis of the scores.
     """
+    if _is_list(labels[1], expected_scores, axis):
+        return _decide_ids(labels, expected_scores, limits, axis)
     actual, expected = (_without_axis(array, expected_scores, axis) for array in labels)
     left_out, without_scores = left_out_of(expected), left_out_of(expected_scores)
     actual, expected = (np.asarray(array).astype(np.int64) for array in (actual, expected))
@@ -545,6 +660,8 @@ def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: 
         limits: The limits of the scores.
         axis: Their class axis.
     """
+    if _is_list(label, scores, axis):
+        return _is_best(label, scores, limits, axis)
     label = _without_axis(label, scores, axis)
     left_out = left_out_of(label)
     wide = not_a_number(scores, left_out_of(scores))
@@ -554,6 +671,36 @@ def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: 
     chosen = np.asarray(label).astype(np.int64)
     largest = np.where(np.isnan(wide), -np.inf, wide).argmax(axis=axis)
     found: NDArray[np.bool_] = ~counts | (chosen == largest) | _is_near(chosen, largest, wide, limits, axis)
+    return found
+
+
+def _is_best(ids: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits, axis: int) -> NDArray[np.bool_]:
+    """Return in which lists every id is one of the best entries, of the largest scores or of the smallest."""
+    wide = np.moveaxis(not_a_number(scores, left_out_of(scores)), axis, -1)
+    chosen = np.moveaxis(np.asarray(ids).astype(np.int64), axis, -1)
+    ordered = np.sort(chosen, axis=-1)
+    # A list that holds less is filled up with one negative id.
+    is_once = ~((np.diff(ordered, axis=-1) == 0) & (ordered[..., 1:] >= 0)).any(axis=-1)
+    if wide.shape == chosen.shape and _is_in_order(wide):
+        # Of entries that are not there, nothing shows that they are worse.
+        return np.asarray(is_once)
+    is_there = (chosen >= 0) & (chosen < wide.shape[-1])
+    places = np.where(is_there, chosen, 0)
+    is_chosen = np.zeros(wide.shape, dtype=bool)
+    np.put_along_axis(is_chosen, places, values=True, axis=-1)
+    room = 2 * np.moveaxis(limits.band(np.moveaxis(wide, -1, axis)), axis, -1).max(axis=-1)
+    with np.errstate(invalid="ignore"):
+        is_above = np.where(is_chosen, wide, np.inf).min(axis=-1) + room >= np.where(is_chosen, -np.inf, wide).max(
+            axis=-1
+        )
+        is_below = np.where(is_chosen, wide, -np.inf).max(axis=-1) - room <= np.where(is_chosen, np.inf, wide).min(
+            axis=-1
+        )
+    left_out = left_out_of(ids)
+    counts = ~np.isnan(wide).any(axis=-1)
+    if left_out is not None:
+        counts &= ~np.moveaxis(left_out, axis, -1).any(axis=-1)
+    found: NDArray[np.bool_] = ~counts | (is_once & is_there.all(axis=-1) & (is_above | is_below))
     return found
 
 

@@ -37,13 +37,13 @@ __all__ = [
     "Measurement",
     "Refusal",
     "Violation",
-    "class_axes",
     "repeat_difference",
 ]
 
 _VIOLATIONS_KEPT = 5
 _NO_ARGMAX = (
-    "leave the declaration out: argmax_of, or --argmax-of, is for labels that are the place of the largest score"
+    "leave the declaration out: argmax_of, or --argmax-of, is for labels that are the place of the largest score, or "
+    "the ids of the best scores, in order"
 )
 
 
@@ -160,6 +160,8 @@ class Comparison:
         self._repeat_ratio: dict[str, float] = {}
         self._repeat_diff: dict[str, float] = {}
         self._patterns: dict[str, RowPattern] = {}
+        # The length of the lists of ids, by the outputs that hold such.
+        self._lists: dict[str, int] = {}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch.
@@ -225,12 +227,12 @@ class Comparison:
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
-        axes = class_axes(expected[scores].shape, expected[label].shape)
+        axes = decisions.label_axes(expected[scores].shape, expected[label].shape)
         if rule is not None and rule.axis is not None:
             axes = tuple(axis for axis in axes if axis == rule.axis % expected[scores].ndim)
         shapes = f"{list(expected[label].shape)} beside {list(expected[scores].shape)}"
         if not axes:
-            msg = f"{label!r} is declared the argmax of {scores!r}, and has not its shape without one axis: {shapes}"
+            msg = f"{label!r} is declared the argmax of {scores!r}, and its shape fits no axis of the scores: {shapes}"
             raise UsageError(msg, hint=_NO_ARGMAX)
         if len(axes) > 1:
             msg = f"{label!r} is declared the argmax of {scores!r}, along which axis their shapes do not say: {shapes}"
@@ -241,6 +243,8 @@ class Comparison:
             )
         if self._is_of_samples and not self._passes:
             self._check_is_argmax(label, scores, expected, axes[0], batch)
+        if expected[label].ndim == expected[scores].ndim and expected[label].shape[axes[0]] > 1:
+            self._lists[label] = expected[label].shape[axes[0]]
         flips = decisions.decide_label(
             (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0]
         )
@@ -340,6 +344,7 @@ class Comparison:
             details = [*self._violations.get(key, ())]
             details += [words for words in other._violations[key] if words not in details]
             self._violations[key] = details[:_VIOLATIONS_KEPT]
+        self._lists |= other._lists
         self._pass_rows += other._rows
         self._pass_batches += other._batches
 
@@ -355,7 +360,9 @@ class Comparison:
         """Return all that was measured."""
         rules: dict[str, Decision] = dict(self._plan.decisions)
         for label, scores in self._plan.argmax_of.items():
-            rules[label] = Decision(output=f"{label} (argmax of {scores})", rule=decisions.Rule.ARGMAX)
+            rule = decisions.Rule.TOP_K if label in self._lists else decisions.Rule.ARGMAX
+            about = "ids of the best" if label in self._lists else "argmax of"
+            rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
         return Measurement(
             rows=self._rows,
             batches=self._batches,
@@ -400,15 +407,6 @@ def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[s
             left_out = left_out_of(texts)
             plain[name] = zeros if left_out is None else np.ma.MaskedArray(zeros, mask=left_out)
     return marked, plain
-
-
-def class_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of the scores without which, or with one place along which, they have the shape of the labels."""
-    return tuple(
-        axis
-        for axis in range(1, len(scores))
-        if label in {scores[:axis] + scores[axis + 1 :], (*scores[:axis], 1, *scores[axis + 1 :])}
-    )
 
 
 def repeat_difference(

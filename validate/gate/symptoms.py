@@ -162,8 +162,19 @@ def _all_over(statistics: DiffStatistics) -> Iterator[str]:
     left_by_offset = spread**2 / (spread**2 + bias**2)
     if spread <= _STEADY * abs(bias) and not statistics.off_slope < left_by_offset:
         yield f"a constant offset: {bias:+.3g} everywhere, varying by {spread:.2g} only"
-    elif statistics.off_slope <= _UNEXPLAINED and statistics.p50_abs_diff > _HARDLY_ANY * statistics.mean_abs_diff:
+    elif _is_scaled(statistics) and statistics.p50_abs_diff > _HARDLY_ANY * statistics.mean_abs_diff:
         yield f"scaled: the candidate is {statistics.slope:.6g} times the reference"
+
+
+def _is_scaled(statistics: DiffStatistics) -> bool:
+    """Return whether a factor explains the difference, and the candidate too.
+
+    Of a candidate that hardly follows the reference, such as one that is zero all over, a factor near 0 explains the
+    difference alone.
+    """
+    left_of_candidate = statistics.off_slope * (statistics.slope - 1) ** 2
+    is_followed = left_of_candidate < _UNEXPLAINED * statistics.slope**2
+    return statistics.off_slope <= _UNEXPLAINED and is_followed
 
 
 def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool) -> Iterator[str]:

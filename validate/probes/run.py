@@ -16,7 +16,8 @@ from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement, class_axes
+from paritygate.validate.gate.decisions import label_axes
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
 from paritygate.validate.gate.undeclared_padding import is_excused, left_out_alone
@@ -352,7 +353,7 @@ def with_labels(recording: ProbesRecording, question: ProbeQuestion) -> ProbeQue
 
 
 def _is_argmax(label: NDArray[np.generic], scores: NDArray[np.generic]) -> bool:
-    axes = class_axes(scores.shape, label.shape)
+    axes = label_axes(scores.shape, label.shape)
     if len(axes) != 1:
         return False
     largest = scores.astype(np.float64).argmax(axis=axes[0], keepdims=label.ndim == scores.ndim)

@@ -115,6 +115,21 @@ def test_a_scale() -> None:
     assert _of(expected, expected * np.float32(1.5)) == ("scaled: the candidate is 1.5 times the reference",)
 
 
+@pytest.mark.parametrize("factor", [0.0, 1e-3])
+def test_what_hardly_follows_the_reference_is_no_scale(factor: float) -> None:
+    expected = _normal(_ROWS, 4)
+    actual = np.float32(factor) * _normal(_ROWS, 4)[::-1].copy()
+
+    assert not any(words.startswith("scaled") for words in _of(expected, actual))
+
+
+def test_a_small_factor_that_the_candidate_follows_is_a_scale() -> None:
+    expected = _normal(_ROWS, 4)
+
+    (words,) = _of(expected, expected / np.float32(255))
+    assert words.startswith("scaled")
+
+
 def test_a_scale_of_values_that_hardly_vary_is_told_from_an_offset() -> None:
     expected = 100 + _normal(_ROWS, 4)
 
