@@ -189,4 +189,4 @@ snapshots: $(TEST_ENVIRONMENT) ## Write what users and programs see to OUT=build
 
 clean: ## Remove the environment, builds and caches; artifacts/ stays
 	rm -rf $(VENV) $(GPU_VENV) $(ZOO_VENV) $(DOCS_VENV) $(TRITON_VENV) $(SERVERS_VENV) build dist src/paritygate.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find convert validate pipelines fixtures src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find convert validate pipelines fixtures src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

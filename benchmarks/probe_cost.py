@@ -1,6 +1,6 @@
 """What probes cost: the whole gate, with its defaults, against one pass of both models over the samples.
 
-Run it with `python benchmarks/probe_cost.py --rows 1024 4096`. Reference and candidate are the ONNX export of the
+Run it with `python -m benchmarks.probe_cost --rows 1024 4096`. Reference and candidate are the ONNX export of the
 sentence-pair fixture, once as exported and once with another name in its bytes. Everything is from one process a case:
 the seconds that `compare` says it took over the samples and for each probe. The bar is 3 times one pass, for more than
 1,000 rows. The wall time of the same command with `--probes none`, right before, is beside it.
@@ -42,7 +42,8 @@ def export(folder: Path) -> tuple[Path, Path]:
 
 def write_samples(folder: Path, rows: int) -> Path:
     """Write so many sentence pairs, in batches of one length each."""
-    from paritygate.fixtures.sts.pairs import calibration_pairs
+    from tools.sts.pairs import calibration_pairs
+
     from paritygate.fixtures.sts.tokenizer import encode_batch
 
     pairs = [(pair.sentence1, pair.sentence2) for pair in calibration_pairs(rows)]

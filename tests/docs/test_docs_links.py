@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tests.docs.conftest import Page
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-PATH = re.compile(r"`((?:\.ci|\.github|src|convert|validate|pipelines|fixtures|tests|benchmarks|docs)/[\w./-]*)`")
+PATH = re.compile(r"`((?:\.ci|\.github|src|convert|validate|pipelines|fixtures|tests|tools|benchmarks|docs)/[\w./-]*)`")
 # Such as: `CONVERTERS` and `Converter` in `convert/conversion.py`.
 NAMED_IN = re.compile(r"((?:`\w+`(?:, | and )?)+) (?:in|of) `([\w./]+\.py)`")
 
