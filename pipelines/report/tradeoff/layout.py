@@ -1,7 +1,7 @@
 """Where everything of the chart of speed against difference stands, in user units from the top left of its plot.
 
-Positions only; the template draws. Labels must not lie on each other, and a difference of exactly 0 and one that is not
-finite have places of their own beside a logarithmic axis.
+Positions only; the template draws. Labels stand below each other in a column beside the plot, each with a line to its
+point. A difference of exactly 0 and one that is not finite have places of their own beside a logarithmic axis.
 """
 
 from __future__ import annotations
@@ -9,28 +9,26 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.label_places import Box, Label, LabelWish, place_labels
 from paritygate.pipelines.report.tables.table import SYMBOLS
 from paritygate.pipelines.report.tradeoff.tradeoff import TradeoffPoint
 
-__all__ = ["HEIGHT", "WIDTH", "Layout", "Mark", "layout_of"]
+__all__ = ["HEIGHT", "LINE", "WIDTH", "Label", "Layout", "Mark", "layout_of"]
 
 WIDTH, HEIGHT = 720.0, 320.0
 # The place of a difference of exactly 0, and that of one that is not finite, beside the logarithmic axis.
 _SLOT, _BESIDE = 72.0, 24.0
 _FIRST_DECADE, _LAST_DECADE = -6, 4
-# To the right of the plot, where the source has its label.
-_ROOM = 56.0
 _MARGIN = 0.15
 # Steps within a power of ten, from coarse to fine: the first that gives enough ticks is taken.
 _STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9))
 _TICKS_WANTED = 4
-_RADIUS, _RING_RADIUS = 8.0, 13.0
-# Of a letter, in the fonts that pages are read in, rather too wide than too narrow; and of a line.
-_GLYPH, _BOLD_GLYPH, _LINE = 6.7, 7.3, 15.0
+# A letter of a label is at most that wide in the fonts that pages are read in, and a line of labels that high.
+_GLYPH, LINE = 7.3, 15.0
+# From the plot to the labels beside it.
+_BESIDE_PLOT = 40.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +43,26 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+    """What a point or line is called: a line leads there, from `(at_x, at_y)` to the middle of the text's left side."""
+
+    text: str
+    at_x: float
+    at_y: float
+    y: float = 0.0
+    is_marked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """The chart.
 
     Attributes:
         marks: The variants.
-        labels: Their labels, in the same order.
+        labels: What they and the speed of the source are called, from the top.
+        labels_left: Where the labels begin.
+        right: Where the longest label ends.
+        bottom: Where the plot ends, or the labels do if they are many.
         tolerance: Where the tolerance is, from the left.
         source: Where the speed of the source is, from the top.
         x_ticks: Position and text.
@@ -62,6 +74,8 @@ class Layout:
 
     marks: tuple[Mark, ...]
     labels: tuple[Label, ...]
+    right: float
+    bottom: float
     tolerance: float
     source: float
     x_ticks: tuple[tuple[float, str], ...]
@@ -69,6 +83,7 @@ class Layout:
     slots: tuple[float, ...]
     width: float = WIDTH
     height: float = HEIGHT
+    labels_left: float = WIDTH + _BESIDE_PLOT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,9 +135,15 @@ def layout_of(points: Sequence[TradeoffPoint]) -> Layout:
     )
     slots = [_SLOT] if x.left > 0 else []
     slots += [WIDTH - _SLOT] if x.right < WIDTH else []
+    labels = [
+        Label(text=_label_text(mark.point), at_x=mark.x, at_y=mark.y, is_marked=bool(mark.point.mark)) for mark in marks
+    ]
+    labels.append(Label(text="source", at_x=WIDTH, at_y=y.at(1.0)))
     return Layout(
         marks=marks,
-        labels=_labels(marks, tolerance=x.at(1.0), source=y.at(1.0)),
+        labels=_in_a_column(labels),
+        right=WIDTH + _BESIDE_PLOT + _GLYPH * max(len(label.text) for label in labels),
+        bottom=_column_bottom(labels),
         tolerance=x.at(1.0),
         source=y.at(1.0),
         x_ticks=tuple(_difference_ticks(x, points)),
@@ -177,22 +198,21 @@ def _speed_ticks(y: _Speeds) -> list[float]:
     return found
 
 
-def _labels(marks: Sequence[Mark], *, tolerance: float, source: float) -> tuple[Label, ...]:
-    wishes = [_wish(mark) for mark in marks]
-    intervals = [Box(left=mark.x - 5, top=mark.high - 2, right=mark.x + 5, bottom=mark.low + 2) for mark in marks]
-    lines = [
-        Box(left=tolerance - 2, top=0, right=tolerance + 2, bottom=HEIGHT),
-        Box(left=0, top=source - 2, right=WIDTH, bottom=source + 2),
-    ]
-    source_label = Box(left=WIDTH, top=source - _LINE / 2, right=WIDTH + _ROOM, bottom=source + _LINE / 2)
-    bounds = Box(left=2, top=2, right=WIDTH + _ROOM, bottom=HEIGHT - 2)
-    return place_labels(wishes, taken=[*intervals, *lines, source_label], bounds=bounds)
+def _column_bottom(labels: Sequence[Label]) -> float:
+    return max(HEIGHT, LINE * len(labels))
 
 
-def _wish(mark: Mark) -> LabelWish:
-    words = _label_text(mark.point)
-    glyph, radius = (_BOLD_GLYPH, _RING_RADIUS) if mark.point.mark else (_GLYPH, _RADIUS)
-    return LabelWish(text=words, x=mark.x, y=mark.y, width=len(words) * glyph, height=_LINE, radius=radius)
+def _in_a_column(labels: Sequence[Label]) -> tuple[Label, ...]:
+    """Return the labels in the order of what they are about, each as near to its height as those above it allow."""
+    ordered = sorted(labels, key=lambda label: (label.at_y, label.at_x))
+    lowest = _column_bottom(labels) - LINE / 2
+    found, free = [], LINE / 2
+    for index, label in enumerate(ordered):
+        # As many lines are left free as labels follow.
+        y = min(max(label.at_y, free), lowest - LINE * (len(ordered) - 1 - index))
+        found.append(replace(label, y=y))
+        free = y + LINE
+    return tuple(found)
 
 
 def _label_text(point: TradeoffPoint) -> str:

@@ -28,12 +28,11 @@ from paritygate.pipelines.benchmark.result import (
     VariantBenchmark,
 )
 from paritygate.pipelines.report.html_report import render_html
-from paritygate.pipelines.report.label_places import Box, LabelWish, place_labels
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.tables.speed import footprint_table, speed_notes, speed_table
 from paritygate.pipelines.report.tables.table import Table
-from paritygate.pipelines.report.tradeoff.layout import HEIGHT, WIDTH, layout_of
+from paritygate.pipelines.report.tradeoff.layout import HEIGHT, LINE, WIDTH, layout_of
 from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, TradeoffPoint, tradeoff_of
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 
@@ -343,26 +342,27 @@ def test_a_difference_that_is_not_finite_has_a_place_right_of_every_other() -> N
     assert [words for _, words in layout.x_ticks][-2:] == ["\N{GREATER-THAN OR EQUAL TO} 10,000 times", "not finite"]
 
 
-@given(
-    places=st.lists(st.tuples(st.floats(60, 640), st.floats(20, 300)), min_size=2, max_size=8, unique=True),
-    width=st.floats(40, 90),
-)
+@given(points=_POINTS.flatmap(lambda few: st.sampled_from([few, few * 4])))
 @settings(max_examples=25, deadline=None)
-def test_labels_lie_neither_on_each_other_nor_outside(places: list[tuple[float, float]], width: float) -> None:
-    wishes = [LabelWish(text="x", x=x, y=y, width=width, height=15, radius=8) for x, y in places]
-    bounds = Box(left=0, top=0, right=720, bottom=320)
+def test_labels_stand_below_each_other_beside_the_plot_in_the_order_of_their_points(
+    points: list[TradeoffPoint],
+) -> None:
+    layout = layout_of(points)
 
-    labels = place_labels(wishes, taken=[], bounds=bounds)
+    assert len(layout.labels) == len(points) + 1
+    assert {(label.at_x, label.at_y) for label in layout.labels} == {
+        *((mark.x, mark.y) for mark in layout.marks),
+        (WIDTH, layout.source),
+    }
+    assert layout.labels_left > WIDTH
+    for above, below in itertools.pairwise(layout.labels):
+        assert above.at_y <= below.at_y
+        assert below.y - above.y >= LINE - 1e-6
+    assert layout.labels[0].y >= LINE / 2 - 1e-6
+    assert layout.labels[-1].y <= layout.bottom - LINE / 2 + 1e-6
 
-    assert all(label.box.outside(bounds) < 1e-6 for label in labels)
-    for label, other in itertools.combinations(labels, 2):
-        assert label.box.overlap(other.box) < 1e-6
 
+def test_labels_that_have_room_stand_at_the_height_of_their_points() -> None:
+    layout = layout_of([_variant(ratio=2.0), _variant(ratio=6.0)])
 
-def test_a_label_that_has_no_room_beside_its_point_gets_a_line_to_it() -> None:
-    wishes = [LabelWish(text=str(at), x=300, y=150, width=80, height=15, radius=8) for at in range(12)]
-
-    labels = place_labels(wishes, taken=[], bounds=Box(left=0, top=0, right=720, bottom=320))
-
-    assert all(label.line is None or label.line[:2] == (300, 150) for label in labels)
-    assert any(label.line is not None for label in labels)
+    assert all(label.y == label.at_y for label in layout.labels)
