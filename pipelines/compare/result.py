@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from paritygate import __version__
 from paritygate.codec import schema_of
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.check import Check
     from paritygate.validate.gate.decisions import DecisionStatistics
     from paritygate.validate.gate.measurement import Measurement
-    from paritygate.validate.gate.statistics import DiffStatistics
     from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.gold.measurement import GoldStatistics
     from paritygate.validate.reference.profile import OutputProfile
+
+_Result = TypeVar("_Result")
 
 __all__ = [
     "CHILD_PROCESS",
@@ -532,27 +533,17 @@ def _range(values: Iterable[float]) -> LimitRange:
     return LimitRange(lowest=min(seen), highest=max(seen))
 
 
-_FIGURES = (
-    "max_abs_diff",
-    "min_abs_diff",
-    "mean_abs_diff",
-    "std_abs_diff",
-    "p50_abs_diff",
-    "p90_abs_diff",
-    "p99_abs_diff",
-    "p999_abs_diff",
-    "bias",
-    "bias_low_95",
-    "bias_high_95",
-    "std_diff",
-    "cosine_similarity",
-    "max_rel_diff",
-    "max_row_rel_diff",
-)
+def _taken(kind: type[_Result], measured: object, /, **own: object) -> _Result:
+    """Return a result of what was measured under the same names, but for what is given; null is what is no number."""
+    names = {item.name for item in fields(cast("Any", kind))} - own.keys()
+    found = {name: _plain(getattr(measured, name)) for name in names if hasattr(measured, name)}
+    return kind(**found, **own)
 
 
-def _figures(statistics: DiffStatistics) -> dict[str, float | None]:
-    return {name: _number(getattr(statistics, name)) for name in _FIGURES}
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return _number(float(value))
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _rows_beyond(measured: Measurement, output: str) -> int | None:
@@ -565,16 +556,14 @@ def output_result(
     """Return the result of one output, and what its difference looks like where it failed."""
     statistics = measured.statistics[name]
     repeat_max_abs_diff = measured.repeat_max_abs_diff.get(name)
-    is_text = profile.dtype == "string"
-    return OutputResult(
+    # Of text, that it differs was measured, and no number.
+    apart: dict[str, None] = {"actual": None, "expected": None} if profile.dtype == "string" else {}
+    return _taken(
+        OutputResult,
+        statistics,
         dtype=profile.dtype,
         axis=profile.axis,
         scale=float(profile.scale.max()),
-        rows=statistics.rows,
-        values=statistics.values,
-        compared=statistics.compared,
-        **_figures(statistics),
-        max_row_rel_id=statistics.max_row_rel_id,
         repeat_max_abs_diff=None if repeat_max_abs_diff is None else _number(repeat_max_abs_diff),
         mismatches=None if profile.is_float else statistics.mismatches,
         non_finite=statistics.non_finite + statistics.non_finite_mismatches,
@@ -584,21 +573,8 @@ def output_result(
             "repeat_max_abs_diff": _range(limits.repeat_max_abs_diff),
             "max_row_rel_diff": _range([limits.max_row_rel_diff]),
         },
-        worst_rows=[
-            WorstRowResult(
-                row_id=row.row_id,
-                max_abs_diff=_number(row.max_abs_diff),
-                index=list(row.index),
-                # Of text, that it differs was measured, and no number.
-                actual=None if is_text else _number(row.actual),
-                expected=None if is_text else _number(row.expected),
-                limit=_number(row.limit),
-            )
-            for row in statistics.worst_rows
-        ],
+        worst_rows=[_taken(WorstRowResult, row, **apart) for row in statistics.worst_rows],
         rows_beyond=_rows_beyond(measured, name),
-        fill_values=statistics.fill_values,
-        fill_mismatches=statistics.fill_mismatches,
         looks_like=list(looks_like),
         reference_spread=_number(float(profile.spread.max())),
         drawing=drawing_result(measured.drawings[name], statistics.beyond) if name in measured.drawings else None,
@@ -607,19 +583,8 @@ def output_result(
 
 def decision_result(statistics: DecisionStatistics) -> DecisionResult:
     """Return the result of the decisions on one output."""
-    return DecisionResult(
-        rule=statistics.decision,
-        rows=statistics.rows,
-        decisions=statistics.decisions,
-        mismatches=statistics.mismatches,
-        inside_band=statistics.inside_band,
-        outside_band=statistics.outside_band,
-        rows_mismatched=statistics.rows_mismatched,
-        mismatch_rate_upper_95=statistics.mismatch_rate_upper_95,
-        classes={str(name): count for name, count in statistics.classes.items()},
-        examples=list(statistics.examples),
-        constant=statistics.constant,
-    )
+    classes = {str(name): count for name, count in statistics.classes.items()}
+    return _taken(DecisionResult, statistics, rule=statistics.decision, classes=classes)
 
 
 def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile]) -> StratumResult:
@@ -627,10 +592,9 @@ def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile])
     return StratumResult(
         rows=measured.rows,
         outputs={
-            output: StratumOutput(
-                **_figures(statistics),
-                rows=statistics.rows,
-                compared=statistics.compared,
+            output: _taken(
+                StratumOutput,
+                statistics,
                 rows_beyond=_rows_beyond(measured, output),
                 mismatches=None if profiles[output].is_float else statistics.mismatches,
                 non_finite=statistics.non_finite + statistics.non_finite_mismatches,
@@ -644,30 +608,20 @@ def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile])
 def gold_result(measured: GoldStatistics) -> GoldResult:
     """Return the result of a metric against gold."""
     rule, interval, margin = measured.rule, measured.interval, measured.margin
-    return GoldResult(
+    return _taken(
+        GoldResult,
+        measured,
         metric=rule.metric,
         output=rule.output,
-        rows=measured.rows,
-        rows_without=measured.rows_without,
-        reference=_number(measured.reference),
-        candidate=_number(measured.candidate),
-        difference=_number(measured.difference),
         difference_low_95=None if interval is None else interval.low,
         difference_high_95=None if interval is None else interval.high,
-        limit=None if measured.limit is None else _number(measured.limit),
         margin_low_95=None if margin is None else margin.low,
         margin_high_95=None if margin is None else margin.high,
         ratio=rule.ratio,
         max_drop=rule.max_drop,
         gold_above=rule.gold_above,
-        digest=measured.digest,
         strata={
-            name: {
-                value: GoldStratumResult(
-                    rows=item.rows, reference=_number(item.reference), candidate=_number(item.candidate)
-                )
-                for value, item in values.items()
-            }
+            name: {value: _taken(GoldStratumResult, item) for value, item in values.items()}
             for name, values in measured.strata.items()
         },
     )
@@ -676,43 +630,30 @@ def gold_result(measured: GoldStatistics) -> GoldResult:
 def match_result(measured: MatchStatistics) -> MatchResult:
     """Return the result of detections matched."""
     rule = measured.rule
-    return MatchResult(
+    return _matched(
+        MatchResult,
+        measured,
         outputs=list(rule.outputs),
         iou=rule.iou,
         score_tolerance=rule.score_tolerance,
         score_floor=rule.score_floor,
-        **_match_figures(measured),
-        examples=list(measured.examples),
         strata={
-            name: {value: MatchStratumResult(**_match_figures(found)) for value, found in values.items()}
+            name: {value: _matched(MatchStratumResult, found) for value, found in values.items()}
             for name, values in measured.strata.items()
         },
     )
 
 
-def _match_figures(measured: MatchFigures) -> dict[str, Any]:
-    return {
-        "rows": measured.rows,
-        "expected": measured.expected,
-        "actual": measured.actual,
-        "matched": measured.matched,
-        "missing": measured.missing,
-        "extra": measured.extra,
-        "near_floor": measured.near_floor,
-        "at_end": measured.at_end,
-        "below_floor": measured.below_floor,
-        "non_finite": measured.non_finite,
-        "min_iou": _number(measured.min_iou),
-        "max_box_diff": _number(measured.max_box_diff) if measured.matched else None,
-        "max_score_diff": _number(measured.max_score_diff) if measured.matched else None,
-        "max_other_diff": _number(measured.max_other_diff) if measured.matched else None,
-    }
+def _matched(kind: type[_Result], measured: MatchFigures, /, **own: object) -> _Result:
+    # Of no pair, no difference is known.
+    figures = () if measured.matched else ("max_box_diff", "max_score_diff", "max_other_diff")
+    return _taken(kind, measured, **dict.fromkeys(figures), **own)
 
 
 def edge_findings_of(probes: ProbesResult) -> list[EdgeFindingResult]:
     """Return the findings of all probes, each with its probe."""
     return [
-        EdgeFindingResult(probe=name, **{item.name: getattr(finding, item.name) for item in fields(ProbeFailureResult)})
+        _taken(EdgeFindingResult, finding, probe=name)
         for name, probe in probes.asked.items()
         for finding in probe.findings
     ]
@@ -720,14 +661,11 @@ def edge_findings_of(probes: ProbesResult) -> list[EdgeFindingResult]:
 
 def check_result(check: Check) -> CheckResult:
     """Return a check as the report has it."""
-    return CheckResult(
-        name=check.name,
+    return _taken(
+        CheckResult,
+        check,
         status=str(check.status),
-        detail=check.detail,
         kind=str(check.kind),
-        rows=check.rows,
-        words=list(check.words),
-        output=check.output,
         measured=None if check.measured is None else _number(float(check.measured)),
         limit=None if check.limit is None else _number(float(check.limit)),
     )

@@ -29,9 +29,6 @@ __all__ = [
     "Maxima",
     "Sketch",
     "empty_sketch",
-    "merge_grids",
-    "merge_maxima",
-    "merge_sketches",
 ]
 
 # Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
@@ -76,16 +73,6 @@ class Maxima:
         self.width *= 2
         self._reach(self.largest.size + self.largest.size % 2)
         self.largest = self.largest.reshape(-1, 2).max(axis=1)
-
-
-def merge_maxima(a: Maxima, b: Maxima) -> Maxima:
-    """Return the maxima of both parts together."""
-    found = Maxima(most=a.most, width=max(a.width, b.width))
-    for side in (a, b):
-        bins = np.flatnonzero(side.largest > -np.inf)
-        # Where a bin begins stands for all of it: a bin of the greater width holds it whole.
-        found.add(bins * side.width, side.largest[bins])
-    return found
 
 
 @dataclass(kw_only=True, slots=True)
@@ -143,17 +130,6 @@ class Grid:
         found = values.ravel() - self.low
         found *= CELLS / (self.high - self.low)
         return found
-
-
-def merge_grids(a: Grid, b: Grid) -> Grid:
-    """Return the counts of both parts together; their ranges are the same."""
-    return Grid(
-        low=a.low,
-        high=a.high,
-        values=a.values + b.values,
-        flips=a.flips + b.flips,
-        not_finite=a.not_finite + b.not_finite,
-    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -235,13 +211,3 @@ def empty_sketch(profile: OutputProfile, decision: Decision | None = None) -> Sk
     if not (math.isfinite(room) and low - room < high + room):
         return Sketch(grid=None, boundary=boundary)
     return Sketch(grid=Grid(low=low - room, high=high + room), boundary=boundary)
-
-
-def merge_sketches(a: Sketch, b: Sketch) -> Sketch:
-    """Return the sketch of both parts together."""
-    return Sketch(
-        grid=None if a.grid is None or b.grid is None else merge_grids(a.grid, b.grid),
-        boundary=a.boundary,
-        by_row=merge_maxima(a.by_row, b.by_row),
-        by_length=merge_maxima(a.by_length, b.by_length),
-    )

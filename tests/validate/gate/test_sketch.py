@@ -1,8 +1,7 @@
-"""What is drawn of an output: counts and maxima are exact, and any cut into batches, merged or not, gives the same."""
+"""What is drawn of an output: counts and maxima are exact, and any cut into batches, grid or not, gives the same."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import math
@@ -24,7 +23,7 @@ from paritygate.precision import Precision
 from paritygate.validate.gate.decisions import Decision, Rule
 from paritygate.validate.gate.histogram import FIRST_OCTAVE, add_magnitudes, empty_histogram, octaves
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.sketch import CELLS, Grid, Maxima, empty_sketch, merge_grids, merge_maxima
+from paritygate.validate.gate.sketch import CELLS, Grid, Maxima, empty_sketch
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.reference.profile import profile_outputs
 
@@ -39,19 +38,10 @@ def _parts(count: int, cuts: Sequence[int]) -> list[slice]:
     return [slice(first, last) for first, last in itertools.pairwise(edges)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 5000), _NUMBERS), min_size=1, max_size=200), _CUTS, st.randoms())
-def test_maxima_are_exact_and_the_same_for_any_cut(
-    found: list[tuple[int, float]], cuts: list[int], random: object
-) -> None:
+@given(st.lists(st.tuples(st.integers(0, 5000), _NUMBERS), min_size=1, max_size=200), _CUTS)
+def test_maxima_are_exact_and_the_same_for_any_cut(found: list[tuple[int, float]], cuts: list[int]) -> None:
     positions = np.array([at for at, _ in found])
     numbers = np.array([number for _, number in found])
-    parts = []
-    for part in _parts(len(found), cuts):
-        maxima = Maxima(most=8)
-        maxima.add(positions[part], numbers[part])
-        parts.append(maxima)
-    random.shuffle(parts)  # type: ignore[attr-defined]  # hypothesis hands out random.Random
-    merged = functools.reduce(merge_maxima, parts)
     streamed = Maxima(most=8)
     for part in _parts(len(found), cuts):
         streamed.add(positions[part], numbers[part])
@@ -60,9 +50,8 @@ def test_maxima_are_exact_and_the_same_for_any_cut(
     wanted = np.full(positions.max() // width + 1, -np.inf)
     for at, number in found:
         wanted[at // width] = max(wanted[at // width], number)
-    for maxima in (merged, streamed):
-        assert maxima.width == width
-        assert maxima.largest.tolist() == wanted.tolist()
+    assert streamed.width == width
+    assert streamed.largest.tolist() == wanted.tolist()
 
 
 @given(
@@ -71,12 +60,9 @@ def test_maxima_are_exact_and_the_same_for_any_cut(
     _CUTS,
 )
 def test_a_grid_counts_every_value_in_its_own_cell(expected: Floats, actual: Floats, cuts: list[int]) -> None:
-    parts = []
+    grid = Grid(low=-2.0, high=2.0)
     for part in _parts(40, cuts):
-        grid = Grid(low=-2.0, high=2.0)
         grid.add(actual[part], expected[part])
-        parts.append(grid)
-    merged = functools.reduce(merge_grids, parts)
 
     wanted = np.zeros((CELLS, CELLS + 2), dtype=int)
     not_finite = 0
@@ -89,8 +75,8 @@ def test_a_grid_counts_every_value_in_its_own_cell(expected: Floats, actual: Flo
         across = min(CELLS - 1, int((x + 2) // (4 / CELLS)))
         up = 0 if y < -2 else CELLS + 1 if y > 2 else min(CELLS - 1, int((y + 2) // (4 / CELLS))) + 1
         wanted[across, up] += 1
-    assert merged.values.tolist() == wanted.tolist()
-    assert merged.not_finite == not_finite
+    assert grid.values.tolist() == wanted.tolist()
+    assert grid.not_finite == not_finite
 
 
 @given(hnp.arrays(np.float32, 60, elements=st.floats(0, 2.0**100, width=32)))
