@@ -5,8 +5,6 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-__all__ = ["causes", "one_line", "users_line"]
-
 _PACKAGE = Path(__file__).parents[1]
 _LONGEST = 300
 

@@ -29,8 +29,6 @@ from paritygate.models.half_precision import LOAD_IN_FP32, half_dtype_of_model
 from paritygate.models.source import SourceKind
 from paritygate.precision import Precision, Variant
 
-__all__ = ["FIXERS", "Fixer", "convert_and_check", "fix_and_check"]
-
 # The formats whose artifacts can have dims fixed.
 FIXERS: Mapping[str, str] = {
     "onnx": "paritygate.convert.onnx.fixed_shape",

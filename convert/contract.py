@@ -12,8 +12,6 @@ from paritygate.convert.dim_expressions import are_equal
 from paritygate.errors import ConversionError, InputFileError
 from paritygate.signature import Dim, Signature, TensorSpec
 
-__all__ = ["agreed_signature", "as_promised", "our_file"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Names:

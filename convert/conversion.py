@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "CHECKS",
-    "CONVERTERS",
-    "DERIVATIONS",
-    "Calibration",
-    "Check",
-    "Conversion",
-    "ConversionJob",
-    "Converter",
-    "Derivation",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:

@@ -14,8 +14,6 @@ from functools import reduce
 
 from paritygate.signature import Dim
 
-__all__ = ["are_equal"]
-
 # Every combination of sizes is tried where there are no more than so many, else a part of them.
 _MOST_TRIED = 20_000
 # Of a dim whose sizes are not declared.

@@ -40,16 +40,6 @@ from paritygate.pipelines.spec.names import check_alias
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import with_probes, with_targets
 
-__all__ = [
-    "RunOptions",
-    "RunOutcome",
-    "check_options",
-    "exit_code_of_run",
-    "run_spec",
-    "spec_to_run",
-]
-
-
 _NOT_MEASURED = "not measured"
 
 

@@ -42,8 +42,6 @@ from paritygate.signature import Signature
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["build_engine", "create_config"]
-
 _MIB = 1 << 20
 _LOW = {"FLOAT16": "HALF", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8", "FLOAT4E2M1": "FP4"}
 # Attributes of ONNX's operators that name the dtype of a result.

@@ -16,8 +16,6 @@ from paritygate.engine.record import EngineRecord
 from paritygate.errors import BackendError, ConversionError
 from paritygate.machine import gpu_of_machine
 
-__all__ = ["check"]
-
 _HINT = "build the engine again: convert-and-validate build --run DIR"
 
 

@@ -14,8 +14,6 @@ from paritygate.engine.library import DTYPE_OF_PRECISION, MOVING, QUANTIZE
 from paritygate.errors import ConversionError
 from paritygate.precision import Precision
 
-__all__ = ["DtypeCounts", "check_dtypes", "count_dtypes", "quantized_products"]
-
 DtypeCounts = Mapping[str, Mapping[str, int]]
 
 _FLOATS = ("FLOAT", "HALF", "BF16", "FP8", "FP4")

@@ -24,15 +24,6 @@ from paritygate.signature import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-__all__ = [
-    "ParsedNetwork",
-    "check_inputs_and_outputs",
-    "library_errors",
-    "parse_network",
-    "parser_error",
-    "signature_of_network",
-]
-
 # From this version on a network is strongly typed whatever the flag says.
 _ALWAYS_STRONGLY_TYPED = 11
 _TYPED_HINT = "install a later version of the library"

@@ -6,8 +6,6 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.engine.build import build_engine
 from paritygate.engine.library import TENSORRT_RTX
 
-__all__ = ["convert"]
-
 
 def convert(job: ConversionJob) -> Conversion:
     """Write the engine as `model.plan` and its record as `engine.json`; see `build_engine`."""

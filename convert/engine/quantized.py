@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["check_quantization", "fold_integer_biases", "has_integer_biases"]
-
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 _ZERO_POINT = 2
 _HINT = "write calibration: {tool: onnxruntime, activations: int8}"

@@ -15,15 +15,6 @@ from paritygate.models.onnx.graph import graphs_in, nodes_in, subgraphs_of
 if TYPE_CHECKING:
     import onnx
 
-__all__ = [
-    "has_attention",
-    "has_products",
-    "inner_nodes",
-    "names_used_inside",
-    "nodes_to_quantize",
-    "nothing_to_quantize",
-]
-
 # Such a node is quantized if all that it works on are integers already: they then go from convolution to convolution.
 _BETWEEN = frozenset(
     {"Add", "AveragePool", "Clip", "Concat", "Flatten", "GlobalAveragePool", "MaxPool", "Relu", "Reshape", "Squeeze",

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from paritygate.convert.conversion import Calibration
 
-__all__ = ["check_nncf_settings", "quantize_with_nncf"]
-
 _ONLY_METHOD = "minmax"
 # NNCF's own way to say that there is none.
 _NO_SMOOTHING = -1

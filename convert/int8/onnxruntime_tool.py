@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from paritygate.convert.conversion import Calibration
 
-__all__ = ["quantize_dynamically", "quantize_statically"]
-
 _PREPARED, _QUANTIZED = "prepared.onnx", "quantized.onnx"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _PAIR = ("QuantizeLinear", "DequantizeLinear")

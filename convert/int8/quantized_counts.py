@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["QuantizedCounts", "count_quantized"]
-
 _INT8, _UINT8 = "int8", "uint8"
 # Weights have two dims and more; what has fewer is a bias or a constant.
 _MATRIX_RANK = 2

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from paritygate.convert.conversion import Calibration, ConversionJob
 from paritygate.errors import UsageError
 
-__all__ = ["DYNAMIC", "Int8Settings", "settings_of"]
-
 DYNAMIC = "dynamic"
 _METHODS = ("minmax", "entropy", "percentile", DYNAMIC)
 _ACTIVATIONS = ("int8", "uint8")

@@ -23,8 +23,6 @@ from paritygate.precision import Variant
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["check", "highest_ir_version", "load_in_onnxruntime"]
-
 _OPERATOR_HINT = "write the model with operators that ONNX has, or serve it in its own format"
 _HINT = "replace the operator by standard ONNX ones of the opset, or write the model with another opset"
 # ONNX Runtime's own words: it has no other way to say which operator, or which version, it does not know.

@@ -14,8 +14,6 @@ from paritygate.signature import TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["fix"]
-
 _MAIN = "model.onnx"
 
 

@@ -32,8 +32,6 @@ from paritygate.models.onnx.graph import graphs_in, name_nodes
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["convert", "prepared_model"]
-
 _MAIN = "model.onnx"
 # A scale a channel came with this opset.
 _LOWEST_OPSET = 13

@@ -37,8 +37,6 @@ from paritygate.text import counted
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["KeptNode", "RewriteResult", "convert", "rewrite_precision"]
-
 _MAIN = "model.onnx"
 _SHOWN = 3
 # The oldest opset whose Cast knows dtypes as numbers; the oldest one whose Cast makes bfloat16.

@@ -10,8 +10,6 @@ from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version, t
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import external_files, opset_of, read_onnx, signature_of_onnx
 
-__all__ = ["convert"]
-
 _MAIN = "model.onnx"
 
 

@@ -11,8 +11,6 @@ from paritygate.models.onnx.graph import graphs_in
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["OperatorRow", "check_operators", "node_name", "unknown_operators", "unsupported_operators"]
-
 # operator, node, reason, hint
 OperatorRow = tuple[str, str, str, str]
 

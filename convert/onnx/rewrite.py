@@ -21,16 +21,6 @@ from paritygate.signature import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-__all__ = [
-    "EXTERNAL_DATA_BYTES",
-    "apply_signature",
-    "is_too_large",
-    "lower_ir_version",
-    "rename_values",
-    "save_onnx",
-    "take_zip_maps_apart",
-]
-
 # Below this, weights are stored in the file itself: a file of its own breaks when one of the two is renamed.
 # A protocol buffer ends at 2 GiB; the rest is room for the graph.
 EXTERNAL_DATA_BYTES = 1_800_000_000

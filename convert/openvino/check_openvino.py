@@ -17,8 +17,6 @@ from paritygate.models.openvino.settings import (
     read_settings,
 )
 
-__all__ = ["check"]
-
 _BF16 = "bf16"
 
 

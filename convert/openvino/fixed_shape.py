@@ -18,8 +18,6 @@ from paritygate.models.openvino.model import (
     signature_of_openvino,
 )
 
-__all__ = ["fix"]
-
 _MAIN = "model.xml"
 _TYPES = {"int32": "i32", "float32": "f32"}
 

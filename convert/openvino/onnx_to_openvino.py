@@ -28,8 +28,6 @@ from paritygate.signature import TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["convert"]
-
 _MAIN = "model.xml"
 _HINT = "replace the operator by others of ONNX, or serve the model in ONNX"
 # OpenVINO's own words: it has no other way to say which operators it does not know, or cannot convert and why.

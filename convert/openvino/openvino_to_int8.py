@@ -13,8 +13,6 @@ from paritygate.errors import NotAvailableError
 from paritygate.models.openvino.model import import_openvino, openvino_version, read_openvino, signature_of_openvino
 from paritygate.models.openvino.settings import write_settings
 
-__all__ = ["convert"]
-
 _MAIN = "model.xml"
 _PRODUCTS = frozenset(
     {"Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul"}

@@ -7,8 +7,6 @@ from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.models.tensorflow.savedmodel import load_savedmodel
 
-__all__ = ["check"]
-
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion with the signature promised, once the SavedModel has proved sound.

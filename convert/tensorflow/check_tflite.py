@@ -6,8 +6,6 @@ from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.models.tensorflow.tflite_file import open_tflite
 
-__all__ = ["check"]
-
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion with the signature promised, once the file has proved sound.

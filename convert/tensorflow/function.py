@@ -28,8 +28,6 @@ from paritygate.signature import Signature
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["explained_tracing", "function_to_onnx", "tensor_spec"]
-
 _MAIN = "model.onnx"
 _OPSET = 18
 # The highest that tf2onnx has conversions for; it refuses what is above.

@@ -15,8 +15,6 @@ from paritygate.models.tensorflow.keras_model import (
 )
 from paritygate.signature import Signature
 
-__all__ = ["KerasSource", "open_keras"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KerasSource:

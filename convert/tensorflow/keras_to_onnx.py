@@ -10,8 +10,6 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.tensorflow.function import function_to_onnx
 from paritygate.convert.tensorflow.keras_job import open_keras
 
-__all__ = ["convert"]
-
 
 def convert(job: ConversionJob) -> Conversion:
     """Write the model, in inference mode, as `model.onnx`.

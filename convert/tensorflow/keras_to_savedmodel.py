@@ -11,8 +11,6 @@ from paritygate.convert.tensorflow.keras_job import open_keras
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE, signature_of_savedmodel
 
-__all__ = ["convert"]
-
 
 def convert(job: ConversionJob) -> Conversion:
     """Write the model, in inference mode, as a SavedModel into the job's folder itself.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["HANDLERS"]
-
 
 class _Replacement:
     """Nodes that stand in for a node of one tensor, and have its shape and dtype, which is one of floats."""

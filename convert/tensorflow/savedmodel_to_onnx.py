@@ -11,8 +11,6 @@ from paritygate.models.named_call import check_rename, source_names
 from paritygate.models.tensorflow.savedmodel import SavedFunction, load_savedmodel
 from paritygate.signature import Signature, TensorSpec
 
-__all__ = ["convert"]
-
 
 def convert(job: ConversionJob) -> Conversion:
     """Write the signature that the source names, or serving_default, as `model.onnx`.

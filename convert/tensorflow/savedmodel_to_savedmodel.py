@@ -18,8 +18,6 @@ from paritygate.models.tensorflow.savedmodel import (
     signature_of_savedmodel,
 )
 
-__all__ = ["convert"]
-
 
 def convert(job: ConversionJob) -> Conversion:
     """Copy the SavedModel into the job's folder itself, so that serving_default of it is the signature named.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["convert"]
-
 _MAIN = "model.tflite"
 _HINT = "write the model with operators that TFLite has, or serve it as a SavedModel"
 # By the beginning of the operator's name.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     Table = tuple[NDArray[np.generic], NDArray[np.generic]]
 
-__all__ = ["handlers", "take_tables"]
-
 _LOOKUP, _TABLE = "LookupTableFindV2", "MutableHashTableV2"
 # What LabelEncoder calls a dtype, texts being objects or of a length to NumPy. It has no int32, which is cast.
 _KINDS = {"object": "string", "int64": "int64", "int32": "int64", "float32": "float"}

@@ -21,8 +21,6 @@ from paritygate.signature import Signature, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Answered", "check_answers", "module_call", "onnx_call"]
-
 # Finite differences are the gate's to judge, on real inputs: this is to tell another computation from the same one.
 _LARGEST_DIFFERENCE = 1e-3
 # For a dim whose sizes are not declared.

@@ -16,8 +16,6 @@ from paritygate.signature import Dim, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["branching_sizes"]
-
 # Of a comparison such as of a remainder, some size from the smallest on is an example; other sizes are found by the
 # numbers in the comparison.
 _TRIED = 64

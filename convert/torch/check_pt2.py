@@ -16,8 +16,6 @@ from paritygate.models.torch.names import named_file
 from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2, taking_its_names
 from paritygate.signature import Signature
 
-__all__ = ["check"]
-
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion with the signature promised, once the file has proved sound.

@@ -20,8 +20,6 @@ from paritygate.models.torch.module import as_named_module, put_in_eval_mode
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check"]
-
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion, once a model was made from the copied code alone.

@@ -13,8 +13,6 @@ from paritygate.models.torch.module import as_named_module
 from paritygate.models.torch.names import KnownNames, named_file
 from paritygate.models.torch.torchscript_file import load_torchscript, taking_its_names
 
-__all__ = ["check"]
-
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion with the signature promised, once the file has proved sound.

@@ -13,8 +13,6 @@ from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
 from paritygate.errors import ConversionError, ParitygateError
 
-__all__ = ["ModuleError", "branch_on_values", "explained"]
-
 # One operator in the exporter's report: its name, why, the nodes that have it.
 _REPORTED = re.compile(
     r"^- `(?P<operator>[^`]+)`:\s+(?P<reason>.*?)\.? Example node: .*All nodes: `\[(?P<nodes>.*)\]`$"

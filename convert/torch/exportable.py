@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["forward_alone", "plain_settings", "plainly_computed", "with_packed_outputs", "without_fast_path"]
-
 # Where configurations of transformers say how their model computes attention and experts, and how exporters take it.
 _PLAIN = {"_attn_implementation": "eager", "_experts_implementation": "batched_mm"}
 _SETTING = "_attn_implementation"

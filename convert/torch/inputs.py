@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["Rows", "full_shape", "input_draws", "torch_dtype"]
-
 # The first batch of real inputs, by the name served; empty where there is none.
 Rows = Mapping[str, "NDArray[np.generic]"]
 

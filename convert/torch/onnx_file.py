@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from paritygate.signature import Signature
 
-__all__ = ["finished", "neutral_names"]
-
 # What the exporters are told instead of the names served: `mean` or `embedding` are names that they give to inner
 # values as well, and write into the file twice.
 _INPUT = "served_input_"

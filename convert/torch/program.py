@@ -19,15 +19,6 @@ from paritygate.signature import Dim, Signature, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "check_ranges",
-    "declared_signature",
-    "example",
-    "refuse_script_module",
-    "tied_dims",
-    "untraceable",
-]
-
 _UNTOLD = 2
 
 

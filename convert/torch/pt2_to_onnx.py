@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from paritygate.models.torch.pt2_file import Interface
 
-__all__ = ["convert"]
-
 _MAIN = "model.onnx"
 _OPSET = 18
 

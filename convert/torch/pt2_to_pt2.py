@@ -7,8 +7,6 @@ from paritygate.models.torch.archive import copy_archive
 from paritygate.models.torch.names import said_by_copy
 from paritygate.models.torch.pt2_file import known_names, load_pt2, notes_of
 
-__all__ = ["convert"]
-
 _MAIN = "model.pt2"
 
 

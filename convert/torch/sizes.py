@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from paritygate.signature import Dim, Signature
 
-__all__ = ["example_sizes", "fitting_sizes", "possible_dims", "summands"]
-
 # What a symbolic dim is traced with where its range is not given. Not 0 or 1, which torch.export takes for fixed.
 _EXAMPLE_SIZE = 8
 _SMALLEST_EXAMPLE = 2

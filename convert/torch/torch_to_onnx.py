@@ -31,8 +31,6 @@ from paritygate.signature import Signature
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["convert"]
-
 _MAIN = "model.onnx"
 _ASIDE = ".aside"
 _FAR = "what it wrote answers otherwise than the module, to real rows where there are any"

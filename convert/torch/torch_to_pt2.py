@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from paritygate.signature import Signature
 
-__all__ = ["convert"]
-
 _MAIN = "model.pt2"
 _STACK_TRACE = "stack_trace"
 

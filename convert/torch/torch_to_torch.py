@@ -11,8 +11,6 @@ from paritygate.importing import file_of_module, user_files
 from paritygate.models.source_copy import SOURCE_FILE, write_source_copy
 from paritygate.models.torch.module import put_in_eval_mode
 
-__all__ = ["convert"]
-
 
 def convert(job: ConversionJob) -> Conversion:
     """Write `source.json`, and the user's own files into `code/`.

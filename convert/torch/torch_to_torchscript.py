@@ -32,8 +32,6 @@ from paritygate.text import counted
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["convert", "traced", "tracing"]
-
 _MAIN = "model.pt"
 _SOURCE_PLACES = ".debug_pkl"
 

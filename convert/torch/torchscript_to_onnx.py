@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from paritygate.signature import Signature
 
-__all__ = ["convert", "export_script"]
-
 _MAIN = "model.onnx"
 _OPSET = 18
 

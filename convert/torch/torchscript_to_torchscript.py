@@ -7,8 +7,6 @@ from paritygate.models.torch.archive import copy_archive, names_in_archive
 from paritygate.models.torch.names import KnownNames, said_by_copy
 from paritygate.models.torch.torchscript_file import load_torchscript, notes_of
 
-__all__ = ["convert"]
-
 _MAIN = "model.pt"
 
 

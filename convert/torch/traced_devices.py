@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["have_devices_follow"]
-
 _CONSTANT = "prim::Constant"
 _DEVICE = "DeviceObjType"
 _TENSOR = "TensorType"

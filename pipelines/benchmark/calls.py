@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["COMPILED", "EAGER", "Instance", "Turn", "TurnTimes", "open_to_time", "settle", "time_calls", "warm_up"]
-
 _T = TypeVar("_T")
 
 _MIN_CALLS = 3

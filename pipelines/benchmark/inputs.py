@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["RowPool", "calls_of", "take_rows"]
-
 _ROWS = 64
 # Large inputs, such as pictures, would otherwise be what the peak of memory is made of.
 _BYTES = 32 << 20

@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LoadMark", "cores", "is_noisy", "load_note", "mark_load", "others_cores"]
-
 _STAT = Path("/proc/stat")
 # Of the first line of /proc/stat after its name: user, nice, system, irq, softirq, steal. Not idle and iowait.
 _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)

@@ -12,8 +12,6 @@ from annotated_types import Ge, Gt, Lt, MinLen
 
 from paritygate.codec import from_data
 
-__all__ = ["SOURCE", "BenchmarkPoint", "BenchmarkResult", "Speedup", "VariantBenchmark"]
-
 # The row of the source itself, which speed-ups are relative to.
 SOURCE = "source"
 

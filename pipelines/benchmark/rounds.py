@@ -20,17 +20,6 @@ from paritygate.pipelines.benchmark.worker import Loaded, RefusedError, TurnAnsw
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 
-__all__ = [
-    "BenchmarkSubject",
-    "Point",
-    "kind_of",
-    "point_words",
-    "run_rounds",
-    "speedup_of_turns",
-    "uncertain",
-    "variant_of",
-]
-
 _MIN_ROUNDS = 2
 # Batch size and concurrency.
 Point = tuple[int, int]

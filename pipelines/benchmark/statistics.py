@@ -12,8 +12,6 @@ from paritygate.pipelines.benchmark.result import Speedup
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["cost_per_million", "latency_summary", "median_ms", "speedup_of"]
-
 _NS_PER_MS = 1e6
 _SECONDS_PER_HOUR = 3600.0
 _ROWS_PRICED = 1e6

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from paritygate.pipelines.benchmark.load import is_noisy
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 
-__all__ = ["Contradiction", "contradictions", "disagree", "is_beside_other_work"]
-
 # Median and throughput contradict each other where one ratio of two speeds is this many times the other one.
 _FACTOR = 2.0
 

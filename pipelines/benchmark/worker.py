@@ -31,8 +31,6 @@ from paritygate.pipelines.process.child import (
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["Loaded", "RefusedError", "TurnAnswer", "Worker", "WorkerJob"]
-
 _EXIT_S = 5.0
 
 

@@ -44,8 +44,6 @@ from paritygate.pipelines.process.witness.states import identity_of
 from paritygate.pipelines.process.witness.system_calls import system_calls
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
 
-__all__ = ["Cache", "JobDone", "Wanted", "cache_below", "cache_folder"]
-
 _PLACE = "PARITYGATE_CACHE"
 _SIZE = "PARITYGATE_CACHE_SIZE"
 _OFF = "off"

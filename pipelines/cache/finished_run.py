@@ -25,8 +25,6 @@ from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child_result import NOT_OURS
 from paritygate.pipelines.process.witness.states import identity_of, names_in
 
-__all__ = ["AskedOfRun", "FinishedRun", "files_as_left", "find_finished_run", "keep_finished_run"]
-
 _WHAT = "run"
 # Of use while a run is done, and to whoever looks into it.
 _JOBS = "jobs"

@@ -17,19 +17,6 @@ from pathlib import Path
 from paritygate.errors import StorageError
 from paritygate.files import MARKER, is_plain_file, is_plain_folder, storage_errors
 
-__all__ = [
-    "CACHE_MARKER",
-    "DIGESTS",
-    "STAGED",
-    "check_is_cache",
-    "entries_in",
-    "key_folders",
-    "make_cache_folder",
-    "others_in",
-    "parts_of",
-    "remove_cache",
-]
-
 CACHE_MARKER = ".paritygate-cache"
 DIGESTS = "digests.json"
 STAGED = ".partial-"

@@ -15,8 +15,6 @@ from paritygate.files import digest_of_file, write_bytes_atomically
 from paritygate.pipelines.process.witness.sightings import source_of_bytecode
 from paritygate.pipelines.process.witness.states import content_of, identity_of
 
-__all__ = ["Memory"]
-
 # Longer than any step of the clocks that file systems take their times from, two seconds on FAT among them.
 _TIME_STEP_NS = 2_100_000_000
 _MOST_DIGESTS = 200_000

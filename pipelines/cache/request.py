@@ -13,8 +13,6 @@ from paritygate.machine import host_facts
 from paritygate.pipelines.cache.states import RUN, is_of_shell
 from paritygate.pipelines.process.child import environment_of_child
 
-__all__ = ["difference_of_requests", "placed", "request_of", "unplaced"]
-
 # How long a value may be that is shown, and what stands for none.
 _LONGEST = 60
 _SHOWN_OF_NOTHING = "nothing"

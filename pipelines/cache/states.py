@@ -22,17 +22,6 @@ from paritygate.pipelines.process.witness.states import (
 )
 from paritygate.text import from_here
 
-__all__ = [
-    "RUN",
-    "NotKept",
-    "Read",
-    "first_difference",
-    "is_of_shell",
-    "read_now",
-    "union",
-    "union_outside_run",
-]
-
 _T = TypeVar("_T")
 
 _OF_NAMES = frozenset({"names", "names but reports", "modules"})

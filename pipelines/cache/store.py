@@ -23,8 +23,6 @@ from paritygate.pipelines.cache.memory import Memory
 from paritygate.pipelines.cache.states import Read
 from paritygate.pipelines.process.child_result import NOT_OURS
 
-__all__ = ["Entry", "Made", "Store"]
-
 _ENTRY = "entry.json"
 # What was asked, in words and whole: it is read where an entry is not.
 _ASKED = "asked.json"

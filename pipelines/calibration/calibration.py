@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["LEAST_ROWS", "CalibrationRequest", "OpenCalibration", "note_of_calibration", "open_calibration"]
-
 # Ranges found on fewer rows say little of those that others have.
 LEAST_ROWS = 16
 

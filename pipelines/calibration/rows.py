@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from paritygate.artifact import Artifact
     from paritygate.batch import Batch
 
-__all__ = ["CALIBRATED_ROWS_FILE", "CalibratedRows", "RowChoice", "calibrated_rows_file", "keep_calibrated_rows"]
-
 CALIBRATED_ROWS_FILE = "calibration-rows.json"
 _HINT = "make it again, from the samples that are compared: convert-and-validate export"
 

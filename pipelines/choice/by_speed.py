@@ -11,8 +11,6 @@ from paritygate.pipelines.benchmark.statistics import speedup_of
 from paritygate.pipelines.benchmark.trust import disagree
 from paritygate.pipelines.choice.options import ReleaseOption, in_order_of
 
-__all__ = ["SpeedRanking", "rank_by_speed"]
-
 _LEAST_ROUNDS = 2
 
 

@@ -20,8 +20,6 @@ from paritygate.pipelines.choice.reason import why_none, why_these
 from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.limits import COST, Preference, broken_constraints
 
-__all__ = ["Choice", "choose"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:

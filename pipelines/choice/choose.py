@@ -25,8 +25,6 @@ from paritygate.pipelines.spec.benchmark_plan import plan_of
 from paritygate.pipelines.spec.limits import Preference
 from paritygate.validate.reference.recording import Recording
 
-__all__ = ["about_what_is_there", "choose_stage", "evidence_to_choose_by", "read_benchmark"]
-
 _GPU = re.compile(r"cuda:sm[0-9]{2,3}")
 
 

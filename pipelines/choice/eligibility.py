@@ -17,8 +17,6 @@ from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.precision import Variant
 
-__all__ = ["Eligibility", "can_run_on", "eligibilities_of", "unmet_requirements"]
-
 _CPU = "cpu"
 _EMULATED = "emulated"
 

@@ -14,16 +14,6 @@ from paritygate.pipelines.benchmark.trust import contradictions, is_beside_other
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import CONSTRAINTS
 
-__all__ = [
-    "Figures",
-    "MeasuringRules",
-    "Point",
-    "figures_of_source",
-    "figures_of_variant",
-    "machine_in_words",
-    "point_in_words",
-]
-
 _MEGABYTE = 1e6
 _NO_BENCHMARK = "no benchmark was made"
 _DISTRUST = "its median and throughput disagree, and other work ran on the machine"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["limit_share"]
-
 # Above a million values the limit is that of the 99.99 % quantile, and ten times it that of the largest.
 _CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 

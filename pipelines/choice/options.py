@@ -16,8 +16,6 @@ from paritygate.pipelines.spec.limits import Preference, broken_constraints
 from paritygate.precision import Precision, Variant
 from paritygate.signature import is_float_dtype
 
-__all__ = ["ChoiceRules", "ReleaseOption", "in_order_of", "options_of"]
-
 # The figure by which each preference orders what is left.
 _ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size_mb"}
 # The most precise first: what part of a mixed one is FP16 differs, and it is never less precise than all of it.

@@ -9,8 +9,6 @@ from paritygate.pipelines.choice.by_speed import SpeedRanking
 from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption, in_order_of
 from paritygate.pipelines.spec.limits import CONSTRAINTS, UNMEASURED
 
-__all__ = ["why_none", "why_these"]
-
 
 def why_these(
     chosen: Sequence[ReleaseOption],

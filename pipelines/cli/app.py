@@ -12,8 +12,6 @@ from paritygate import __version__
 from paritygate.errors import ExitCode, UsageError
 from paritygate.text import echo_block
 
-__all__ = ["COMMANDS", "FOLDERS", "cli"]
-
 # Short helps stand here because Click would import every command to get them.
 COMMANDS: Mapping[str, str] = {
     "init": "Write a first spec of a model: what it says is read, the rest is guessed and marked.",

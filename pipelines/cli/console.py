@@ -21,8 +21,6 @@ from paritygate.text import echo, echo_block, one_line, printable
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["OTHER_JSON", "progress_of", "write_json"]
-
 # How to have a file of JSON written elsewhere, for hints.
 OTHER_JSON = "name another file with --json"
 # Speed is judged by all of a stage: a variant may take minutes.

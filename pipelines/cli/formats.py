@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.run_spec import RunOutcome
     from paritygate.pipelines.spec.schema import ResolvedSpec
 
-__all__ = ["Result", "format_option"]
-
 _FORMATS = ("text", "json", "junit", "github")
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 # What GitHub takes of a step, in bytes; of more it shows nothing.

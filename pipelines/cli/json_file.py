@@ -11,8 +11,6 @@ from typing import Any
 from paritygate.files import write_json_atomically
 from paritygate.pipelines.cli.console import OTHER_JSON, write_json
 
-__all__ = ["JsonFile"]
-
 
 class JsonFile:
     """What --json names: a file, `-` for standard output, or None."""

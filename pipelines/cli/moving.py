@@ -16,8 +16,6 @@ from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report.terminal.printing import print_errors
 from paritygate.pipelines.report.terminal.serving import code_of_views, print_following_views
 
-__all__ = ["move_and_follow"]
-
 _Moved = TypeVar("_Moved", Release, AliasMove)
 
 

@@ -18,32 +18,6 @@ from paritygate.pipelines.rules.pairs import numbers
 from paritygate.pipelines.rules.table import PROBES, RULES, Kind, RuleOption
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
 
-__all__ = [
-    "AMOUNT",
-    "LocalPath",
-    "batch_size_option",
-    "constraint_option",
-    "device_option",
-    "endpoint_limits",
-    "json_option",
-    "max_answer_option",
-    "memory_limit_option",
-    "pad_option",
-    "probes_option",
-    "quiet_option",
-    "reason_option",
-    "releases_option",
-    "repository_option",
-    "root_option",
-    "rule_options",
-    "run_and_root_options",
-    "run_option",
-    "run_path",
-    "target_option",
-    "time_limit_option",
-    "verbose_option",
-]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 

@@ -20,8 +20,6 @@ from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, run_spec
 from paritygate.pipelines.spec.schema import ResolvedSpec
 
-__all__ = ["SpecRuns"]
-
 
 @dataclass(kw_only=True, slots=True)
 class SpecRuns:

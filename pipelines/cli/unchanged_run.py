@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.cli.formats import Result
     from paritygate.pipelines.run_spec import RunOutcome
 
-__all__ = ["is_said_again", "keep_to_say_again"]
-
 
 def is_said_again(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
     """Say what all the runs came to if nothing of any of them has changed since, and return whether that is so."""

@@ -13,8 +13,6 @@ from paritygate.pipelines.cli.options import LocalPath, json_option, quiet_optio
 if TYPE_CHECKING:
     from paritygate.pipelines.release.published_view import PublishedView
 
-__all__ = ["view_options", "write_view_asked_for"]
-
 _OPTIONS = (
     click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given."),
     click.option("--variant", metavar="NAME", help="The variant to serve; the first that is served if not given."),

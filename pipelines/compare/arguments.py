@@ -9,8 +9,6 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import with_endpoint_limits, with_provider, with_signatures, with_takes
 from paritygate.pipelines.rules.gate_rules import check_choice
 
-__all__ = ["comparison_of"]
-
 
 def comparison_of(
     job: ComparisonJob,

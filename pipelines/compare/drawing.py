@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.measurement import Drawing
     from paritygate.validate.gate.sketch import Grid, Maxima
 
-__all__ = ["DrawingResult", "GridResult", "MaximaResult", "drawing_result"]
-
 # Cells that hold something, beyond which four of them are made one: evidence is kept small.
 _MOST_CELLS = 1000
 _DIGITS = 6

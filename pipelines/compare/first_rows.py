@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from paritygate.models.loading import LoadedModel
     from paritygate.signature import Signature, TensorSpec
 
-__all__ = ["HOW_TO_RENAME", "FirstRows", "check_declared_outputs", "first_rows", "readable_batches"]
-
 # How an input MODEL of the source is served under the samples' KEY, in a run.
 HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 

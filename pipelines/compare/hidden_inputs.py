@@ -13,8 +13,6 @@ from paritygate.codec import from_data, to_data
 from paritygate.text import HIDDEN
 from paritygate.validate.words import sentence
 
-__all__ = ["ERRORS_WITHOUT_INPUTS", "hidden", "may_say_why", "without_inputs"]
-
 _T = TypeVar("_T")
 
 # Names of what a spec, a model or this program declares, and facts of machines and files.

@@ -34,9 +34,6 @@ from paritygate.validate.samples.source import SampleSource
 if TYPE_CHECKING:
     from paritygate.pipelines.process.child import DoJob, Progress
 
-__all__ = ["OBJECTS", "ComparisonJob", "compare", "comparison_not_run", "failed_comparison"]
-
-
 # Models that may say nothing of what they take and return.
 OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
 _HERE = "a model is an object of this process, and ran in it: without a limit of time or memory"

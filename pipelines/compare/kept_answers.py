@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     AskAfresh = Callable[[Mapping[str, Batch], Path], "AnsweredAfresh"]
 
-__all__ = ["AnsweredAfresh", "KeptAnswers", "kept_answers"]
-
 # All of them are held in memory where they are looked up.
 _MOST_BYTES = 256 << 20
 _OTHER = "another-process"

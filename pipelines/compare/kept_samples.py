@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["SamplesKeeper", "read_kept_samples"]
-
 # Every comparison of a run keeps its own.
 _MOST_BYTES = 32 << 20
 _INPUT = "input/"

@@ -11,8 +11,6 @@ from paritygate.validate.words.sentence import say
 if TYPE_CHECKING:
     from paritygate.validate.words.sentence import Words
 
-__all__ = ["kind_before", "words_before"]
-
 # The measured number and its limit, as the sentences of most checks began.
 _PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>|>=|<) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
 _REASONS = {"does not apply: ": ("probe.does_not_apply", "lacks"), "not asked: ": ("probe.not_asked", "reason")}

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from paritygate.artifact import Artifact
     from paritygate.models.json_mapping import JsonMapping
 
-__all__ = [
-    "artifact_model",
-    "check_mapping_is_used",
-    "parse_model",
-    "recorded_model",
-    "with_endpoint_limits",
-    "with_provider",
-    "with_signatures",
-    "with_takes",
-]
-
 _SIDES = ("reference", "candidate")
 _TAKES_EXAMPLE = "write for example --takes candidate=text"
 

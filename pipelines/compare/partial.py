@@ -16,8 +16,6 @@ from paritygate.validate.reference.recording import RECORD_FILE
 if TYPE_CHECKING:
     from paritygate.models.source import ModelRef
 
-__all__ = ["PartialResult", "PartialResultFile", "side_not_opened"]
-
 _FILE = "partial.json"
 
 

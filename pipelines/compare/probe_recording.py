@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from paritygate.validate.reference.recording import Recording
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["PROBES_FOLDER", "Prober"]
-
 PROBES_FOLDER = "probes"
 # Rows that a probe may use: a share of the samples, within these ends.
 _LEAST_ROWS = 64

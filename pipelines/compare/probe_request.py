@@ -10,8 +10,6 @@ from paritygate.signature import Dim
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.roles import DeclaredRole
 
-__all__ = ["Graph", "ProbeRequest"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Graph:

@@ -40,17 +40,6 @@ if TYPE_CHECKING:
 
     Outputs = dict[str, NDArray[np.generic]]
 
-__all__ = [
-    "Answers",
-    "ask",
-    "ask_session_probes",
-    "broken_contract",
-    "not_asked",
-    "question_of",
-    "recorded_probes",
-    "request_of",
-]
-
 _SHOWN = 3
 _ACCEPTS = "accepts_inputs"
 _GIVEN = "outputs that were recorded elsewhere cannot be asked"

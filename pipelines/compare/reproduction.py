@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["FailureStore", "command_of_probe"]
-
 _PROBE, _VARIED = "probe", "varied"
 _LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 

@@ -30,46 +30,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-__all__ = [
-    "CHILD_PROCESS",
-    "NOT_ASKED",
-    "NOT_AVAILABLE",
-    "NOT_MEASURED",
-    "NOT_RUN_HERE",
-    "THIS_PROCESS",
-    "CheckResult",
-    "ComparisonResult",
-    "DecisionResult",
-    "DroppedResult",
-    "EdgeFindingResult",
-    "ErrorResult",
-    "GoldResult",
-    "GoldStratumResult",
-    "LimitRange",
-    "MatchResult",
-    "MatchStratumResult",
-    "OutputResult",
-    "ProbeFailureResult",
-    "ProbeResult",
-    "ProbesResult",
-    "RoleResult",
-    "SideResult",
-    "StratumOutput",
-    "StratumResult",
-    "WorstRowResult",
-    "check_result",
-    "code_notes",
-    "decision_result",
-    "edge_findings_of",
-    "error_result",
-    "gold_result",
-    "match_result",
-    "output_result",
-    "reasons",
-    "schema_of_result",
-    "stratum_result",
-]
-
 SCHEMA_VERSION = 1
 # Beside the words for checks: what came of a probe that has nothing to ask of this candidate.
 NOT_ASKED = "not asked"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.models.source import ModelRef
 
-__all__ = ["rows_apart", "with_rows_apart"]
-
 
 def with_rows_apart(ref: ModelRef, read: Callable[[], Iterable[Batch]]) -> ModelRef:
     """Return the model with a signature whose inputs have a first dim of their own, where the samples show that.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["signature_in_batch"]
-
 
 def signature_in_batch(runner: Runner, read: Callable[[], Iterator[Batch]]) -> Signature | None:
     """Return the signature with dims called by axis and size, as the first batch and the answer to it have them.

@@ -11,8 +11,6 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.validate.gate.check import Check, Status
 from paritygate.validate.words.sentence import say
 
-__all__ = ["check_served_version"]
-
 _NAME = "served_version"
 _STORE, _MANIFEST = "store", "manifest.json"
 

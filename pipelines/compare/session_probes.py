@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Place", "Unclipped", "session_plan"]
-
 _ANSWERS = "fresh-answers"
 _ASKED = "fresh-asked"
 _UNCLIPPED = "unclipped"

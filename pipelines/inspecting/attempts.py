@@ -15,8 +15,6 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.precision import Variant
 
-__all__ = ["USUAL_TARGETS", "impossible_targets"]
-
 # Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
 USUAL_TARGETS = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
 # What can be tried of an ONNX file, which is done within seconds.

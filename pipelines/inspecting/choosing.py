@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["InputChoice", "choose_inputs", "reading_only"]
-
 # Columns of these names are what a model is trained to answer.
 _ANSWERS = re.compile(r"(?:class|gold|label|outcome|target|y)(?:e?s)?(?:_?ids?)?|.*_(?:label|target)s?", re.IGNORECASE)
 _TABLE_RANK = 2

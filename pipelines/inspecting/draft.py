@@ -28,8 +28,6 @@ from paritygate.validate.probes.roles import Role
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM
 
-__all__ = ["Draft", "draft_of"]
-
 _REQUIRED = "onnx-fp32"
 # What is made of a model of TensorFlow alone, whatever its operators are.
 _AS_IT_IS = "savedmodel-fp32"

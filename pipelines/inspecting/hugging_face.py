@@ -16,8 +16,6 @@ from paritygate.files import parse_json
 from paritygate.validate.samples.samples import SampleSource
 from paritygate.validate.samples.table_columns import ColumnKind, columns_of_table
 
-__all__ = ["WeightsModule", "holds_weights", "module_of_weights"]
-
 _CONFIG = "config.json"
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 # What a model or its tokenizer is read from.

@@ -27,8 +27,6 @@ from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["InitRequest", "WrittenSpec", "inspect_model", "parse_columns", "write_spec"]
-
 # What nothing is converted from.
 _MADE = frozenset({SourceKind.OPENVINO, SourceKind.TFLITE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX})
 # With the sign of a comment before it, it fits 80 columns.

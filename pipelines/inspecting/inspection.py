@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from paritygate.signature import Dim, TensorSpec
 
-__all__ = ["Inspection", "Tensor"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:

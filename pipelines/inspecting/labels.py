@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LabelsSeen"]
-
 # So few labels may be those places by chance.
 _FEWEST = 16
 

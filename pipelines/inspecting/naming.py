@@ -8,8 +8,6 @@ from pathlib import Path
 
 from paritygate.importing import is_object_path
 
-__all__ = ["GivenName", "guessed_name"]
-
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 # A callable of these words alone says nothing of its model.

@@ -20,8 +20,6 @@ from paritygate.validate.samples.pictures import PictureRules, sizes_of_pictures
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["PictureGuess", "guess_pictures"]
-
 _RANK = 4
 _COLOURS = {1: "L", 3: "RGB"}
 # By far the most published networks were trained on pictures that were normalised by these.

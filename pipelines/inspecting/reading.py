@@ -26,8 +26,6 @@ from paritygate.validate.runners.runner import reason_of
 if TYPE_CHECKING:
     from paritygate.batch import Batch
 
-__all__ = ["INPUTS_AND_OUTPUTS", "ModelFacts", "inspection_of", "read_model"]
-
 # Starts reading the samples; None where there are none.
 ReadSamples = Callable[[], "Iterator[Batch]"]
 

@@ -11,8 +11,6 @@ import yaml
 
 from paritygate.text import one_line
 
-__all__ = ["Comments", "Place", "flow_text", "yaml_text"]
-
 # The keys that lead to an entry, from the outermost on.
 Place = tuple[str, ...]
 Comments = Mapping[Place, Sequence[str]]

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["BATCH_DIM", "AnswerFacts", "InputFacts", "ModelSurvey", "filled_up", "survey_model"]
-
 # What is guessed of dims where nothing is known: that of the rows, of a picture's sides, and any other.
 BATCH_DIM = Dim(min=1, opt=8, max=64)
 _SIDE_DIM = Dim(min=64, opt=128, max=256)

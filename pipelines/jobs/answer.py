@@ -18,8 +18,6 @@ from paritygate.validate.reference.recording import ChunkWriter, read_chunks
 from paritygate.validate.runners.onnxruntime.providers import prepare_process
 from paritygate.validate.runners.opening import open_model
 
-__all__ = ["run"]
-
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Answer each batch, and return the digests of the files of answers, and by its case why a batch was refused."""

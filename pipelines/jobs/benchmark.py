@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from paritygate.models.loading import LoadedModel
     from paritygate.pipelines.benchmark.inputs import RowPool
 
-__all__ = ["run"]
-
 _STATUS = Path("/proc/self/status")
 # Writing this to it sets the peak to what is resident now; see proc_pid_clear_refs(5).
 _CLEAR_REFS = Path("/proc/self/clear_refs")

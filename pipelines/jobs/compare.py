@@ -89,8 +89,6 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.signature import Signature
 
-__all__ = ["run"]
-
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Compare and return the result as JSON data; where it is broken off, a file says what was known by then."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["SizesSeen"]
-
 
 class SizesSeen:
     """Collects the sizes of symbolic dims, batch by batch."""

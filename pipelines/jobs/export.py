@@ -38,8 +38,6 @@ from paritygate.validate.samples.source import SampleSource
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["run"]
-
 # What these become is run beside them, at the sizes that are promised.
 _TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 

@@ -13,8 +13,6 @@ from paritygate.pipelines.inspecting.survey import filled_up, survey_model
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
-__all__ = ["run"]
-
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Look at a model, alone or beside its samples, and return what was seen as JSON data."""

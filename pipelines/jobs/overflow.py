@@ -27,8 +27,6 @@ from paritygate.validate.samples.split import rows_kept
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["run"]
-
 # Kinds of dtypes that nothing overflows in: whole numbers, truth values, text.
 _NO_FLOATS = frozenset("biuSUO")
 

@@ -22,8 +22,6 @@ from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
-__all__ = ["run"]
-
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Record and return a summary as JSON data; the recording itself is in the folder."""

@@ -32,8 +32,6 @@ from paritygate.validate.probes.roles import InputRole, Role
 from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.samples.samples import open_samples
 
-__all__ = ["run"]
-
 # More distinct ids than this are not remembered: of so large a table, the first unused row is not found by them.
 _IDS_KEPT = 1_000_000
 

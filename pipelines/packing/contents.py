@@ -19,8 +19,6 @@ from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["check_run", "files_in", "files_of_run"]
-
 # Of a job, its log and its result are worth reading elsewhere. Its request names places of this machine, and its
 # passes are the outputs of a candidate while they are compared. Repositories are places of this machine as well.
 _LEFT_OUT = ("jobs/*/*.job.json", "jobs/*/passes/*", ".*.tmp", "*/.*.tmp", "*.lock", "*/__pycache__/*", RELEASED_TO)

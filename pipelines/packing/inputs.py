@@ -22,8 +22,6 @@ from paritygate.pipelines.packing.contents import files_in
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["OUTSIDE", "RunInputs", "inputs_of", "moved_spec"]
-
 OUTSIDE = "outside"
 _PACKAGE = "paritygate"
 # More is no folder of one spec: it would be somebody's home, or a checkout with everything in it.

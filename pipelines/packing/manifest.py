@@ -17,22 +17,6 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
 
-__all__ = [
-    "BLOCK_BYTES",
-    "END",
-    "INPUTS",
-    "MANIFEST_NAME",
-    "MOST_MANIFEST_BYTES",
-    "RUN",
-    "SPEC_MEMBER",
-    "PackManifest",
-    "PackedFile",
-    "damaged",
-    "header_of",
-    "padding_of",
-    "what_header_says",
-]
-
 MANIFEST_NAME = "paritygate-pack.json"
 # That of half a million files; more is no manifest of ours.
 MOST_MANIFEST_BYTES = 64 << 20

@@ -24,8 +24,6 @@ from paritygate.pipelines.packing.manifest import (
 )
 from paritygate.pipelines.process.child import Progress
 
-__all__ = ["FILE_MODE", "amount_done", "extract", "read_manifest"]
-
 _CHUNK_BYTES = 1 << 20
 FILE_MODE = 0o644
 # Less is done before anybody has read a line.

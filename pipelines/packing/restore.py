@@ -28,8 +28,6 @@ from paritygate.pipelines.packing.unpacked import keep_pack
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, UNPACKED, RunFolder, check_schema_of_run, open_run
 
-__all__ = ["OwnInputs", "UnpackResult", "unpack_run"]
-
 _FOLDER_MODE = 0o755
 _LISTED = 5
 

@@ -19,8 +19,6 @@ from paritygate.pipelines.packing.manifest import MANIFEST_NAME, RUN, PackManife
 from paritygate.pipelines.run.evidence import Evidence, read_evidence
 from paritygate.pipelines.run.workspace import UNPACKED, RunFolder
 
-__all__ = ["Believed", "believed", "keep_pack"]
-
 _EVIDENCE = "evidence.json"
 # Besides evidence, what the report and the choice of a release are made from.
 _SAID = ("benchmark.json", "export-failures.json")

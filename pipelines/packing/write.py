@@ -35,8 +35,6 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
 
-__all__ = ["PackResult", "pack_run"]
-
 _CHUNK_BYTES = 1 << 20
 
 

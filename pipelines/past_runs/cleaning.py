@@ -31,8 +31,6 @@ from paritygate.pipelines.past_runs.listing import ListedRun, bytes_on_disk, lis
 from paritygate.pipelines.run.earlier_failures import holds_failures
 from paritygate.pipelines.run.in_use import is_in_use
 
-__all__ = ["Kept", "Plan", "plan_cleaning", "remove", "shown_and_still_planned"]
-
 # Hidden, so that neither is taken for a run; what failed is found there by `earlier_failures`.
 _GOING = ".removed-"
 _FAILED = ".failed-"

@@ -16,8 +16,6 @@ from paritygate.pipelines.run.workspace import is_run_folder
 from paritygate.pipelines.spec.names import check_name
 from paritygate.text import counted, meant
 
-__all__ = ["LATEST", "PastRun", "find_run", "models_below", "runs_below"]
-
 LATEST = "latest"
 _STAMPED = re.compile(r"(\d{8}T\d{6}Z)-[0-9a-f]+")
 _STAMP = "%Y%m%dT%H%M%SZ"

@@ -8,8 +8,6 @@ from pathlib import Path
 from paritygate.files import MARKER
 from paritygate.pipelines.cache.folder import CACHE_MARKER
 
-__all__ = ["what_else_lies_in"]
-
 _RUN = {MARKER, "spec.json"}
 _REPOSITORY = {"log", "store"}
 

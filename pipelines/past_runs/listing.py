@@ -18,8 +18,6 @@ from paritygate.pipelines.run.stopped import why_stopped
 from paritygate.pipelines.run.workspace import open_run, required_variants, worst_code
 from paritygate.text import meant
 
-__all__ = ["ListedRun", "bytes_on_disk", "list_runs"]
-
 _VERDICTS = {
     ExitCode.PASS: "pass",
     ExitCode.PARITY_FAILED: "fail",

@@ -20,8 +20,6 @@ from paritygate.pipelines.run.released_to import released_to
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.names import check_name
 
-__all__ = ["ReleaseOfRun", "ReleasesOfModel", "releases_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseOfRun:

@@ -29,8 +29,6 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.precision import Variant
 from paritygate.validate.reference.recording import RECORD_FILE
 
-__all__ = ["DONE", "JUDGED_ANEW", "TAKEN_OVER", "UNKNOWN", "Plan", "PlannedJob", "plan_run"]
-
 TAKEN_OVER = "taken over"
 JUDGED_ANEW = "judged anew"
 DONE = "done"

@@ -31,27 +31,6 @@ from paritygate.pipelines.process.telemetry import send_nothing
 from paritygate.pipelines.process.witness.asking import watched
 from paritygate.pipelines.process.witness.listener import Listener
 
-__all__ = [
-    "ANSWERS_FILE",
-    "SAMPLES",
-    "ChildJob",
-    "DoJob",
-    "ModelAnswers",
-    "Progress",
-    "StartedChild",
-    "do_job",
-    "environment_of_child",
-    "environment_of_job",
-    "garbage_error",
-    "receive",
-    "result_of_child",
-    "run_child",
-    "run_here",
-    "start_child",
-    "stop_child",
-    "wait_for_end",
-]
-
 # The child's progress: a stage in words, what was done and out of how much (0 where that is not known).
 Progress = Callable[[str, int, int], None]
 

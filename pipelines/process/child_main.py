@@ -19,8 +19,6 @@ from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
 from paritygate.pipelines.process.telemetry import send_nothing
 
-__all__ = ["JOBS", "main"]
-
 # Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
 JOBS: Mapping[str, str] = {
     "answer": "paritygate.pipelines.jobs.answer",

@@ -15,8 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MEMORY_SHARE", "Member", "MemoryWatch", "family_of", "memory_limit", "unlimited_memory", "usable_memory"]
-
 # The rest is for the parent, and for what a child takes between two looks.
 MEMORY_SHARE = 0.8
 

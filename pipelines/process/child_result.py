@@ -8,8 +8,6 @@ from typing import Protocol
 
 from paritygate.errors import ParitygateError
 
-__all__ = ["HINT_OF_GARBAGE", "NOT_OURS", "reading_result"]
-
 HINT_OF_GARBAGE = "code of the model or of the samples writes to files that it did not open: correct it"
 # What reading something ends in that is of another form than what we write.
 NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)

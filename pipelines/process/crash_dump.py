@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["innermost_frames"]
-
 _FATAL = "Fatal Python error:"
 _FRAME = "File "
 # What native code says itself stands before the dump: of an exception that nobody caught, two lines.

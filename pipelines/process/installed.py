@@ -9,8 +9,6 @@ from typing import Any
 
 import paritygate
 
-__all__ = ["INSTALLED", "PYTHONS_OWN", "compile_own_modules"]
-
 # Parts of the paths of installed packages, ourselves among them.
 INSTALLED = ("/site-packages/", "/dist-packages/", f"{Path(paritygate.__file__).parent}/")
 # How the paths of Python's own modules begin.

@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 
 from paritygate.pipelines.process.child import Progress
 
-__all__ = ["StageProgress", "stage"]
-
 
 @runtime_checkable
 class StageProgress(Protocol):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["send_nothing"]
-
 
 def send_nothing() -> None:
     """Switch the telemetry of ONNX Runtime and OpenVINO off in this process, and in those that it starts.

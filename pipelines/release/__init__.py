@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["DEFAULT_REPOSITORY"]
-
 # Where releases go, and where commands look for them, unless a spec or an option says otherwise. It stands here since a
 # comparison needs this of the repository, and nothing else.
 DEFAULT_REPOSITORY = Path("artifacts/repository")

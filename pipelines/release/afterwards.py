@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from paritygate.pipelines.release.repository.commit import Commit
 
-__all__ = ["Afterwards"]
-
 _T = TypeVar("_T")
 
 

@@ -30,8 +30,6 @@ from paritygate.pipelines.run.workspace import RunFolder, worst_code
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.signature import is_float_dtype
 
-__all__ = ["FIRST_RELEASE", "Held", "HeldFigure", "first_release", "hold_against"]
-
 # What is allowed where a model has no release yet.
 FIRST_RELEASE = "first-release"
 

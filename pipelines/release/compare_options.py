@@ -18,8 +18,6 @@ from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.precision import Precision, Variant
 from paritygate.text import in_full
 
-__all__ = ["compare_options"]
-
 _UNKNOWN = "SAMPLES"
 
 

@@ -13,8 +13,6 @@ from paritygate.models.json_mapping import JsonMapping
 from paritygate.models.source import ModelRef, is_there
 from paritygate.pipelines.compare.models import artifact_model, parse_model
 
-__all__ = ["model_or_release"]
-
 _SAFE = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _RELEASE = re.compile(rf"(?P<model>{_SAFE})@(?P<which>{_SAFE})(?:/(?P<variant>[^/]+))?")
 

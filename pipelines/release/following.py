@@ -14,8 +14,6 @@ from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["FollowingView", "publish_order", "write_following_views"]
-
 # An alias that others move all the time is left to them.
 _TRIES = 5
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from paritygate.signature import Signature, TensorSpec
 
-__all__ = ["INTERFACE", "interface_changes"]
-
 # The figure by which versions are held against each other, and what `--allow` calls the changes that it counts.
 INTERFACE = "interface"
 

@@ -25,8 +25,6 @@ from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["KeptOrder", "forget_view", "keep_order", "kept_orders", "kept_rows"]
-
 _FOLDER = "views"
 _ID = 16
 

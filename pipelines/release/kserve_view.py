@@ -15,8 +15,6 @@ from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.triton.backends import BACKENDS
 from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["PublishedKServe", "publish_kserve_view"]
-
 PublishedKServe = PublishedView[KServeView, WrittenKServe]
 
 

@@ -16,8 +16,6 @@ from paritygate.pipelines.serving.triton.backends import BACKENDS
 from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.precision import Variant
 
-__all__ = ["nothing_to_serve"]
-
 
 def nothing_to_serve(repository: Path, details: ReleaseDetails, *, formats: Sequence[str], server: str) -> UsageError:
     """Return the error of a release, whose files are verified, of which a server reads nothing.

@@ -59,15 +59,6 @@ from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.text import is_placeholder
 from paritygate.validate.reference.recording import Recording
 
-__all__ = [
-    "FailedRunError",
-    "NothingToRelease",
-    "failed_run",
-    "promote_command",
-    "promote_stage",
-    "repository_of",
-]
-
 SOURCE_VARIANT = "source"
 # Verdicts that leave open whether a converted variant answers like the source.
 _OPEN = frozenset({"error", "inconclusive"})

@@ -10,8 +10,6 @@ from paritygate.pipelines.release.compare_options import compare_options
 from paritygate.pipelines.release.to_serve import ReleaseToServe
 from paritygate.pipelines.release.view_order import ViewOrder
 
-__all__ = ["PublishedView", "published_view"]
-
 
 class _View(Protocol):
     @property

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ReleasedModel"]
-
 
 class ReleasedModel:
     """A variant of a release in its runtime: a function from arrays by name to arrays by name.

@@ -18,8 +18,6 @@ from paritygate.pipelines.serving.tensorflow_serving import (
 )
 from paritygate.pipelines.spec.names import check_name
 
-__all__ = ["PublishedSavedModel", "publish_saved_model"]
-
 PublishedSavedModel = PublishedView[SavedModelView, WrittenSavedModel]
 
 

@@ -9,8 +9,6 @@ from paritygate.pipelines.benchmark.trust import contradictions, is_beside_other
 from paritygate.pipelines.choice.figures import machine_in_words
 from paritygate.pipelines.run.evidence import EvidenceEntry
 
-__all__ = ["Timed", "timed", "why_not_comparable", "why_not_trusted"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timed:

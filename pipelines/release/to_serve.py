@@ -14,8 +14,6 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show, verify_release
 from paritygate.precision import Variant
 
-__all__ = ["ReleaseToServe", "release_to_serve", "variant_to_serve"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseToServe:

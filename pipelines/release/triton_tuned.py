@@ -11,8 +11,6 @@ from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.triton.settings import Settings, TunedSettings, TunedUse
 from paritygate.signature import Signature
 
-__all__ = ["TUNED_FILE", "Tuned", "read_tuned"]
-
 TUNED_FILE = "tuned.json"
 
 

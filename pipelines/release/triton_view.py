@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PublishedTritonView", "publish_triton_view", "triton_view_of"]
-
 PublishedTritonView = PublishedView[TritonView, WrittenView]
 
 

@@ -12,8 +12,6 @@ from paritygate.pipelines.serving.kinds import check_kind
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.text import from_here
 
-__all__ = ["check_folder", "check_folder_kind", "writing_command"]
-
 
 def check_folder(repository: Path, order: ViewOrder, *, overwrite: bool = False) -> None:
     """Check that a view may be written to its folder, which is left as it is.

@@ -8,8 +8,6 @@ from pathlib import Path
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.text import from_here
 
-__all__ = ["ViewOrder"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewOrder:

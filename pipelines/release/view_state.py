@@ -18,8 +18,6 @@ from paritygate.pipelines.serving.triton.backends import BACKENDS, files_of
 from paritygate.pipelines.serving.triton.view import CONFIG_FILE, version_in_config
 from paritygate.pipelines.serving.written import is_changed
 
-__all__ = ["ViewState", "state_of_view"]
-
 _SHOWN = {"triton": version_in_config, "tfserving": version_in_models_file, "kserve": version_in_kserve}
 # The file of a view that somebody may have changed by hand; that of TensorFlow Serving is shared by all its models.
 _FILES = {"triton": CONFIG_FILE, "kserve": MANIFEST}

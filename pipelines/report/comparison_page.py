@@ -17,8 +17,6 @@ from paritygate.pipelines.report.tables.table import SYMBOLS
 from paritygate.pipelines.report.templating import template_environment
 from paritygate.text import printable
 
-__all__ = ["check_report_file", "write_comparison_report"]
-
 _SUFFIXES = (".html", ".md")
 _MOST_BYTES = 2_000_000
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from paritygate.pipelines.compare.result import ComparisonResult
 
-__all__ = ["FailedAlone", "failed_alone", "within_run"]
-
 _RUN = '"$RUN"'
 
 

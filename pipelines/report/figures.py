@@ -9,19 +9,6 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len, chop_cells
 
-__all__ = [
-    "near_one",
-    "number",
-    "number_pair",
-    "percent",
-    "seconds_words",
-    "share",
-    "shorten",
-    "size_words",
-    "times",
-    "value",
-]
-
 _DIGITS = 3
 # Enough to tell two float32 numbers apart, and all that float64 has.
 _VALUE_DIGITS = 9

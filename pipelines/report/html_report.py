@@ -14,8 +14,6 @@ from paritygate.pipelines.report.templating import Markup, template_environment
 from paritygate.pipelines.report.tradeoff.layout import layout_of
 from paritygate.text import printable
 
-__all__ = ["render_html", "render_html_against"]
-
 _MOST_BYTES = 2_000_000
 
 

@@ -19,8 +19,6 @@ from paritygate.text import printable
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["escape_markdown", "render_comparison", "render_markdown", "render_markdown_against"]
-
 _LONGEST = 60_000
 _MOST_ROWS = 40
 _CUT = f"\n\nThis page is cut off at {_LONGEST:,} characters: the HTML report has all of it.\n"

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from paritygate.pipelines.compare.result import ComparisonResult, ProbesResult
 from paritygate.signature import is_float_dtype
 
-__all__ = ["not_covered"]
-
 
 def not_covered(result: ComparisonResult) -> tuple[str, ...]:
     """Return what a comparison says nothing of, one sentence each."""

@@ -29,8 +29,6 @@ from paritygate.validate.gate.check import Status
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.words import sentence
 
-__all__ = ["ReportData", "VariantReport", "collect_report", "report_without_inputs"]
-
 _NOTHING_REQUIRED = "nothing required"
 _VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitCode.INCONCLUSIVE: "inconclusive"}
 _ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_AVAILABLE, NOT_MEASURED)

@@ -45,8 +45,6 @@ from paritygate.pipelines.report.tables.variants import (
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.signature import is_float_dtype
 
-__all__ = ["OutputSection", "VariantSection", "contents_of", "section_of", "variant_sections"]
-
 _FAILED = frozenset({"fail", "error", "inconclusive"})
 # The part of its limit from which on a difference is worth a look at its row.
 _NEAR_LIMIT = 0.5

@@ -9,8 +9,6 @@ from paritygate.pipelines.report.tables.speed import footprint_table, speed_lead
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, tradeoff_of
 
-__all__ = ["SpeedSection", "speed_section"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedSection:

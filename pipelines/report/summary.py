@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
     from paritygate.pipelines.report.tables.table import Cell
 
-__all__ = [
-    "Remark",
-    "comparison_remarks",
-    "comparison_summary",
-    "figures_of",
-    "findings_of",
-    "run_remarks",
-    "run_summary",
-    "variants_in_words",
-    "verdict_words",
-]
-
 _NOTHING = "-"
 # As short as a column is.
 _NOT_AVAILABLE = "not available"

@@ -17,8 +17,6 @@ from paritygate.errors import StorageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.report.figures import shorten
 
-__all__ = ["Markup", "template_environment"]
-
 # Of a reason above the tables: the whole of it stands with its variant.
 _REASON_LENGTH = 300
 _TEMPLATES = "templates"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, OutputResult, WorstRowResult
     from paritygate.pipelines.report.report_data import VariantReport
 
-__all__ = ["told_check", "why", "why_of_variant"]
-
 # What comes first where several checks failed: no answers at all, then numbers, decisions, and made-up inputs last.
 _ORDER = (
     *("contract", "accepts_inputs", "distinct", "resolution", "finite", "exact", "fill_values"),

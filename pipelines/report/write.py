@@ -12,8 +12,6 @@ from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
 from paritygate.pipelines.run.workspace import RunFolder
 
-__all__ = ["write_reports"]
-
 
 def write_reports(run: RunFolder, *, release: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
     """Write `report.html` and `report.md` beside the run's evidence and return their paths.

@@ -21,17 +21,6 @@ from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import probes_named
 from paritygate.validate.probes.roles import DeclaredRole
 
-__all__ = [
-    "check_choice",
-    "gate_rules_of",
-    "rules_of_outputs",
-    "values_of_options",
-    "values_of_python",
-    "words_of_roles",
-    "words_of_rules",
-]
-
-
 _BY_NAME: Mapping[Kind, Callable[..., dict[str, Any]]] = {
     Kind.REASONS: reasons_by_name,
     Kind.LIMITS: limits,

@@ -9,8 +9,6 @@ from typing import Any
 from paritygate.errors import UsageError
 from paritygate.text import is_placeholder
 
-__all__ = ["by_name", "limits", "numbers", "pairs", "reasons_by_name", "whole_numbers"]
-
 # The classes that a value in Python may have, and their name; NumPy's numbers are of these classes as well.
 _KINDS: Mapping[type, tuple[Any, str]] = {
     str: (str, "text"),

@@ -13,8 +13,6 @@ from paritygate.validate.gate.bounds import COVERED_ROWS
 if TYPE_CHECKING:
     from paritygate.validate.gate.rules import EdgeRule, GateRules
 
-__all__ = ["ABOUT_OUTPUTS", "ABOUT_VERDICT", "PROBES", "RULES", "Kind", "RuleOption", "Scope"]
-
 ABOUT_OUTPUTS = "Options about outputs and inputs"
 ABOUT_VERDICT = "Options about the verdict"
 

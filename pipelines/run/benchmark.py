@@ -42,8 +42,6 @@ from paritygate.text import counted
 from paritygate.validate.gate.check import Verdict
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["BENCHMARK", "benchmark_stage", "exit_code_of_benchmark", "subjects_of", "take_over_benchmark"]
-
 # Enough for a look at every input of most models, and bounded for slow ones.
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3

@@ -16,8 +16,6 @@ from paritygate.pipelines.spec.target_choice import check_names
 from paritygate.precision import Variant
 from paritygate.text import counted
 
-__all__ = ["BuildOutcome", "build_stage"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOutcome:

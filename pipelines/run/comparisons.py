@@ -29,17 +29,6 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
 from paritygate.validate.reference.recording import Recording
 
-__all__ = [
-    "MADE_FROM",
-    "RAN",
-    "Binding",
-    "Comparison",
-    "comparison_job",
-    "comparison_of",
-    "emulated_comparison_of",
-    "has_emulated_row",
-]
-
 # What a comparison reads.
 MADE_FROM = "source"
 RAN = "ran"

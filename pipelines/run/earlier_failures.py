@@ -24,8 +24,6 @@ from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.words.sentence import Words, render, say
 
-__all__ = ["check_asks_enough", "check_reason", "earlier_failures", "holds_failures"]
-
 _CHECKS_NAMED = 5
 _EVIDENCE = "evidence.json"
 # The verdict of a variant that failed, and a field of each failure that is handed on.

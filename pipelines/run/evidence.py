@@ -26,8 +26,6 @@ from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.words.sentence import Sentence
 
-__all__ = ["Asked", "EarlierFailure", "Evidence", "EvidenceEntry", "ReferenceFacts", "SamplesFacts", "read_evidence"]
-
 _SCHEMA = 2
 VERIFIED = "verified"
 EMULATED = "emulated"

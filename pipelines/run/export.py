@@ -8,8 +8,6 @@ from paritygate.pipelines.run.variant_maker import VariantMaker
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.text import counted
 
-__all__ = ["export_stage"]
-
 
 def export_stage(run: RunFolder, *, time_limit_s: float, progress: Progress) -> dict[str, FailedVariant]:
     """Make every target of the run's spec; what fails is written down, the others go on.

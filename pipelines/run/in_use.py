@@ -12,8 +12,6 @@ from pathlib import Path
 
 from paritygate.files import MARKER
 
-__all__ = ["Hold", "is_in_use"]
-
 
 class Hold:
     """A lock on a run folder that many may hold at once; it is given up with the object."""

@@ -21,8 +21,6 @@ from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
 
-__all__ = ["OVERFLOW_PRECISIONS", "OverflowFinding", "find_overflow"]
-
 # What is rounded to these may leave their range; of integers, the calibration has seen to that.
 OVERFLOW_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
 # Enough to meet what is common, at a small part of the cost of a validation.

@@ -11,8 +11,6 @@ from paritygate.pipelines.run.evidence import Evidence
 from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 
-__all__ = ["edge_findings", "edge_not_asked", "padding_findings", "probes_not_asked"]
-
 
 def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]]:
     """Return, by variant, the probes that were switched off or could not be asked on some device.

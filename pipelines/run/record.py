@@ -21,8 +21,6 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["GRAPH_VARIANT", "RecordRequest", "check_recording_rules", "record_artifact", "record_model", "record_stage"]
-
 # The variant that shows what the model does with its inputs.
 GRAPH_VARIANT = "onnx-fp32"
 # The digest of the rules that a recording was made by, in its settings.

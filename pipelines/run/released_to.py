@@ -12,8 +12,6 @@ from pathlib import Path
 from paritygate.errors import InputFileError, StorageError
 from paritygate.files import read_json, write_json_atomically
 
-__all__ = ["RELEASED_TO", "note_release_to", "released_to", "write_released_to"]
-
 RELEASED_TO = "released-to.json"
 # Who may not write to a run folder cannot remove it either.
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}

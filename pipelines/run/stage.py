@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["RULES", "Stage"]
-
 # How a change of the rules is named beside the names of what is read.
 RULES = "rules"
 

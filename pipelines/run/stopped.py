@@ -12,8 +12,6 @@ from paritygate.errors import ExitCode, ParitygateError
 from paritygate.files import read_json, remove_marked_folder, write_json_atomically
 from paritygate.pipelines.run.workspace import RunFolder
 
-__all__ = ["Stopped", "noting_why_it_stops", "why_stopped"]
-
 _FILE = "stopped.json"
 _HIDDEN = "why is not kept, since the spec hides inputs"
 

@@ -27,8 +27,6 @@ from paritygate.text import counted
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.reference.recording import Recording
 
-__all__ = ["evidence_of_others", "validate_stage"]
-
 _CPU = "cpu"
 _RUN_ON_CPU = "validate it on the CPU too: --device cpu"
 _RUN_ELSEWHERE = "validate it where it runs, or accept the emulated row: promote.accept"

@@ -41,8 +41,6 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature
 
-__all__ = ["VariantMaker", "base_of", "bases_of"]
-
 # Parts of a spec that name no input or output of the model.
 _NOT_ABOUT_OUTPUTS = frozenset({
     "benchmark", "calibration", "edge", "min_rows", "onnxruntime", "opset", "probes", "promote", "reason", "repeat",

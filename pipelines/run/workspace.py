@@ -24,20 +24,6 @@ from paritygate.pipelines.run.in_use import Hold
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import needed_backends
 
-__all__ = [
-    "DEFAULT_ROOT",
-    "SCRATCH",
-    "UNPACKED",
-    "FailedVariant",
-    "RunFolder",
-    "check_schema_of_run",
-    "is_run_folder",
-    "new_run",
-    "open_run",
-    "required_variants",
-    "worst_code",
-]
-
 DEFAULT_ROOT = Path("artifacts")
 SCRATCH = "scratch"
 # The folder that says which pack a run came in, and the key of what was measured here since.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["effects_of"]
-
 _SAMPLES = "samples"
 # Another order of the same sums moves answers by a few steps of their dtype.
 _ROUNDING_ULPS = 16

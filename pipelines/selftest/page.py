@@ -14,8 +14,6 @@ from paritygate.pipelines.selftest.result import (
     SelftestResult,
 )
 
-__all__ = ["COLUMNS", "lines_below", "page_of", "rows_of"]
-
 COLUMNS = ("fault", "outcome", "on samples", "by probes", "what was changed")
 _NOTHING = "-"
 _PROBE = "probe_"

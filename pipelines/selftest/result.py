@@ -17,23 +17,6 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.text import counted
 
-__all__ = [
-    "CAUGHT_BY_BOTH",
-    "CAUGHT_BY_PROBES",
-    "CAUGHT_BY_SAMPLES",
-    "FALSE_ALARM",
-    "MISSED",
-    "NOT_APPLICABLE",
-    "PASSED",
-    "EffectResult",
-    "FindingResult",
-    "PlantResult",
-    "SelftestRequest",
-    "SelftestResult",
-    "schema_of_selftest",
-    "why_missed",
-]
-
 SCHEMA_VERSION = 1
 CAUGHT_BY_SAMPLES, CAUGHT_BY_PROBES, CAUGHT_BY_BOTH = "caught by samples", "caught by probes", "caught by both"
 MISSED, NOT_APPLICABLE, PASSED, FALSE_ALARM = "missed", "not applicable", "passed", "false alarm"

@@ -31,8 +31,6 @@ from paritygate.signature import Signature
 from paritygate.text import counted
 from paritygate.validate.probes.probe import PROBES
 
-__all__ = ["SELFTEST_FILE", "SELFTEST_PAGE", "SelftestOptions", "selftest_stage", "spec_of_selftest"]
-
 SELFTEST_FILE, SELFTEST_PAGE = "selftest.json", "selftest.md"
 # What faults are planted into: every converter's ONNX, in the precision of the source.
 _VARIANT = "onnx-fp32"

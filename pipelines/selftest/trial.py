@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["Trial", "ask_until_failed", "open_mutated", "try_file"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:

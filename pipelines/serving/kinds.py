@@ -13,8 +13,6 @@ from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.tensorflow_serving import MODELS_FILE
 from paritygate.pipelines.serving.triton.view import CONFIG_FILE
 
-__all__ = ["KINDS", "check_kind"]
-
 # The kinds of views by the command that writes them.
 KINDS: Mapping[str, str] = {"triton": "Triton", "tfserving": "TensorFlow Serving", "kserve": "KServe"}
 

@@ -19,8 +19,6 @@ from paritygate.pipelines.serving.place import FolderOfPlace, Place
 from paritygate.pipelines.serving.triton.view import TritonView, write_view
 from paritygate.pipelines.serving.written import check_as_written, is_ours
 
-__all__ = ["MANIFEST", "KServeView", "WrittenKServe", "make_kserve_view", "version_in_kserve", "write_kserve"]
-
 MANIFEST = "inferenceservice.yaml"
 _RUNTIME = "kserve-tritonserver"
 # Its services have this name and `-predictor`, and names of Kubernetes have 63 characters at most.

@@ -16,8 +16,6 @@ from paritygate.file_names import checked_name
 from paritygate.files import digest_of_file, fsync_tree, storage_errors
 from paritygate.text import from_here
 
-__all__ = ["Content", "FolderOfPlace", "LocalPlace", "Place", "digest_of"]
-
 # What becomes a file: the path of one that is copied, or its bytes.
 Content = Path | bytes
 

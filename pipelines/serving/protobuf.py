@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["ConfigError", "data_of", "message_class", "message_of", "parse_message", "text_of"]
-
 _FIELD = re.compile(r"(?P<name>\w+) (?P<number>\d+) (?:(?P<key>\w+)>)?(?P<type>\w+)(?P<star>\*?)(?: \|(?P<oneof>\w+))?")
 # A mistake in a table of ours, which the first test finds.
 _BAD_FIELD = "no field of the form NAME NUMBER TYPE"

@@ -25,16 +25,6 @@ from paritygate.pipelines.serving.protobuf import (
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
 
-__all__ = [
-    "FORMAT",
-    "MODELS_FILE",
-    "SavedModelView",
-    "WrittenSavedModel",
-    "make_saved_model_view",
-    "version_in_models_file",
-    "write_saved_model",
-]
-
 FORMAT = "savedmodel"
 MODELS_FILE = "models.config"
 # A request waits as long as this for others.

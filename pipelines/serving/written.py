@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from paritygate.errors import ChangedViewError
 from paritygate.text import one_line
 
-__all__ = ["KEEP", "Head", "check_as_written", "is_changed", "is_ours", "with_body"]
-
 _FIRST = "# Written by paritygate"
 _BELOW = "# below: "
 _OPTION = re.compile(r"# (--[a-z-]+) .+")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from paritygate.pipelines.spec.named_numbers import parse_named_numbers
 
-__all__ = ["FIGURES", "AgainstFigure", "check_factors", "parse_factors"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgainstFigure:

@@ -13,9 +13,6 @@ from paritygate.pipelines.spec.limits import COST
 from paritygate.pipelines.spec.parts import BenchmarkPart
 from paritygate.pipelines.spec.schema import ResolvedSpec
 
-__all__ = ["BenchmarkPlan", "check_price", "is_benchmark_wanted", "is_speed_needed", "plan_of", "price_of"]
-
-
 # Limits on what the artifact itself says.
 _KNOWN_WITHOUT = frozenset({"size_mb"})
 

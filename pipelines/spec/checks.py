@@ -22,8 +22,6 @@ from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.reference.record import check_some_left
 
-__all__ = ["check_output_uses", "check_spec"]
-
 _ONNX_INT8 = "onnx-int8"
 _OUTPUTS = "outputs: {logits: {dtype: float32, shape: [batch, 3]}}"
 

@@ -14,8 +14,6 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.pipelines.spec.targets import place_in_spec
 
-__all__ = ["EXAMPLE", "example_of", "role_problem", "spec_error", "words_of"]
-
 # As pydantic describes it.
 _Problem = Mapping[str, Any]
 

@@ -7,8 +7,6 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 from paritygate.precision import Variant
 
-__all__ = ["fitting_targets"]
-
 
 def fitting_targets(kind: SourceKind) -> list[str]:
     """Return the variants that can be made of a source of a kind, in the order of those there are."""

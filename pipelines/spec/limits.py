@@ -9,18 +9,6 @@ from typing import Literal
 
 from paritygate.pipelines.spec.named_numbers import parse_named_numbers
 
-__all__ = [
-    "CONSTRAINTS",
-    "COST",
-    "PREFERENCES",
-    "UNMEASURED",
-    "Constraint",
-    "Preference",
-    "broken_constraints",
-    "check_limits",
-    "parse_constraints",
-]
-
 Preference = Literal["fastest", "smallest"]
 PREFERENCES: tuple[Preference, ...] = ("fastest", "smallest")
 

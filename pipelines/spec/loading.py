@@ -21,8 +21,6 @@ from paritygate.pipelines.spec.yaml import MOST_BYTES, load_yaml
 from paritygate.text import beside_meant
 from paritygate.validate.samples.samples import SUFFIXES, SampleSource, open_samples
 
-__all__ = ["load_spec", "load_spec_to_run", "packaged_specs", "parse_spec"]
-
 
 def packaged_specs() -> tuple[str, ...]:
     """Return the names of the specs that come with the package."""

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from paritygate.errors import UsageError
 
-__all__ = ["parse_named_numbers"]
-
 
 def parse_named_numbers(
     texts: Iterable[str],

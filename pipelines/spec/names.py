@@ -6,8 +6,6 @@ import re
 
 from paritygate.errors import UsageError
 
-__all__ = ["check_alias", "check_name", "check_variant"]
-
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Such as `batch=1,sequence=128`.
 _FIXED_DIMS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[0-9]+(,[A-Za-z_][A-Za-z0-9_]*=[0-9]+)*")

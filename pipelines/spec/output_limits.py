@@ -11,8 +11,6 @@ from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
 from paritygate.validate.reference.profile import OutputProfile, has_columns, infer_channel_axis
 
-__all__ = ["AskedLimit", "asked_limits", "check_limits_of_profiles", "check_output_limits"]
-
 _COLUMNS_RANK = 2
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Part"]
-
 
 class Part(BaseModel):
     """A mapping in which unknown keys are errors."""

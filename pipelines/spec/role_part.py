@@ -10,8 +10,6 @@ from paritygate.pipelines.spec.part import Part
 from paritygate.validate.probes.padding import Padding
 from paritygate.validate.probes.roles import DeclaredRole, Role
 
-__all__ = ["RolePart"]
-
 _PaddingKind = Literal["none", "right", "left", "both", "inside"]
 
 

@@ -11,8 +11,6 @@ from paritygate.errors import UsageError
 from paritygate.text import nearest_first
 from paritygate.validate.probes.roles import DeclaredRole, Role
 
-__all__ = ["parse_roles"]
-
 
 def parse_roles(given: Mapping[str, object]) -> dict[str, DeclaredRole]:
     """Return what inputs are said to be, by name.

@@ -58,8 +58,6 @@ from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, TABLES, SampleSource
 from paritygate.validate.samples.split import SampleSplit
 
-__all__ = ["AVAILABLE_TARGETS", "ResolvedSpec", "Spec", "schema_of_spec"]
-
 # What this version can make: a format is added together with its converters, its check and its runner.
 AVAILABLE_TARGETS = tuple(
     dict.fromkeys(

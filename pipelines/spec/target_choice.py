@@ -12,8 +12,6 @@ from paritygate.pipelines.spec.targets import name_of_target, target_meant
 from paritygate.precision import Precision, Variant
 from paritygate.text import nearest_first
 
-__all__ = ["check_names", "needed_backends", "with_probes", "with_targets"]
-
 
 def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
     """Do nothing if all names are targets of the spec.

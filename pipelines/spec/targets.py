@@ -15,16 +15,6 @@ from paritygate.precision import Variant
 from paritygate.signature import Signature
 from paritygate.text import nearest_first
 
-__all__ = [
-    "StaticTarget",
-    "Target",
-    "check_targets",
-    "fixed_shape_of",
-    "name_of_target",
-    "place_in_spec",
-    "variant_of_target",
-]
-
 # The largest size that every runtime can count: some hold it in 32 bits.
 _LARGEST_SIZE = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, strict=True)]

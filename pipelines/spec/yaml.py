@@ -11,8 +11,6 @@ import yaml
 from paritygate.errors import UsageError
 from paritygate.text import one_line
 
-__all__ = ["MOST_BYTES", "load_yaml"]
-
 # A spec has some hundred entries in five levels. What is larger was made to exhaust time or memory: an alias stands
 # for all that its anchor holds, so that ten short lines may stand for a billion entries.
 MOST_BYTES = 1 << 18

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Questions", "questions_of"]
-
 # So many different requests are sent in turn.
 _MOST = 512
 

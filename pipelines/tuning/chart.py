@@ -11,8 +11,6 @@ from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.tuning.request import TuneResult
 from paritygate.pipelines.tuning.search import Point
 
-__all__ = ["chart_of", "svg_of"]
-
 _HEIGHT, _TICKS = 230.0, 6
 _RADIUS, _BEST_RADIUS = 2.6, 5.5
 # Latencies a power of ten apart are as far apart as any two others.

@@ -22,8 +22,6 @@ from paritygate.pipelines.tuning.server_counts import ServerCounts, counts_in
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
 from paritygate.validate.runners.endpoint.words import in_short, said_in
 
-__all__ = ["ModelControl", "NoControl"]
-
 _OK = 200
 _JSON = {"Content-Type": "application/json"}
 _MARK = "paritygate_tune"

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
-__all__ = ["Arrivals", "Window", "arrival_times", "closed_loop", "open_loop", "percentile_of"]
-
 _Answer = TypeVar("_Answer", bound=Hashable)
 # A window of few answers goes on up to so many times as long, until there are enough for its percentile.
 _LONGEST = 4.0

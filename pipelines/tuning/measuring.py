@@ -22,8 +22,6 @@ from paritygate.pipelines.tuning.server_metrics import MachineUse
 from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 
-__all__ = ["LatencyLimit", "Meter", "WrongAnswer"]
-
 _MS = 1000.0
 # Before each measurement, so that what is made on the first calls is made.
 _WARM_UP_S = 0.3

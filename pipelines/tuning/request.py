@@ -15,8 +15,6 @@ from paritygate.pipelines.tuning.search import Point
 from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["DEFAULT_LIMITS", "TuneRequest", "TuneResult", "limits_of_tune"]
-
 # In all, rather than a second: a server is loaded here on purpose.
 DEFAULT_LIMITS = EndpointLimits(requests=1_000_000, requests_per_second=1e9)
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.server_metrics import MachineUse
 
-__all__ = ["Point", "Search", "Space"]
-
 # A throughput has to be higher by so much to count: less is noise. A latency alone counts from a tenth less on.
 _GAIN = 1.03
 _FASTER = 0.9

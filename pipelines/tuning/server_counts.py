@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ServerCounts", "counts_in"]
-
 _MS = 1e6
 
 

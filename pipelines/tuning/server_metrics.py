@@ -11,8 +11,6 @@ from paritygate.errors import BackendError
 from paritygate.models.endpoint import EndpointLimits, parse_endpoint
 from paritygate.validate.runners.endpoint.client import HttpClient, Pace
 
-__all__ = ["MachineUse", "MetricsPage", "use_in"]
-
 _OK = 200
 _MIB = 1 << 20
 _LINE = re.compile(r"^(nv_[a-z_]+)(?:\{[^}]*\})?[ \t]+(\S+)", re.MULTILINE)

@@ -21,8 +21,6 @@ from paritygate.validate.runners.endpoint.descriptions import mapping_in, texts_
 from paritygate.validate.runners.endpoint.open_inference import Asked, OpenInference
 from paritygate.validate.runners.endpoint.versions import no_such_version
 
-__all__ = ["Session", "address_of", "open_session"]
-
 _TRITON = "triton"
 # A model may take long to load.
 _LOAD_S = 300.0

@@ -7,8 +7,6 @@ from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.pipelines.tuning.search import Space
 from paritygate.pipelines.tuning.view import PresentView
 
-__all__ = ["space_of"]
-
 _DELAYS_US = (0, 100, 1000)
 # A delay of more of the limit than this leaves no room for an answer.
 _DELAY_SHARE = 0.5

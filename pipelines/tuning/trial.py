@@ -11,8 +11,6 @@ from paritygate.pipelines.tuning.request import TuneRequest, TuneResult
 from paritygate.pipelines.tuning.search import Point, Search, Space
 from paritygate.pipelines.tuning.session import Session
 
-__all__ = ["Trial"]
-
 # How often the best and what was there are measured again, in turn, and how much longer; what counts as more.
 _FINALS, _FINAL_TIMES, _GAIN = 3, 2.0, 1.03
 # Of what callers that wait were answered, so much is offered to an open loop, one after the other.

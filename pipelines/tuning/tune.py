@@ -26,8 +26,6 @@ from paritygate.pipelines.tuning.space import space_of
 from paritygate.pipelines.tuning.trial import Trial
 from paritygate.pipelines.tuning.view import PresentView, read_present_view
 
-__all__ = ["tune"]
-
 
 def tune(
     request: TuneRequest,

@@ -24,8 +24,6 @@ from paritygate.pipelines.serving.written import KEEP, check_as_written, is_ours
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.signature import Signature
 
-__all__ = ["CHART_FILE", "PresentView", "read_present_view"]
-
 CHART_FILE = "tuned.svg"
 
 

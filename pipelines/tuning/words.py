@@ -7,8 +7,6 @@ import re
 
 from paritygate.errors import UsageError
 
-__all__ = ["microseconds", "whole_values"]
-
 _TIME = re.compile(r"(?P<number>[0-9]*\.?[0-9]+)\s*(?P<unit>us|ms|s)")
 _UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 

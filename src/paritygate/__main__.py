@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from paritygate.errors import ParitygateError
 
-__all__ = ["main"]
-
-
 _STDERR = 2
 # What a command that was stopped leaves: by its name, and of all others.
 _LEFT = {"compare": "nothing is kept"}

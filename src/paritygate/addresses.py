@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["shown_address", "without_secrets"]
-
 _HIDDEN = "***"
 # A path that was made of an address has one slash. A password may hold any character, so that the last @ ends it.
 _SCHEME = r"\b([a-z][a-z0-9+.-]{0,30}:/{1,2}"

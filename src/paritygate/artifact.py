@@ -14,8 +14,6 @@ from paritygate.files import digest_of_file, digest_of_files, files_below, read_
 from paritygate.precision import Variant
 from paritygate.signature import Signature
 
-__all__ = ["ARTIFACT_FILE", "Artifact", "check_record", "file_digests"]
-
 ARTIFACT_FILE = "artifact.json"
 # Formats that are folders: of the others, one file is opened.
 _FOLDER_FORMATS = frozenset({"savedmodel"})

@@ -17,8 +17,6 @@ from typing import Any
 
 from paritygate.errors import MissingBackendError
 
-__all__ = ["BACKENDS", "Backend", "BackendState", "backend_state", "install_command", "require_backend", "version_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Batch"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:

@@ -17,8 +17,6 @@ from paritygate.files import digest_of_json, read_json
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Floats", "digest_of", "from_data", "read_sealed", "schema_of", "sealed", "to_data"]
-
 _T = TypeVar("_T")
 
 # How much of a wrong value is shown.

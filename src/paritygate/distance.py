@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["distance"]
-
 
 def distance(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
     """Return |actual - expected| of every value, computed in float64.

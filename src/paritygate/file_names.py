@@ -12,8 +12,6 @@ from pathlib import Path
 
 from paritygate.errors import ArtifactIntegrityError, UsageError
 
-__all__ = ["check_names", "checked_name", "path_below", "why_not_names"]
-
 _MOST_BYTES = 255
 _MOST_PATH_BYTES = 1024
 _HINT = "take the files from where they were made once more, or make them again: convert-and-validate run SPEC"

@@ -18,27 +18,6 @@ from typing import Any, BinaryIO
 from paritygate.errors import StorageError
 from paritygate.utf8 import is_utf8
 
-__all__ = [
-    "MARKER",
-    "check_marked_folder",
-    "digest_of_file",
-    "digest_of_files",
-    "digest_of_json",
-    "files_below",
-    "fsync_tree",
-    "is_plain_file",
-    "is_plain_folder",
-    "json_bytes",
-    "json_of",
-    "make_marked_folder",
-    "parse_json",
-    "read_json",
-    "remove_marked_folder",
-    "storage_errors",
-    "write_bytes_atomically",
-    "write_json_atomically",
-]
-
 # A folder that we may delete bears this file; nothing else is ever removed.
 MARKER = ".paritygate-folder"
 _CHUNK_BYTES = 1 << 20

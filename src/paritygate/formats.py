@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from paritygate.models.source import SourceKind
 from paritygate.precision import Precision, Variant
 
-__all__ = ["CPU_FORMATS", "ENGINE_FORMATS", "FORMATS", "Format", "why_not_run"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:

@@ -15,16 +15,6 @@ from paritygate.backends import BACKENDS, require_backend
 from paritygate.errors import UsageError
 from paritygate.text import meant
 
-__all__ = [
-    "file_of_module",
-    "is_object_path",
-    "is_ours",
-    "load_object",
-    "require_backend_of",
-    "use_folder",
-    "user_files",
-]
-
 _PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 

@@ -17,18 +17,6 @@ from typing import Any
 from paritygate.backends import BACKENDS, backend_state, version_of
 from paritygate.errors import BackendError, UsageError
 
-__all__ = [
-    "Gpu",
-    "check_environment",
-    "device_name",
-    "gpu_of_machine",
-    "host_facts",
-    "is_int8_cut_off",
-    "machine_facts",
-    "show_cuda_runtime",
-    "user_name",
-]
-
 # Flags that decide which kernels run, and so how results are rounded. Linux names, x86 and ARM.
 _TELLING_FLAGS = (
     "avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8",

@@ -11,8 +11,6 @@ from enum import Enum
 from paritygate.errors import UsageError
 from paritygate.text import nearest_first
 
-__all__ = ["Precision", "Variant", "parse_precision"]
-
 _EXAMPLE = "write for example onnx-fp32"
 _STATIC_EXAMPLE = "write for example onnx-fp32@batch=1,sequence=128"
 # Variants name folders: what means something to a file system or a shell is in no dim's name.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from paritygate.api import Comparison
     from paritygate.pipelines.report.ci.cases import Case
 
-__all__ = ["ParityItem", "ParitySpec", "ParityVariant", "parity"]
-
 _MARKER = "parity"
 
 

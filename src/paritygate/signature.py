@@ -11,21 +11,6 @@ from paritygate.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "BATCH",
-    "DTYPES",
-    "Dim",
-    "Signature",
-    "TensorSpec",
-    "dtype_name",
-    "is_comparable_dtype",
-    "is_float_dtype",
-    "is_integer_dtype",
-    "name_unknown_dims",
-    "rename_signature",
-    "with_declared_dims",
-]
-
 BATCH = "batch"
 _FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
 _INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["SIZES_ALLOWED", "bytes_of"]
-
 SIZES_ALLOWED = "a number above 0 with kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 8GB"
 _SIZE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?) ?(?P<unit>[kmgt]i?b)", re.ASCII | re.IGNORECASE)
 _UNITS = {

@@ -16,30 +16,6 @@ import click
 from paritygate.addresses import without_secrets
 from paritygate.errors import StorageError
 
-__all__ = [
-    "HIDDEN",
-    "as_message",
-    "beside_meant",
-    "counted",
-    "current_folder",
-    "echo",
-    "echo_block",
-    "first_line_of",
-    "from_here",
-    "give_up",
-    "in_full",
-    "is_placeholder",
-    "meant",
-    "nearest_first",
-    "one_line",
-    "one_or_many",
-    "printable",
-    "row_name",
-    "row_names",
-    "row_range",
-    "writing",
-]
-
 _HISSING = ("s", "x", "ch", "sh")
 HIDDEN = "(hidden)"
 _ALIKE_WITH_ENDING = 0.75

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["is_utf8"]
-
 
 def is_utf8(name: str) -> bool:
     """Return whether a name can be written as UTF-8; one of other bytes holds halves of surrogate pairs."""

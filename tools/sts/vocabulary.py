@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from paritygate.fixtures.sts.vocabulary import SPECIAL_TOKENS, VOCABULARY_PATH
 
-__all__ = ["vocabulary_tokens"]
-
 # What is left of Korean typography once NFKC has folded the compatibility forms.
 _PUNCTUATION = "“”‘’·〈〉《》「」『』–—°₩€£¥※★☆♥♡○●□■△▲→←×÷~"
 # Every jamo that Unicode has, old ones and tone marks too: with them any Hangul can be spelled.

@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Detections", "corners_of", "intersection_over_union", "is_turned", "match_detections"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Detections:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["detections_coverage", "failed_match", "judge_matches"]
-
 # Equal scores at the end of a full list are rare, but in blank pictures: in a larger part of the pictures they are no
 # excuse.
 _MOST_ENDS = 0.1

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["DetectionLists", "lists_of"]
-
 # Of two axes that can both hold the numbers of a detection, the first one does where the other is so many times longer.
 _CLEARLY_LONGER = 2
 _BATCHED_RANK = 3

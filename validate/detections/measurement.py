@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["MatchComparison", "MatchStatistics", "check_match_rules"]
-
 # Of two lists this long every pair is looked at; of longer ones that would take gigabytes.
 _MOST_DETECTIONS = 4000
 _EXAMPLES = 5

@@ -15,8 +15,6 @@ from paritygate.validate.gate.valid_positions import left_out_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["counted_of", "finite_of", "lowest_of", "pictures_of", "reported_of"]
-
 _BOX_RANK = 3
 
 

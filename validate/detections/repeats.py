@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["MatchRepeats", "changed_detections"]
-
 
 def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Outputs) -> Words:
     """Return how the detections differ from the first ones of the same batch; nothing where they do not.

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from paritygate.errors import UsageError
 
-__all__ = ["BOX_FORMATS", "MATCH_GRAMMAR", "MatchRule", "make_match_rule", "parse_match_rule"]
-
 # Corners in either order of x and y; a corner with width and height; the centre with width and height.
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 DEFAULT_IOU = 0.9

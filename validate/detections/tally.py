@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-__all__ = ["MatchFigures", "PictureMatch", "Tally"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchFigures:

@@ -21,8 +21,6 @@ from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["VALUES", "add_canary", "canary_alone", "check_canary"]
-
 # Squared, the first is 90000: beyond float16, and between two bfloat16 numbers. The square of the second is
 # 1 + 2^-5 + 2^-12, whose last bit neither has room for; the third's, 2^-26, float16 rounds to 0.
 VALUES: NDArray[np.float32] = np.array([300.0, 1.0 + 2.0**-6, 2.0**-13], dtype=np.float32)

@@ -16,8 +16,6 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["DTYPES", "ELEMENT_TYPES", "FLOAT", "Constants", "convert_values", "precision_of_element", "round_values"]
-
 # onnx.TensorProto.DataType, written out so that onnx is not imported for four numbers.
 FLOAT = 1
 ELEMENT_TYPES: Mapping[Precision, int] = {Precision.FP16: 10, Precision.BF16: 16}

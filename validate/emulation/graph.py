@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["EmulatedGraph", "emulate"]
-
 _EMULATED = (*ELEMENT_TYPES, Precision.MIXED)
 # Their results are the constants they hold, which are rounded themselves.
 _OF_CONSTANTS = frozenset({"Constant", "ConstantOfShape"})

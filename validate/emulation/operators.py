@@ -16,8 +16,6 @@ from paritygate.validate.emulation.constants import FLOAT
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["is_exact", "keeps_values_inside", "spare_float32_only_inputs"]
-
 _DOMAINS = frozenset({"", "ai.onnx"})
 # Operators whose results are values of their inputs, moved, selected, negated or stripped of their sign: where the
 # inputs are rounded, so are the results. If, Loop and Scan hand on what the nodes inside them made.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["STEPS_BEYOND", "answer_beyond_ranges", "without_ranges", "write_without_ranges"]
-
 # The output that is added: how many steps the value farthest out lies beyond the range of its activation.
 STEPS_BEYOND = "paritygate_steps_beyond_range"
 # Of the values of onnx.TensorProto.DataType: float.

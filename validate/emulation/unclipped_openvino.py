@@ -10,8 +10,6 @@ import numpy as np
 from paritygate.models.openvino.model import import_openvino, read_openvino
 from paritygate.validate.emulation.unclipped import STEPS_BEYOND
 
-__all__ = ["write_openvino_without_ranges"]
-
 # At which of its inputs a FakeQuantize takes the ends of its range, those of its result last.
 _ENDS = (1, 2, 3, 4)
 

@@ -14,8 +14,6 @@ from paritygate.models.onnx.graph import element_types, graphs_in, infer_value_t
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["infer_all_types"]
-
 # Larger tensors are inputs of the graph that is only asked for its types.
 _SMALL_ELEMENTS = 1024
 _ELEMENT_OF_TYPE_NAME = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["COVERED_ROWS", "mean_interval_95", "mismatch_rate_upper_95", "rows_for_upper_95", "upper_bound_text"]
-
 # Fewer rows than this bound nothing: of 30 without a mismatch, still 9.5 % may be wrong.
 COVERED_ROWS = 30
 

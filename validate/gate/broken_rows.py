@@ -13,8 +13,6 @@ from paritygate.text import row_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BrokenRows"]
-
 _ROWS_NAMED = 3
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from paritygate.validate.reference.recorded import OutputReader
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["Candidate", "ModelCandidate", "RecordedCandidate", "RefusedInputsError"]
-
 
 class RefusedInputsError(BackendError):
     """The candidate did not answer a batch: it cannot take the inputs, or raised on them."""

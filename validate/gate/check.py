@@ -9,8 +9,6 @@ from enum import Enum
 from paritygate.errors import ExitCode
 from paritygate.validate.words.sentence import Words, render
 
-__all__ = ["UNDECLARED_PADDING", "Check", "Kind", "Status", "Verdict", "exit_code_of", "verdict_of"]
-
 # What differs where an undeclared mask leaves out, by its name as a check.
 UNDECLARED_PADDING = "undeclared_padding"
 

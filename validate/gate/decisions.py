@@ -25,24 +25,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.gate.tolerance import Limits
 
-__all__ = [
-    "Decision",
-    "DecisionState",
-    "DecisionStatistics",
-    "Rule",
-    "axes_of",
-    "check_classes",
-    "check_rank",
-    "decide",
-    "finish_decisions",
-    "fold_passes",
-    "is_largest",
-    "label_axes",
-    "merge_decisions",
-    "parse_decision",
-    "update_decisions",
-]
-
 # From this rank on an output holds many decisions a row, and the axis of the classes must be said.
 _RANK_NEEDING_AXIS = 3
 _CLASSES_COUNTED = 10_000

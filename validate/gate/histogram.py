@@ -12,8 +12,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BINS", "FIRST_OCTAVE", "OCTAVES", "RESOLUTION", "add_magnitudes", "empty_histogram", "octaves", "quantile"]
-
 # Bits of a float32 that name the bin: 8 exponent and 7 mantissa bits; the sign is always zero.
 _MANTISSA_BITS = 7
 _SHIFT = 23 - _MANTISSA_BITS

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = [
-    "Comparison",
-    "ComparisonPlan",
-    "Drawing",
-    "Measurement",
-    "Refusal",
-    "Violation",
-    "repeat_difference",
-]
-
 _VIOLATIONS_KEPT = 5
 _NO_ARGMAX = (
     "leave the declaration out: argmax_of, or --argmax-of, is for labels that are the place of the largest score, or "

@@ -13,8 +13,6 @@ from paritygate.validate.words.sentence import Words, say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LEAST_STEPS", "UNIT_ROUNDOFF", "Step", "below_steps"]
-
 # No default limit of a single value is below this many steps of what the value was computed in, or is held in.
 LEAST_STEPS = 4
 _DTYPES = {

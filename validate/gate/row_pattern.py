@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Ends", "Growth", "RowPattern", "SeenBatch", "merge", "update"]
-
 # Columns on the last axis that are told apart.
 _MOST_COLUMNS = 4096
 _COLUMNS_RANK = 2

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["TRAITS", "RowTraits"]
-
 # The words of each trait, the special ones before those that they are a case of.
 TRAITS = {
     "left_padded": "padding on the left",

@@ -12,8 +12,6 @@ from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.tolerance import Tolerance
 from paritygate.validate.gold.rule import GoldRule
 
-__all__ = ["EdgeRule", "GateRules"]
-
 
 class EdgeRule(str, Enum):
     """What a difference comes to in a made-up row that is unlike every sample."""

@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.decisions import Decision, Flips
     from paritygate.validate.reference.profile import OutputProfile
 
-__all__ = [
-    "CELLS",
-    "MOST_BINS",
-    "Grid",
-    "Maxima",
-    "Sketch",
-    "empty_sketch",
-]
-
 # Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
 CELLS = 64
 # Bins of rows, and of lengths.

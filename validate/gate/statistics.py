@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.reference.profile import OutputProfile
 
-__all__ = [
-    "DiffState",
-    "DiffStatistics",
-    "RowDifference",
-    "RowFigures",
-    "WorstRow",
-    "counts",
-    "empty",
-    "finish",
-    "merge",
-    "update",
-]
-
 _WORST_ROWS = 10
 # The most parts of a batch that are measured at once: each has copies of its block in float64.
 _PARTS = 4

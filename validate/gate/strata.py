@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["NAMED_VALUES", "StratifiedComparison", "strata_coverage", "strata_left_out", "values_named"]
-
 # Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
 # More values than this are counted in a sentence, not named.

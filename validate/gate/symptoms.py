@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.statistics import DiffStatistics
     from paritygate.validate.reference.profile import OutputProfile
 
-__all__ = ["chance_of_all", "symptoms_of"]
-
 # A constant offset: the difference varies by less than this part of its mean.
 _STEADY = 0.1
 # Scaled: a factor leaves less than this part of the squared difference unexplained.

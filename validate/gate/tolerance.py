@@ -19,24 +19,6 @@ from paritygate.validate.reference.profile import OutputProfile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "ACTIVATION_FLOOR",
-    "DECISION_LIMITS",
-    "DEFAULT_TOLERANCES",
-    "LIMIT_NAMES",
-    "LIMIT_RULE",
-    "OUTPUT_LIMITS",
-    "SHARES_OF_RMS",
-    "SHARES_OF_SPREAD",
-    "Limits",
-    "Tolerance",
-    "floor_of_bulk",
-    "is_declared",
-    "limits_for",
-    "limits_of_made_up",
-    "without_cap",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:

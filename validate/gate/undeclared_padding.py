@@ -29,15 +29,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = [
-    "PaddingComparison",
-    "UndeclaredPadding",
-    "holds_fill",
-    "is_excused",
-    "left_out_alone",
-    "said_once",
-]
-
 # These are never excused.
 _HELD = frozenset({"finite", "fill_values"})
 # A constant so many times beyond what counts stands in for no value.

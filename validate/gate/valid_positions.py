@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = [
-    "PaddingMask",
-    "ValidWhere",
-    "blanked",
-    "left_out_of",
-    "like",
-    "not_a_number",
-    "only_left_out",
-    "only_valid",
-    "valid_positions",
-    "valid_rows",
-]
-
 _MASK_RANK = 2
 
 

@@ -34,8 +34,6 @@ from paritygate.validate.words.sentence import Words, joined, say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["JudgePlan", "flips_allowed", "judge"]
-
 # Above this many values the largest of honest rounding errors exceeds the limit by chance: the max limit
 # then holds for the 99.99 % quantile, and ten times as much for the maximum.
 _MANY_VALUES = 1_000_000

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
-__all__ = ["RESAMPLES", "Interval", "PairedResamples", "paired_resamples"]
-
 RESAMPLES = 1000
 # A resample holds no more rows than this. With more rows in the samples the interval comes out wider than it is,
 # by the root of how many more there are, and never narrower.

@@ -17,8 +17,6 @@ from paritygate.validate.gold.rule import GoldRule
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["gold_column", "output_column"]
-
 _ONE_NUMBER = "gold keeps one number a row, of outputs of shape (rows,) or (rows, 1)"
 _TWO_CLASSES = 2
 

@@ -13,8 +13,6 @@ from paritygate.validate.gold.bootstrap import Interval
 from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.words.sentence import Words, say
 
-__all__ = ["LEAST_GOLD_ROWS", "judge_gold"]
-
 # Of fewer rows no metric says much, whatever min_rows asks for.
 LEAST_GOLD_ROWS = 30
 

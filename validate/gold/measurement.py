@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[np.generic]]
     Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
-__all__ = ["GoldComparison", "GoldStatistics", "GoldStratum", "check_gold_rules"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GoldStratum:

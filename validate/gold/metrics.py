@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
-__all__ = ["FUNCTION_TAKES", "METRICS", "metric_function"]
-
 # What each metric reads of an output: its values, the score of the positive class, or the labels decided on.
 METRICS: Mapping[str, str] = MappingProxyType(
     {

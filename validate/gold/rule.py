@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from paritygate.errors import UsageError
 from paritygate.validate.gold.metrics import METRICS
 
-__all__ = ["GOLD_GRAMMAR", "MLPERF_RULES", "GoldRule", "make_gold_rule", "parse_gold_rule"]
-
 GOLD_GRAMMAR = (
     "METRIC:OUTPUT or MODULE:CALLABLE:OUTPUT, with ,ratio=R or ,max_drop=D or ,mlperf=99|99.9, and ,gold_above=V"
 )

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Allowance", "SamplesCost", "rows_asked_again"]
-
 _TIMES = 4.0
 _BESIDES_S = 5.0
 # A few rows take longer each than many at once, so that the same work takes more seconds.

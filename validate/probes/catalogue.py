@@ -8,8 +8,6 @@ from paritygate.errors import UsageError
 from paritygate.text import meant, nearest_first
 from paritygate.validate.probes.probe import PROBES, ProbeKind
 
-__all__ = ["ALL_PROBES", "ASKED_AGAIN", "SESSION_PROBES", "in_order", "probes_named", "to_record"]
-
 # The probe whose recorded batches are asked again by those of the session.
 ASKED_AGAIN = "batches"
 

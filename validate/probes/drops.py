@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["LEFT_OUT_FOR_WANT", "DropKind", "Dropped", "Drops", "batches_in_words", "drop_words"]
-
 # More than this many of a kind are counted, not named.
 _NAMED = 50
 

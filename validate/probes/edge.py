@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Edge", "EdgeKind", "beyond_calibration", "edges_in_words", "of_no_table", "where_rounded"]
-
 
 class EdgeKind(str, Enum):
     """How a row is unlike every sample."""

@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-__all__ = [
-    "edges_of",
-    "how_to_declare",
-    "role_option",
-    "why_declared_not_to_occur",
-]
-
 _OF_ONE_INPUT = re.compile(r"roles: \{([^:{}]+): (\{[^{}]*\})\}")
 
 

@@ -14,8 +14,6 @@ from paritygate.validate.words.sentence import Words, joined, render, say
 if TYPE_CHECKING:
     from paritygate.validate.probes.recording import ProbeRecord
 
-__all__ = ["ProbeFailure", "failed_itself", "finding_words", "in_words"]
-
 # Edges that are named in one line; the report lists more.
 _EDGES_NAMED = 3
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import paritygate
 
-__all__ = ["fault_words"]
-
 _PACKAGE = str(Path(paritygate.__file__).parent)
 
 

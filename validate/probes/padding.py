@@ -12,8 +12,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Padding", "PaddingSeen", "kinds_by_row", "real_positions"]
-
 _MATRIX_RANK = 2
 
 

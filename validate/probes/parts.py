@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Part", "parts_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:

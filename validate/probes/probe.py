@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.probes.edge import Edge
 
-__all__ = [
-    "LARGEST_OF_FP16",
-    "PROBES",
-    "ROWS_FACTOR",
-    "Probe",
-    "ProbeBatch",
-    "ProbeContext",
-    "ProbeKind",
-    "why_senseless",
-    "why_too_large",
-    "with_reach",
-]
-
 # What a probe derives ends by itself, and is cut where that would be many times the rows meant for it.
 ROWS_FACTOR = 8
 # Beyond it a number of the samples' kind is infinite in float16.

@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["ProbePlan", "record_probes"]
-
 _ON_ROWS_BESIDE = "the reference answers the same otherwise alone than in a batch, by more than ten limits"
 _NO_TIME_LEFT = "all probes together may cost four times what the samples do, and five seconds of CPU"
 # Those that ask little come first: what they leave of all that probes may cost is for the others.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.probes.probe import ProbeBatch
 
-__all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
-
 PROBES_FILE = "probes.json"
 _FORMAT_VERSION = 5
 _AGAIN = "record the reference again: convert-and-validate record"

@@ -18,8 +18,6 @@ from paritygate.validate.probes.survey import InputSurvey, Survey
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["infer_roles"]
-
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _MASK_WORDS = frozenset({"mask", "masks", "padding", "valid"})
 _ID_WORDS = frozenset({"cat", "category", "class", "code", "id", "idx", "ids", "index", "indices", "segment", "token"})

@@ -8,8 +8,6 @@ from enum import Enum
 from paritygate.validate.probes.derive.thresholds import Buckets, Division, Keys, Threshold
 from paritygate.validate.probes.padding import Padding
 
-__all__ = ["DeclaredRole", "Form", "InputRole", "Role"]
-
 
 class Role(str, Enum):
     """What the values of an input stand for."""

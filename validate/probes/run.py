@@ -40,16 +40,6 @@ if TYPE_CHECKING:
 
     _Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = [
-    "FAILURES_KEPT",
-    "FailedBatch",
-    "JudgedProbe",
-    "ProbeOutcome",
-    "ProbeQuestion",
-    "run_probes",
-    "with_labels",
-]
-
 # The mean is held against its limit over many rows: one row alone may honestly lie above it.
 _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
 # An answer that is larger than any to the samples is held to this share of its excess, as if it were their spread.

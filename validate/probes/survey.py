@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.probes.roles import DeclaredRole, InputRole
 
-__all__ = ["InputSurvey", "Rows", "Survey"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputSurvey:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Surveyor"]
-
 # Distinct values that are remembered of an input: enough to tell a mask or a class from ids.
 _DISTINCT_KEPT = 64
 # So many values show that there are more than that: all of a large batch need not be sorted for it.

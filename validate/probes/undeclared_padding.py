@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["padding_masks", "unread_by"]
-
 _AT_ONE_END = frozenset({Padding.RIGHT, Padding.LEFT})
 _MASK_RANK = 2
 # Rows that the reference is asked with something else in their padding.

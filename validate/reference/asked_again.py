@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["OtherBatches", "OtherSessions", "moved_by_rounding"]
-
 # Rows that are answered one by one, or by so few as are answered, in all and of one batch.
 _ROWS_ALONE = 16
 _ROWS_ALONE_OF_BATCH = 4

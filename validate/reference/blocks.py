@@ -13,8 +13,6 @@ from paritygate.validate.reference.threads import by_threads
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["blocks_of_rows", "by_block", "by_channel", "on_axis", "rows_of", "values_of_block"]
-
 _Kind = TypeVar("_Kind", bound=np.generic)
 _Found = TypeVar("_Found")
 

@@ -14,18 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "BULK_SHARE",
-    "LEAST_VARYING",
-    "NORMAL_REACH",
-    "Bulk",
-    "bulk_of",
-    "may_hold_fills",
-    "repeated_fills",
-    "spread_within",
-    "typical_row_norm",
-]
-
 # The bulk is this share of the values, those nearest to the median.
 BULK_SHARE = 0.9
 # So many standard deviations of a normal distribution hold the bulk: the quantile of 0.95 of it.

@@ -10,8 +10,6 @@ from paritygate.validate.reference.noise_floor import NoiseFloor, with_noise
 from paritygate.validate.reference.record import profile_all
 from paritygate.validate.reference.recording import Recording
 
-__all__ = ["load_to_judge"]
-
 
 def load_to_judge(folder: Path) -> Recording:
     """Return the recording in `folder` with profiles by which candidates are judged.

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from paritygate.validate.gate.check import Kind
 from paritygate.validate.words.sentence import Sentence, render, say
 
-__all__ = ["Health", "health_of_text"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.reference.recording import StoredBatch
 
-__all__ = [
-    "NoiseFloor",
-    "largest_difference",
-    "measure_noise",
-    "noise_checks",
-    "noise_health",
-    "typical_difference",
-    "with_noise",
-]
-
 # The share of the rows that tells how far a row moves with its inputs.
 _MOST_ROWS = 0.9
 # What a limit below the floor should be at least: a candidate has noise of its own.

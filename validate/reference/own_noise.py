@@ -19,8 +19,6 @@ from paritygate.validate.reference.profile import OutputProfile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NOISE_FACTOR", "RowNoise", "largest_in_limits", "noise_by_row", "rows_within"]
-
 # Where the reference differs by more than so many limits, it is the reference that is wrong.
 NOISE_FACTOR = 10.0
 # Files hold no infinity.

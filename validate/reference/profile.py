@@ -24,16 +24,6 @@ from paritygate.validate.reference.bulk import LEAST_VARYING, NORMAL_REACH, bulk
 if TYPE_CHECKING:
     from paritygate.validate.reference.value_sample import ValueSample
 
-__all__ = [
-    "FloatArray",
-    "OutputProfile",
-    "has_columns",
-    "infer_channel_axis",
-    "profile_outputs",
-    "ulp_of",
-    "with_activation_floors",
-]
-
 # An array of float64, one a channel, that is written to files.
 FloatArray = Annotated[NDArray[np.float64], Floats]
 

@@ -52,15 +52,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.runners.runner import Runner
 
-__all__ = [
-    "RecordPlan",
-    "check_health",
-    "check_selected",
-    "check_some_left",
-    "profile_all",
-    "record_reference",
-]
-
 # How many rows are run twice to see that the reference is equal to itself.
 _REPEATED_ROWS = 64
 _REPEATED_SHARE = 0.25

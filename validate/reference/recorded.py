@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ExpectedOutputs",
-    "OutputReader",
-    "RecordedOutputs",
-    "expected_from_file",
-    "expected_from_recording",
-    "open_recording_reader",
-    "padding_of",
-    "positions_of",
-]
-
-
 _BLOCK_ROWS = 64
 
 

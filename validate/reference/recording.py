@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Outputs = dict[str, NDArray[np.generic]]
 
-__all__ = ["RECORD_FILE", "ChunkWriter", "Recording", "StoredBatch", "is_recorded_outputs", "read_chunks"]
-
 RECORD_FILE = "record.json"
 FORMAT_VERSION = 2
 _CHUNK_BYTES = 16 << 20

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["by_threads"]
-
 # Each thread has about ten copies in float64 of what it works on: with so many values, 160 MB.
 _MOST_VALUES = 1 << 21
 _MOST_THREADS = 4

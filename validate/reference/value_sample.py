@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ValueSample", "empty", "finish", "merge", "update"]
-
 # Values that are kept, over all channels; at least so many of each channel. A quantile of this many values is known
 # to a few tenths of a percent, that of the fewest of one channel to a few percent.
 _VALUES_KEPT = 1 << 18

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["EmulatedRunner", "OverflowWatch", "open_emulated", "open_overflow_watch"]
-
 _LOW_DTYPES: Mapping[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),

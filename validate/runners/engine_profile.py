@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["WithinProfile", "check_profile", "describe_profile"]
-
 
 def check_profile(
     signature: Signature, profile: Mapping[str, ProfileShapes], inputs: Mapping[str, NDArray[np.generic]]

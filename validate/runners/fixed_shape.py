@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["FixedShapeRunner"]
-
 # float32 holds every integer up to here, and only some beyond.
 _EXACT_IN_FLOAT32 = 2**24
 

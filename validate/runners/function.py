@@ -19,8 +19,6 @@ from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_ar
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FunctionRunner", "open_model"]
-
 
 def open_model(loaded: LoadedModel) -> FunctionRunner:
     """Return the function, ready to be called; without a signature it is called once to see its outputs.

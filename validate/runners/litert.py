@@ -21,8 +21,6 @@ from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFact
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LiteRtRunner", "open_model"]
-
 _CPU = "cpu"
 
 

@@ -20,8 +20,6 @@ from paritygate.validate.runners.engine_profile import WithinProfile
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.runner import Runner
 
-__all__ = ["RUNNERS", "open_model", "open_runner"]
-
 # Each of these modules offers `open_model(loaded)`, which returns a `Runner` of it.
 RUNNERS: Mapping[SourceKind, str] = {
     SourceKind.ONNX: "paritygate.validate.runners.onnxruntime.runner",

@@ -30,8 +30,6 @@ from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFact
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["OpenvinoRunner", "open_model"]
-
 _PRECISION_OF_HINT = {"bf16": Precision.BF16, "f16": Precision.FP16}
 _BFLOAT16 = "bfloat16"
 _THREADS = "INFERENCE_NUM_THREADS"

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ALL_THERE_IS",
-    "FIXED_BY_TENSORFLOW",
-    "NOT_KNOWN",
-    "ON_THE_GPU",
-    "Runner",
-    "RuntimeFacts",
-    "check_inputs",
-    "describe_arrays",
-    "first_line",
-    "reason_of",
-    "threads_of_process",
-]
-
 # Why a runner does not answer on one thread, in words that end a sentence.
 ALL_THERE_IS = "one thread is all there is"
 FIXED_BY_TENSORFLOW = "TensorFlow fixes its threads when it starts"

@@ -31,17 +31,6 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature, with_declared_dims
 from paritygate.validate.runners.runner import FIXED_BY_TENSORFLOW, ON_THE_GPU, Runner, RuntimeFacts
 
-__all__ = [
-    "KerasRunner",
-    "SavedModelRunner",
-    "nodes_of_function",
-    "open_model",
-    "precision_of_keras",
-    "precision_of_operations",
-    "precision_of_savedmodel",
-    "tensorflow_reason",
-]
-
 # Where in TensorFlow an error was raised, which tells a user nothing.
 _PLACES = re.compile(r"\{\{function_node [^}]*\}\}\s*|\s*\[Op:\w+\]")
 _LOWER = {"float16": Precision.FP16, "bfloat16": Precision.BF16}

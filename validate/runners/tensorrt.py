@@ -33,16 +33,6 @@ from paritygate.validate.runners.runner import ON_THE_GPU, Runner, RuntimeFacts,
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "TensorrtRunner",
-    "check_version",
-    "describe_dtypes",
-    "engine_facts",
-    "gpu_for_engines",
-    "open_model",
-    "precision_of_dtypes",
-]
-
 _BFLOAT16 = "bfloat16"
 _ELSEWHERE = (
     "validate it where there is one, with --device cuda, or accept the emulated row of its precision: promote.accept"

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from paritygate.models.example import Example
 
-__all__ = ["TorchRunner", "open_model", "precision_of_module", "precision_of_tensors"]
-
 # Modules of these packages hold their weights packed, where no parameter shows them.
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _BFLOAT16 = "bfloat16"

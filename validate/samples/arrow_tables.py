@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["DATASET_FILE", "SPLITS_FILE", "columns_of_arrow", "read_dataset", "read_parquet"]
-
 # What `save_to_disk` writes beside the rows: of a data set the names of its files, of several those of their folders.
 DATASET_FILE = "state.json"
 SPLITS_FILE = "dataset_dict.json"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["cast_inputs", "inputs_of_columns", "wanted_columns"]
-
 
 def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> list[str]:
     """Return the columns of a table to read, in the order of the table: all of them if the source names none.

@@ -22,8 +22,6 @@ from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CsvTable", "read_csv", "survey_csv"]
-
 # A line that is longer is no row of a table; the columns of a table fit one.
 _LONGEST_LINE = 1 << 24
 _DELIMITERS = (",", ";", "\t")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.signature import Dim, Signature
 
-__all__ = ["check_shapes", "fit_inputs"]
-
 _COLUMN_RANK = 2
 _ONE_LENGTH = (
     "give every row as many places in one of them as in the other, or give the dims other names: in the model, or, "

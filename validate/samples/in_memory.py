@@ -23,8 +23,6 @@ from paritygate.validate.samples.samples import SampleSource, check_batch, commo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["read_batches", "store_samples"]
-
 # What messages call them; the files are ours.
 _WHAT = "given in Python"
 _INDEX = "batches.jsonl"

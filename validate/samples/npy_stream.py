@@ -18,8 +18,6 @@ from paritygate.errors import InputFileError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NpyStream", "npz_names"]
-
 # Errors that reading a broken archive raises, besides those of the operating system (RuntimeError: encrypted).
 _BROKEN = (
     zipfile.BadZipFile,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-__all__ = ["PictureRules", "holds_pictures", "read_pictures", "sizes_of_pictures"]
-
 # The stratum that says of a picture which subfolder it is in.
 _FOLDER = "folder"
 _SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")

@@ -15,8 +15,6 @@ from paritygate.signature import Dim, is_integer_dtype
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["RANDOM", "RandomInput", "RandomRows", "read_random_rows"]
-
 # What stands for them where samples are named.
 RANDOM = "random"
 # Sizes of a dim that is not declared.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["DIGEST_BYTES", "digests_of_rows", "has_rows"]
-
 DIGEST_BYTES = 16
 _ZERO = (0.0,)
 

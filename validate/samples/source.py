@@ -11,8 +11,6 @@ from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.split import SampleSplit
 
-__all__ = ["DEFAULT_BATCH_SIZE", "SampleSource", "unreadable"]
-
 DEFAULT_BATCH_SIZE = 16
 
 

@@ -19,8 +19,6 @@ from paritygate.validate.samples.row_digest import digests_of_rows, has_rows
 if TYPE_CHECKING:
     from paritygate.batch import Batch
 
-__all__ = ["RowsLeftOut", "SampleSplit", "rows_for_calibration", "rows_kept"]
-
 _DIGEST_RANGE = 2**64
 
 

@@ -13,8 +13,6 @@ from paritygate.validate.samples.csv_table import survey_csv
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.samples.tables import ID_COLUMN, first_object
 
-__all__ = ["Column", "ColumnKind", "columns_of_table"]
-
 
 class ColumnKind(str, Enum):
     """What each row of a column holds."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.samples.source import SampleSource
 
-__all__ = ["ID_COLUMN", "SeenIds", "batch_of_rows", "first_object", "not_an_array", "read_jsonl", "texts"]
-
 # The column that names the rows.
 ID_COLUMN = "id"
 # Ids that are kept as Python objects before they are packed.

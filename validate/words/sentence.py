@@ -15,21 +15,6 @@ from typing import Any
 from paritygate.text import HIDDEN, counted, one_or_many
 from paritygate.validate.words.table import SENTENCES
 
-__all__ = [
-    "AT_LEAST",
-    "PAIRS",
-    "WITHIN",
-    "Sentence",
-    "Words",
-    "first_line",
-    "joined",
-    "missing_words",
-    "pair_of",
-    "render",
-    "say",
-    "without_inputs",
-]
-
 # Values that are no data of the user: figures of a measurement, and names that a model or a spec declares.
 _MAY_LEAVE = frozenset(
     {

@@ -22,8 +22,6 @@ from paritygate.models.onnx.graph import graphs_in
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ConstantChange", "ConstantRounding", "load_external", "load_tensor", "make_dense"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConstantChange:

@@ -16,8 +16,6 @@ from paritygate.models.onnx.graph import graphs_in, nodes_in
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["crashing_transposes"]
-
 _REASON = "ONNX Runtime crashes on it in FP16, fused with the MatMul after it"
 _LEAST_RANK = 3
 _MATRIX = 2

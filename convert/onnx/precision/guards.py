@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["guarding_nodes"]
-
 _REASON = "a constant that is tiny for the lower precision guards a division, root or logarithm here against zero"
 _GUARDING = frozenset({"Add", "Clip", "Max", "Where"})
 _INVERTING = frozenset({"Pow", "Reciprocal"})

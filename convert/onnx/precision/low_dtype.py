@@ -20,8 +20,6 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["FLOAT", "LowDtype", "Support", "fills_with", "low_dtype", "schema_of", "support_of"]
-
 # onnx.TensorProto.FLOAT, which cannot be read without importing onnx.
 FLOAT = 1
 # Inputs that hold counts and coordinates, not values: FP16 has no 2049. Their dtype is their own matter in the schema.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["normalising_nodes"]
-
 _WHOLE = frozenset({"GroupNormalization", "LayerNormalization", "RMSNormalization"})
 # In parts: a mean of squares and something tiny, its root, and what is divided by that.
 _TO_THE_ROOT = ("Add", "Sqrt")

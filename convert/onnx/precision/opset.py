@@ -19,8 +19,6 @@ from paritygate.models.onnx.graph import NOT_A_TENSOR, UniqueNames, element_of, 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["raise_opset"]
-
 # The opset that brought bfloat16 to convolutions, poolings and recurrent layers. What came later (TopK in opset 24,
 # Range in 27) is not worth the runtimes that read no such model.
 _HIGHEST = 22

@@ -22,8 +22,6 @@ from paritygate.models.onnx.graph import element_types, nodes_in, subgraphs_of
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["GraphPlan", "Keeping", "NodePlan", "Planner", "Value", "keeping_of"]
-
 _READ_AS_IS = "it makes no FP32 values of its own and reads them as they are"
 _SIZES = "it computes with sizes of tensors, or positions in them, that the lower precision would round"
 _CONSTANT, _SIZE = "constant", "size"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["sensitive_nodes"]
-
 _ANGLES = frozenset({"Cos", "Sin", "Tan"})
 _STEPS = frozenset({"Ceil", "Floor", "Mod", "Round"})
 _BOUNDS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})

@@ -17,8 +17,6 @@ from paritygate.models.onnx.graph import UniqueNames
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ConstantNodes", "Writer"]
-
 
 def _cast_node(source: str, target: str, element: int, name: str) -> onnx.NodeProto:
     """Return the node that makes `target`, of the element type, of `source`."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["without_jumps"]
-
 _NAME = "reference_jumps"
 # The checks that a few rows fail, each alone or by what they add to a mean.
 _OF_ROWS = frozenset(

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Again", "with_own_noise"]
-
 _NAME = "noise_floor"
 # The checks that single rows fail; a mean is not made by the noise of a few.
 _OF_ROWS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["ReplacedAnswers"]
-
 
 class ReplacedAnswers:
     """Answers as the candidate does, but for what `replaced` makes of a batch."""

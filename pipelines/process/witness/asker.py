@@ -8,8 +8,6 @@ from types import FrameType
 
 from paritygate.pipelines.process.installed import INSTALLED, PYTHONS_OWN
 
-__all__ = ["asks_for_time", "asks_for_user"]
-
 _WITNESS = f"{Path(__file__).parent}/"
 # Whoever calls these learns whether something is there and what it is, and not when it was written.
 _OF_BEING = frozenset({

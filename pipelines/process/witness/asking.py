@@ -12,8 +12,6 @@ import sys
 
 from paritygate.pipelines.process.witness.system_calls import HARMLESS, SystemCalls, system_calls
 
-__all__ = ["NAMESPACES", "NOTES_ITSELF", "NOWHERE", "watched"]
-
 # In place of a folder beside a path that needs none: so a link is asked about that Python notes itself.
 NOWHERE = -1_000_003
 # The child looks for this once its Python notes itself what it does; nothing is there.

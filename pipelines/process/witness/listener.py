@@ -33,8 +33,6 @@ from paritygate.pipelines.process.witness.system_calls import (
     system_calls,
 )
 
-__all__ = ["Listener"]
-
 # linux/seccomp.h: struct seccomp_notif {id, pid, flags, {nr, arch, instruction_pointer, args[6]}} and its answer
 # {id, val, error, flags}; the requests of ioctl are made of their sizes.
 _NOTICE = struct.Struct("=QIIiIQ6Q")

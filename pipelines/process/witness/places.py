@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from paritygate.pipelines.process.witness.states import target_of
 
-__all__ = ["Place", "Places"]
-
 # As the kernel: then it is an error, and the path leads nowhere.
 _MOST_LINKS = 40
 # What stands there leads to what a process has open, or where it is, and is no path that is written down.

@@ -15,8 +15,6 @@ from paritygate.pipelines.process.witness.asker import asks_for_user
 from paritygate.pipelines.process.witness.asking import NOTES_ITSELF
 from paritygate.pipelines.process.witness.python_looks import FOLDERS_IN_LIST, LINKS, LOOKED_AT, note_times, watch_looks
 
-__all__ = ["read_in_python", "watch_python"]
-
 _READ: set[str] = set()
 _READ_BY_USER: set[str] = set()
 _DRAWN_NAMES: set[str] = set()

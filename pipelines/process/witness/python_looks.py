@@ -13,8 +13,6 @@ from paritygate.pipelines.process.installed import INSTALLED, PYTHONS_OWN
 from paritygate.pipelines.process.witness.asker import asks_for_time
 from paritygate.pipelines.process.witness.asking import NOWHERE
 
-__all__ = ["FOLDERS_IN_LIST", "LINKS", "LOOKED_AT", "note_times", "watch_looks"]
-
 LINKS: set[str] = set()
 # When each file was written last, and what is permitted of it.
 LOOKED_AT: dict[str, tuple[int, int]] = {}

@@ -25,8 +25,6 @@ from paritygate.pipelines.process.witness.states import (
     target_of,
 )
 
-__all__ = ["Sightings", "is_of_many", "source_of_bytecode"]
-
 # Of a file that is written twice within a step of the kernel's clock (1/HZ, 10 ms at the most), the time is the same.
 _CLOCK_STEP_NS = 10_000_000
 # What the kernel makes up as it is read.

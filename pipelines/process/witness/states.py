@@ -7,8 +7,6 @@ import importlib.machinery
 import os
 from collections.abc import Iterable
 
-__all__ = ["attributes_of", "content_of", "identity_of", "name_added", "names_in", "target_of"]
-
 _OF_MODULES = (*importlib.machinery.all_suffixes(), ".dist-info", ".egg-info", ".egg", ".pth")
 # Where `--json` is to write, and what stands in each such file, which may be large.
 _OF_REPORTS = ".json"

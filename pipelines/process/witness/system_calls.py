@@ -10,22 +10,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "ALWAYS_ANEW",
-    "ATTRIBUTES",
-    "CHANGES",
-    "HARMLESS",
-    "LINKS",
-    "LOOKS",
-    "MAKES",
-    "OPENS",
-    "PAIRS",
-    "PROGRAMS",
-    "REMOVES",
-    "SystemCalls",
-    "system_calls",
-]
-
 ALWAYS_ANEW = -2
 
 # Where the arguments stand: folder (None for the current one) and path.

@@ -19,8 +19,6 @@ from paritygate.pipelines.release.repository.store import release_folder
 from paritygate.pipelines.spec.names import check_alias
 from paritygate.text import meant
 
-__all__ = ["AliasMove", "Note", "point_alias", "roll_back"]
-
 _USUAL_ALIAS = "prod"
 
 

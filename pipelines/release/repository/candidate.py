@@ -23,18 +23,6 @@ from paritygate.pipelines.release.repository.disk import reading_errors
 from paritygate.pipelines.spec.names import check_alias, check_name, check_variant
 from paritygate.precision import Variant
 
-__all__ = [
-    "EVIDENCE_FILE",
-    "MANIFEST_FILE",
-    "Provenance",
-    "ReleaseCandidate",
-    "VariantCandidate",
-    "VariantEvidence",
-    "check_candidate",
-    "check_copies",
-    "check_files",
-]
-
 MANIFEST_FILE = "manifest.json"
 EVIDENCE_FILE = "evidence.json"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -8,8 +8,6 @@ from pathlib import Path
 from paritygate.pipelines.release import DEFAULT_REPOSITORY
 from paritygate.text import from_here
 
-__all__ = ["command_on"]
-
 
 def command_on(repository: Path, *words: str) -> str:
     """Return a command on a repository as it is typed here, with `--repository` where that is not the usual one.

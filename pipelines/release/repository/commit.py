@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Generic, TypeVar
 
-__all__ = ["Commit"]
-
 _T = TypeVar("_T")
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from paritygate.errors import InputFileError, StorageError
 from paritygate.files import storage_errors
 
-__all__ = ["make_folders", "reading_errors", "sync_folder"]
-
 
 def sync_folder(folder: Path) -> None:
     """Force the entries of `folder`, not what they hold, to the disk."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from paritygate.files import digest_of_json
 
-__all__ = ["identity_in", "identity_of"]
-
 
 def identity_of(variants: Sequence[Mapping[str, Any]], despite: str, trust: str = "") -> str | None:
     """Return one digest over the artifacts of a release and what was found about them; None if that is not known.

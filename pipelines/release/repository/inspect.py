@@ -24,19 +24,6 @@ from paritygate.pipelines.spec.names import check_name
 from paritygate.signature import is_float_dtype
 from paritygate.text import meant
 
-__all__ = [
-    "ModelSummary",
-    "ReleaseDetails",
-    "Verification",
-    "has_records",
-    "list_models",
-    "read_state",
-    "show",
-    "verify_release",
-    "version_of",
-]
-
-
 # No version has as many digits, and Python takes no number of some thousands of them.
 _MOST_DIGITS = 18
 _LONGEST_NAMED = 100

@@ -26,8 +26,6 @@ from paritygate.pipelines.release.repository.disk import make_folders, reading_e
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
 from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
 
-__all__ = ["append_record", "log_folder", "logged_models", "read_records"]
-
 _LOG = "log"
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 _NO_LINKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS})

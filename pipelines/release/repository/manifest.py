@@ -24,15 +24,6 @@ from paritygate.pipelines.release.repository.identity import identity_of
 from paritygate.pipelines.release.repository.record import Record, utc_now
 from paritygate.pipelines.release.repository.store import repository_of_release
 
-__all__ = [
-    "SYMBOLIC_LINK",
-    "difference_of_release",
-    "make_manifest",
-    "read_manifest",
-    "read_released_evidence",
-    "released_files",
-]
-
 _SCHEMA = 1
 # Stands where the digest of a file would: a release holds no links, whatever they point to.
 SYMBOLIC_LINK = "a symbolic link"

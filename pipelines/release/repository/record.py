@@ -15,8 +15,6 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_json
 
-__all__ = ["CHAINED_SCHEMA", "Record", "RecordKind", "digest_of_record", "utc_now"]
-
 _FIRST_SCHEMA = 1
 CHAINED_SCHEMA = 2
 

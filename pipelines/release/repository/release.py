@@ -41,8 +41,6 @@ from paritygate.pipelines.release.repository.staging import CONTENT, staging_fol
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import next_version, publish, release_folder, withdraw
 
-__all__ = ["Release", "promote"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:

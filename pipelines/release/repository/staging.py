@@ -21,8 +21,6 @@ from pathlib import Path
 from paritygate.files import MARKER, parse_json, remove_marked_folder, storage_errors
 from paritygate.pipelines.release.repository.disk import make_folders
 
-__all__ = ["CONTENT", "clean_staging", "staging_folder"]
-
 CONTENT = "release"
 _STAGING = "staging"
 _REMOVING = ".removing"

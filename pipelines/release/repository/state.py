@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from paritygate.errors import RepositoryError
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, RecordKind
 
-__all__ = ["ModelState", "contradiction", "state_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelState:

@@ -14,8 +14,6 @@ from paritygate.errors import StorageError
 from paritygate.files import storage_errors
 from paritygate.pipelines.release.repository.disk import make_folders
 
-__all__ = ["next_version", "publish", "release_folder", "repository_of_release", "withdraw"]
-
 _STORE = "store"
 _VERSION = re.compile(r"[1-9][0-9]*")
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})

@@ -17,8 +17,6 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.text import counted, one_or_many
 
-__all__ = ["Side", "SideBySide", "side_by_side"]
-
 _NOTHING = "-"
 _ABSENT = "not a target"
 _VALUE_LENGTH = 120

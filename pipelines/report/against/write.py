@@ -11,8 +11,6 @@ from paritygate.pipelines.report.markdown_report import render_markdown_against
 from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
 from paritygate.pipelines.run.workspace import RunFolder
 
-__all__ = ["write_against"]
-
 
 def write_against(run: RunFolder, against: RunFolder) -> tuple[SideBySide, tuple[Path, ...]]:
     """Write `report-against-RUN.html` and `.md` beside the run's evidence; return what they say, and their paths.

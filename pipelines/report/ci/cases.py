@@ -21,8 +21,6 @@ from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.why import why, why_of_variant
 from paritygate.validate.words.sentence import Sentence, render
 
-__all__ = ["Case", "CaseStatus", "Suite", "suite_of_comparison", "suite_of_error", "suites_of_run"]
-
 _PROBE = "probe_"
 _FOUND = frozenset({"warning", "edge"})
 _SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE, NOT_ASKED})

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from paritygate.pipelines.report.ci.cases import CaseStatus, Suite
 from paritygate.text import printable
 
-__all__ = ["Annotation", "annotation_lines", "annotations_of"]
-
 _MOST_SHOWN = 10
 # As long as a reader takes in beside a file; the log and the summary have all of it.
 _LONGEST = 1000

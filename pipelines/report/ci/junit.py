@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from paritygate.pipelines.report.ci.cases import Case, CaseStatus, Suite
 from paritygate.text import printable
 
-__all__ = ["junit_xml"]
-
 _ELEMENTS = {CaseStatus.FAILED: "failure", CaseStatus.ERROR: "error", CaseStatus.SKIPPED: "skipped"}
 _PACKAGE = "paritygate"
 # No XML holds these two characters; `printable` writes the other ones out.

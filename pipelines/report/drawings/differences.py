@@ -11,8 +11,6 @@ from paritygate.pipelines.report.drawings.plot import TOP, Frame, Label, Path, P
 from paritygate.pipelines.report.figures import number
 from paritygate.text import one_or_many
 
-__all__ = ["differences_plot"]
-
 _HEIGHT = 150.0
 # Powers of two that are shown: smaller differences are counted with the first of them.
 _MOST_OCTAVES = 56

@@ -8,8 +8,6 @@ from paritygate.pipelines.report.drawings.maxima import length_plot, row_plot
 from paritygate.pipelines.report.drawings.plot import Plot
 from paritygate.pipelines.report.drawings.scatter import scatter_plot
 
-__all__ = ["drawings_of"]
-
 
 def drawings_of(output: OutputResult) -> tuple[Plot, ...]:
     """Return the drawings of an output; none where nothing differs, or its result was written before there were any."""

@@ -8,8 +8,6 @@ from paritygate.pipelines.compare.drawing import MaximaResult
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, Frame, Label, Path, Plot, box, line, nice_steps
 from paritygate.pipelines.report.figures import number, share
 
-__all__ = ["length_plot", "row_plot"]
-
 _HEIGHT = 150.0
 _MOST_DECADES = 6
 _TICKS = 5

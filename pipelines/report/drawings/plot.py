@@ -9,8 +9,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["LEFT", "TOP", "WIDTH", "Frame", "Label", "Path", "Plot", "box", "line", "nice_steps"]
-
 WIDTH = 360.0
 # To the left of the axes there is room for seven letters.
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 22.0, 40.0

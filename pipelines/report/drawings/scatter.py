@@ -10,8 +10,6 @@ from paritygate.pipelines.report.drawings.plot import LEFT, TOP, Frame, Label, P
 from paritygate.pipelines.report.figures import number
 from paritygate.text import one_or_many
 
-__all__ = ["scatter_plot"]
-
 _HEIGHT = 250.0
 _TICKS = 7
 # How dark a cell is: counts by powers of ten, the last one for all above.

@@ -9,8 +9,6 @@ from typing import Any
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Table, facts, text
 
-__all__ = ["conversion_table", "fact_words"]
-
 _OPERATOR = "operator"
 # The keys of an attempt to export a PyTorch module.
 _ATTEMPT = {"exporter", "said"}

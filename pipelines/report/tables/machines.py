@@ -11,8 +11,6 @@ from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Column, Table, facts, figure, status, text
 from paritygate.pipelines.run.evidence import Evidence
 
-__all__ = ["machine_tables", "other_devices_table"]
-
 _COLUMNS = (
     Column(title="device"),
     Column(title="machine"),

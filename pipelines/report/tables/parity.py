@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
     from paritygate.pipelines.report.tables.table import Cell
 
-__all__ = ["anchor_of", "comparison_table", "parity_table", "released_table"]
-
 _COLUMNS = (
     Column(title="variant"),
     Column(title="output"),

@@ -12,8 +12,6 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, 
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.roles import Role
 
-__all__ = ["FAILED_AT", "FOUND_AT", "failed_words", "probe_tables", "probe_words"]
-
 FAILED_AT = "Failed at, the first ones"
 FOUND_AT = "Answered otherwise where no sample is"
 _LEAD = (

@@ -6,8 +6,6 @@ from paritygate.pipelines.compare.result import ComparisonResult, GoldResult, Ma
 from paritygate.pipelines.report.figures import number, number_pair
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
 
-__all__ = ["quality_tables"]
-
 _NOT_DEFINED = "not defined"
 
 

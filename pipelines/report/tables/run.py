@@ -14,15 +14,6 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, 
 from paritygate.precision import Variant
 from paritygate.validate.reference.recording import Recording
 
-__all__ = [
-    "artifact_size",
-    "artifact_table",
-    "earlier_failures_table",
-    "evidence_words",
-    "reference_tables",
-    "release_table",
-]
-
 _NOTHING = "-"
 _UNMEASURED = "not measured, and why: "
 _WHY_LENGTH = 160

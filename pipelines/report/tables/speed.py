@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
     from paritygate.pipelines.report.tables.table import Cell
 
-__all__ = [
-    "footprint_table",
-    "measured_speed",
-    "short_speed_table",
-    "speed_lead",
-    "speed_notes",
-    "speed_table",
-    "speedup_words",
-]
-
 _POINT_TITLES = (
     "batch size", "concurrency", "p50 ms", "p95 ms", "p99 ms", "calls", "rows per s", "speed-up",
     "95 % interval", "busy cores",

@@ -5,20 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = [
-    "SYMBOLS",
-    "Cell",
-    "Column",
-    "Table",
-    "code",
-    "facts",
-    "figure",
-    "of_texts",
-    "status",
-    "symbol_of",
-    "text",
-]
-
 # Beside the word, so that no verdict is told by colour alone.
 SYMBOLS = {
     "pass": "✓",

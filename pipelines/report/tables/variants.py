@@ -27,18 +27,6 @@ from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.gate.verdict import flips_allowed
 from paritygate.validate.words.sentence import WITHIN, pair_of, render
 
-__all__ = [
-    "agreement_table",
-    "checks_table",
-    "decisions_table",
-    "difference_table",
-    "operators_table",
-    "sides_table",
-    "strata_tables",
-    "tolerance_table",
-    "worst_rows_table",
-]
-
 _SEVERITY = ("fail", "error", "inconclusive", "edge", "warning", "pass")
 # Its limit is the least that is asked for: more is better, so it is no part of anything.
 _AT_LEAST = {"rows", "strata_coverage"}

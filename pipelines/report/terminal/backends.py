@@ -9,8 +9,6 @@ from paritygate.pipelines.report.tables.table import of_texts
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 
-__all__ = ["backends_lines"]
-
 _MISSING = "missing"
 
 

@@ -9,8 +9,6 @@ from paritygate.pipelines.report.terminal.printing import Shown, print_errors, p
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import echo
 
-__all__ = ["print_benchmark"]
-
 
 def print_benchmark(report: ReportData, shown: Shown) -> None:
     """Print the tables and their notes, and on standard error what was not measured.

@@ -19,8 +19,6 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.pipelines.spec.limits import UNMEASURED
 
-__all__ = ["exit_code_of_choice", "print_choice"]
-
 _COLUMNS = (
     "variant", "verdict", "evidence", "max diff", "of its limit", "p50 ms", "p95 ms", "speed-up", "size MB",
     "within limits",

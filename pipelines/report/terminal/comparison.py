@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.tables.table import Table
     from paritygate.pipelines.report.terminal.printing import Shown
 
-__all__ = ["comparison_text", "print_comparison", "remark_lines"]
-
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}

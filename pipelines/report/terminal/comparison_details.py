@@ -27,15 +27,6 @@ if TYPE_CHECKING:
         ProbesResult,
     )
 
-__all__ = [
-    "comparison_details",
-    "error_lines",
-    "finding_lines",
-    "match_lines",
-    "probes_of_all_line",
-    "shared_remarks",
-]
-
 # More values of a stratum than this stand in the report only.
 _NAMED_VALUES = 5
 

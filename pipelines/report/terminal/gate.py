@@ -14,8 +14,6 @@ from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.text import counted, one_or_many
 
-__all__ = ["print_held"]
-
 _COLUMNS = (
     Column(title="verdict"),
     Column(title="variant"),

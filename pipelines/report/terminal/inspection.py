@@ -9,8 +9,6 @@ from paritygate.pipelines.inspecting.init import WrittenSpec
 from paritygate.pipelines.inspecting.inspection import Inspection, Tensor
 from paritygate.text import counted, echo, one_line
 
-__all__ = ["inspection_lines", "print_inspection", "print_written_spec"]
-
 _WIDTH = 80
 _LABEL = 12
 # Operators that are named; the others are counted.

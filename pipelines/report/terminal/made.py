@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from paritygate.artifact import Artifact
     from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 
-__all__ = ["made_to_json", "print_failures", "print_made"]
-
 
 def print_made(
     run: RunFolder,

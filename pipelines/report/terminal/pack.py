@@ -9,8 +9,6 @@ from paritygate.pipelines.packing.write import PackResult
 from paritygate.pipelines.report.terminal.printing import print_lines
 from paritygate.pipelines.report.terminal.screen import wrapped
 
-__all__ = ["print_pack", "print_unpacked"]
-
 
 def print_pack(packed: PackResult, *, to_stderr: bool) -> None:
     """Print what was packed and how large it is."""

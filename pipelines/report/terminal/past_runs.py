@@ -13,8 +13,6 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import counted, from_here
 
-__all__ = ["plan_lines", "runs_lines"]
-
 _WHEN = "%Y-%m-%d %H:%M"
 # Names of what stays, of which there may be many.
 _NAMED = 5

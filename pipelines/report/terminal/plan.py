@@ -8,8 +8,6 @@ from paritygate.pipelines.planning.plan import DONE, TAKEN_OVER, UNKNOWN, Plan, 
 from paritygate.pipelines.report.terminal.screen import wrapped
 from paritygate.text import counted
 
-__all__ = ["plan_lines"]
-
 
 def plan_lines(plan: Plan, *, is_quiet: bool = False) -> Iterator[str]:
     """Yield what a run would do, and below it with which jobs; where it is to be quiet, how many of them alone."""

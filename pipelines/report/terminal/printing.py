@@ -17,8 +17,6 @@ from paritygate.text import echo, one_line, writing
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-__all__ = ["Shown", "print_errors", "print_lines", "print_table", "table_text"]
-
 # The first that a word begins with counts.
 _STYLES = {
     "pass, edge": "yellow",

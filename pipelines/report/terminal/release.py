@@ -23,18 +23,6 @@ from paritygate.text import echo, from_here
 from paritygate.validate.gate.bounds import upper_bound_text
 from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
 
-__all__ = [
-    "concessions",
-    "print_alias_move",
-    "print_next_of_release",
-    "print_release",
-    "print_release_details",
-    "print_repositories",
-    "print_verification",
-    "release_lines",
-    "show_command",
-]
-
 # How many versions are listed one by one, and how many records a screen holds.
 _FEW = 5
 _DIGEST_SHOWN = 19

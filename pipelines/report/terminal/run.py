@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from paritygate.pipelines.release.following import FollowingView
     from paritygate.pipelines.run_spec import RunOutcome
 
-__all__ = ["NOT_ASKED_FOR", "outcome_screen", "print_error", "print_outcome"]
-
 NOT_ASKED_FOR = "not asked for"
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.text import as_message, current_folder, from_here, one_line
 
-__all__ = ["WIDTH", "command_lines", "path_line", "screen_table", "wrapped"]
-
 WIDTH = 80
 _GAP = "  "
 # A word of a command goes on over a `;` or `,` within it, and over all that stands in quotes.

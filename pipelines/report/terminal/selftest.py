@@ -13,8 +13,6 @@ from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
 from paritygate.pipelines.selftest.result import NOT_APPLICABLE, SelftestResult
 from paritygate.text import echo
 
-__all__ = ["print_selftest"]
-
 _MOST_LINES = 6
 _LENGTH = 230
 # Of the faults that do not apply to the model.

@@ -27,18 +27,6 @@ from paritygate.pipelines.serving.triton.settings import TunedUse
 from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.text import counted, from_here
 
-__all__ = [
-    "code_of_views",
-    "following_lines",
-    "forgotten_lines",
-    "kept_view_lines",
-    "print_following_views",
-    "print_kserve_view",
-    "print_saved_model",
-    "print_triton_view",
-]
-
-
 # The option by which TensorFlow Serving reads the list of models again.
 _POLLS = "--model_config_file_poll_wait_seconds"
 

@@ -15,8 +15,6 @@ from paritygate.pipelines.tuning.search import Point
 from paritygate.pipelines.tuning.view import CHART_FILE
 from paritygate.text import counted, from_here
 
-__all__ = ["print_point", "print_tuned"]
-
 
 def print_point(point: Point, percentile: float, shown: Shown) -> None:
     """Print one measurement, where all figures are asked for."""

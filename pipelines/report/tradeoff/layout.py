@@ -15,8 +15,6 @@ from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import SYMBOLS
 from paritygate.pipelines.report.tradeoff.tradeoff import TradeoffPoint
 
-__all__ = ["HEIGHT", "LINE", "WIDTH", "Label", "Layout", "Mark", "layout_of"]
-
 WIDTH, HEIGHT = 720.0, 320.0
 # The place of a difference of exactly 0, and that of one that is not finite, beside the logarithmic axis.
 _SLOT, _BESIDE = 72.0, 24.0

@@ -12,8 +12,6 @@ from paritygate.pipelines.report.figures import share
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.tables.speed import measured_speed, speedup_words
 
-__all__ = ["Tradeoff", "TradeoffPoint", "tradeoff_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TradeoffPoint:

@@ -16,17 +16,6 @@ if TYPE_CHECKING:
 
     from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
-__all__ = [
-    "epsilon_lost",
-    "float16_range",
-    "gelu_tanh",
-    "relu_leaky",
-    "relu_lost",
-    "sigmoid_hard",
-    "softmax_axis",
-    "softmax_temperature",
-]
-
 _NORMALISATIONS = (
     "LayerNormalization",
     "BatchNormalization",

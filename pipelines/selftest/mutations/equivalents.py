@@ -26,22 +26,6 @@ if TYPE_CHECKING:
 
     from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
-__all__ = [
-    "batchnorm_unfused",
-    "constants_folded",
-    "gemm_unfused",
-    "identities_added",
-    "inputs_reordered",
-    "layernorm_unfused",
-    "newer_opset",
-    "nodes_reordered",
-    "operators_fused",
-    "outputs_reordered",
-    "sums_reassociated",
-    "tensors_renamed",
-    "weights_as_constants",
-]
-
 _NEWER_BY = (3, 2, 1)
 _DEFAULT_EPSILON = 1e-5
 _AXES_AS_INPUT = 18

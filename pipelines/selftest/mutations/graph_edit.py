@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["GraphEdit", "needs_of_nodes"]
-
 _Shape = tuple[int | str | None, ...]
 
 

@@ -12,19 +12,6 @@ from paritygate.pipelines.selftest.mutations.rows import first_row_for_all, slic
 if TYPE_CHECKING:
     from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
-__all__ = [
-    "channels_reversed",
-    "ids_float32",
-    "ids_int16",
-    "input_ignored",
-    "input_nan_cleared",
-    "inputs_swapped",
-    "mask_as_length",
-    "mask_dropped",
-    "mask_of_first_row",
-    "negatives_lost",
-]
-
 _FLOAT32_EXACT = 2**24
 _IMAGE_RANK = 4
 _COLOURS = 3

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = [
-    "MUTATIONS",
-    "Mutated",
-    "Mutation",
-    "MutationContext",
-    "NotApplicable",
-    "chosen_mutations",
-    "mutate",
-    "mutate_file",
-]
-
 # Names that a hint lists: all of them fill a screen.
 _NAMED = 5
 

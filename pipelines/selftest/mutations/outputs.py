@@ -13,18 +13,6 @@ if TYPE_CHECKING:
 
     from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
-__all__ = [
-    "column_zeroed",
-    "offset_added",
-    "output_dtype",
-    "output_nan_cleared",
-    "output_not_activated",
-    "output_off_by_one",
-    "output_scaled",
-    "output_squeezed",
-    "outputs_swapped",
-]
-
 _OFFSET = 1e-3
 _SCALE = 1.01
 _NO_FLOAT = "no output of dtype float32 is made by an operator"

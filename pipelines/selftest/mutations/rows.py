@@ -12,17 +12,6 @@ from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationCo
 if TYPE_CHECKING:
     from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
-__all__ = [
-    "first_row_for_all",
-    "last_row_as_first",
-    "row_noise",
-    "rows_as_first",
-    "rows_beyond_seen",
-    "rows_reversed",
-    "size_baked",
-    "sliced",
-]
-
 _NO_ROWS = "no output has as many rows as the batch: the size of the batch is fixed"
 _MANY_ROWS = np.iinfo(np.int64).max
 _NOISE, _SHARE = 1e-2, 0.02

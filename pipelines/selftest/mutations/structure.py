@@ -14,16 +14,6 @@ if TYPE_CHECKING:
 
     from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
-__all__ = [
-    "branch_lost",
-    "concat_swapped",
-    "floor_truncates",
-    "layer_skipped",
-    "pad_value",
-    "padding_side",
-    "ties_last",
-]
-
 _PAIR = 2
 _CONSTANT_PAD_INPUTS = 3
 

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
     Weight = NDArray[np.float32]
 
-__all__ = [
-    "bias_dropped",
-    "constant_off",
-    "embedding_row_lost",
-    "weight_row_zeroed",
-    "weight_transposed",
-    "weights_bf16",
-    "weights_fp16",
-    "weights_int8",
-    "weights_tf32",
-]
-
 _PRODUCTS = ("MatMul", "Gemm", "Conv")
 _MATRIX = 2
 _OFF_BY = 1e-3

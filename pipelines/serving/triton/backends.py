@@ -10,8 +10,6 @@ from paritygate.artifact import Artifact
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, rename_signature
 
-__all__ = ["BACKENDS", "Backend", "backend_of", "files_of", "model_file_of", "served_signature"]
-
 _ONNX_FILE = "model.onnx"
 
 

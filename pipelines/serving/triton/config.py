@@ -15,16 +15,6 @@ from paritygate.pipelines.serving.triton.settings import TunedSettings, TunedUse
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 
-__all__ = [
-    "DEFAULT_MAX_BATCH",
-    "QUEUE_DELAY_US",
-    "ModelConfig",
-    "ServedModel",
-    "WarmupInput",
-    "check_own",
-    "make_config",
-]
-
 # A lone client waits as long as this for others: 20 ms here cost 99 % of the throughput, a tenth of one hardly any.
 QUEUE_DELAY_US = 100
 # Where nobody declared how many rows a call may have.

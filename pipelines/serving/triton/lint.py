@@ -19,8 +19,6 @@ from paritygate.pipelines.serving.triton.messages import DATA_TYPES, parse_text
 from paritygate.pipelines.serving.triton.servers import OnnxVersion, server_of
 from paritygate.signature import Signature, TensorSpec
 
-__all__ = ["PARSING", "RULES", "Problem", "View", "lint"]
-
 PARSING = "text"
 _ANY = -1
 _VERSION = re.compile(r"[1-9][0-9]*")

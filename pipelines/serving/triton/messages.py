@@ -14,8 +14,6 @@ from typing import Any
 from paritygate.pipelines.serving.protobuf import ConfigError, message_class, message_of, parse_message
 from paritygate.text import nearest_first
 
-__all__ = ["DATA_TYPES", "FIELDS", "config_class", "config_of", "parse_text"]
-
 _PACKAGE = "inference"
 _ROOT = "ModelConfig"
 # Types of data by the names that signatures have for them.

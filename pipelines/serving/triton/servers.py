@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from paritygate.errors import UsageError
 
-__all__ = ["SERVERS", "OnnxVersion", "ServerRelease", "server_of"]
-
 _RELEASE = re.compile(r"[0-9]{2}\.(0[1-9]|1[0-2])")
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["Settings", "TunedSettings", "TunedUse", "settings_of", "with_settings"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Settings:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CONFIG_FILE", "TritonView", "WrittenView", "make_view", "version_in_config", "write_view"]
-
 CONFIG_FILE = "config.pbtxt"
 _WARMUP = "warmup"
 _INPUT = "input-"

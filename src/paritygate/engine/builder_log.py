@@ -14,8 +14,6 @@ from typing import Any
 
 from paritygate.engine.library import EngineLibrary
 
-__all__ = ["BuilderLog", "make_logger"]
-
 _ERRORS = frozenset({"ERROR", "INTERNAL_ERROR"})
 _WARNING = "WARNING"
 # Thousands of lines a build, of tactics and timings.

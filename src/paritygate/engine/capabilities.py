@@ -17,8 +17,6 @@ from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
 
-__all__ = ["Capabilities", "capabilities_of"]
-
 # Beyond it the library takes the highest without a word. No member says it: it stands in the library's documentation.
 _HIGHEST_OPTIMIZATION_LEVEL = 5
 

@@ -17,8 +17,6 @@ from paritygate.errors import BackendError, MissingGpuError
 from paritygate.formats import FORMATS
 from paritygate.machine import Gpu, gpu_of_machine
 
-__all__ = ["BUILD_HERE", "RTX_CAPABILITIES", "check_gpu", "require_builder", "targets_in_words", "why_not_built_for"]
-
 # It knows no data centre GPU of capability 9.0 or 10.0.
 # Source: ComputeCapability of tensorrt_rtx 1.7.
 RTX_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")

@@ -17,8 +17,6 @@ from paritygate.engine.settings import ProfileShapes
 from paritygate.errors import BackendError, InputFileError
 from paritygate.signature import TensorSpec
 
-__all__ = ["BUILD_AGAIN", "LoadedEngine", "check_engine", "inspect_engine", "inspected_dtypes", "load_engine"]
-
 BUILD_AGAIN = "build the engine again: convert-and-validate build"
 # A size that is known at run time only.
 _OPEN = -1

@@ -17,18 +17,6 @@ from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.precision import Precision
 
-__all__ = [
-    "DTYPE_OF_PRECISION",
-    "MOVING",
-    "NUMPY_DTYPES",
-    "QUANTIZE",
-    "TENSORRT",
-    "TENSORRT_RTX",
-    "TITLES",
-    "EngineLibrary",
-    "open_library",
-]
-
 TENSORRT = "tensorrt"
 TENSORRT_RTX = "tensorrt-rtx"
 _SWITCH = "POLYGRAPHY_USE_TENSORRT_RTX"

@@ -18,8 +18,6 @@ from paritygate.files import read_json, write_json_atomically
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 
-__all__ = ["ENGINE_FILE", "RECORD_FILE", "EngineRecord"]
-
 ENGINE_FILE = "model.plan"
 RECORD_FILE = "engine.json"
 _SCHEMA_VERSION = 1

@@ -10,8 +10,6 @@ from pathlib import Path
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, Signature, TensorSpec
 
-__all__ = ["EngineSettings", "HardwareCompatibility", "ProfileShapes", "profile_of"]
-
 
 class HardwareCompatibility(str, Enum):
     """On which GPUs, besides those like the one it is built on, an engine runs. Names of TensorRT's own levels."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["Answer", "SeenSignature", "declaration_of", "signature_of_rows"]
-
 # Returns, for the arrays of a batch, those that the model was given and the tensors that it answered, by name.
 Answer = Callable[["Mapping[str, NDArray[np.generic]]"], tuple[Mapping[str, Any], Mapping[str, Any]]]
 

@@ -17,8 +17,6 @@ from paritygate.models.source import SourceKind
 if TYPE_CHECKING:
     from paritygate.models.source import ModelRef
 
-__all__ = ["digest_of_model", "digest_of_parameters", "files_of_model"]
-
 _Array = tuple[str, str, tuple[int, ...], bytes]
 
 

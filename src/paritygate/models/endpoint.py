@@ -14,8 +14,6 @@ from paritygate.errors import UsageError
 from paritygate.models.json_mapping import EXAMPLE
 from paritygate.text import in_full, nearest_first
 
-__all__ = ["Endpoint", "EndpointLimits", "Protocol", "is_url", "limits_of", "parse_endpoint"]
-
 _SCHEMES = ("http", "https", "grpc")
 _OPEN_INFERENCE = re.compile(r"^(?P<prefix>.*)/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/infer)?$")
 _TENSORFLOW = re.compile(

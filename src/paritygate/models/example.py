@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-__all__ = ["Example", "dtype_of", "example_of", "signature_seen"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:

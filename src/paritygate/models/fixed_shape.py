@@ -22,8 +22,6 @@ from paritygate.signature import Signature, is_float_dtype, is_integer_dtype
 if TYPE_CHECKING:
     from paritygate.signature import TensorSpec
 
-__all__ = ["FIXED_SHAPE_FILE", "FixedShape", "read_fixed_shape", "write_fixed_shape"]
-
 FIXED_SHAPE_FILE = "fixed-shape.json"
 
 

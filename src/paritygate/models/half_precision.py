@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LOAD_IN_FP32", "half_dtype", "half_dtype_of_model", "half_precision_words"]
-
 _HALF = frozenset({"float16", "bfloat16"})
 LOAD_IN_FP32 = (
     "load the model in FP32: call .float() on the module, or from_pretrained(..., dtype=torch.float32), and convert to "

@@ -10,8 +10,6 @@ from typing import Any, NoReturn
 from paritygate.errors import InputFileError, UsageError
 from paritygate.text import nearest_first
 
-__all__ = ["BODY", "EXAMPLE", "JsonMapping", "json_mapping_of", "read_json_mapping"]
-
 # The name of a body, or of a row, as a whole.
 BODY = "."
 _REQUEST, _RESPONSE = ("inputs", "rows", "constants"), ("outputs", "rows", "dtypes")

@@ -26,8 +26,6 @@ from paritygate.signature import rename_signature
 if TYPE_CHECKING:
     from paritygate.signature import Signature
 
-__all__ = ["LoadedModel", "kind_of_live", "live_object", "live_objects", "load_model", "naming_signatures"]
-
 _OBJECTS: ContextVar[Mapping[str, Any]] = ContextVar("live_objects")
 
 

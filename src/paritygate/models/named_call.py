@@ -13,16 +13,6 @@ from paritygate.text import counted
 if TYPE_CHECKING:
     from paritygate.signature import Signature, TensorSpec
 
-__all__ = [
-    "check_rename",
-    "default_output_names",
-    "is_default_output_name",
-    "outputs_by_name",
-    "select_outputs",
-    "source_names",
-    "takes_keywords",
-]
-
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 _NAMED = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 

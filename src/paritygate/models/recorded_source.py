@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from paritygate.models.loading import LoadedModel
     from paritygate.models.source import ModelRef
 
-__all__ = ["check_is_recorded", "digest_of_recorded", "size_of_source"]
-
 
 def digest_of_recorded(model: Mapping[str, Any]) -> str | None:
     """Return one digest of what answered when the reference was recorded: of its files or parameters, and its code.

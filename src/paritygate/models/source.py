@@ -19,19 +19,6 @@ from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Dim, Signature
 from paritygate.text import beside_meant
 
-__all__ = [
-    "ModelRef",
-    "SourceKind",
-    "check_is_no_function",
-    "is_there",
-    "kind_of_object",
-    "load_source_object",
-    "may_be_model",
-    "parse_source",
-    "source_files",
-    "with_signature_key",
-]
-
 
 class SourceKind(str, Enum):
     """Which framework a model belongs to, and in which form it comes."""

@@ -23,16 +23,6 @@ from paritygate.importing import file_of_module, is_object_path, is_ours
 from paritygate.models.digest import digest_of_parameters
 from paritygate.models.source import ModelRef, SourceKind, load_source_object, source_files
 
-__all__ = [
-    "CODE_FOLDER",
-    "SOURCE_FILE",
-    "SourceCopy",
-    "is_source_copy",
-    "load_source_copy",
-    "read_source_copy",
-    "write_source_copy",
-]
-
 SOURCE_FILE = "source.json"
 CODE_FOLDER = "code"
 _AGAIN = "make it again with: convert-and-validate export"

@@ -18,8 +18,6 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["WeightTally"]
-
 # From this share of the elements on, the weights count as the lower precision.
 _NEARLY_ALL = 0.9
 # From this share on, what is of lower precision is no oddity: the weights count as mixed.

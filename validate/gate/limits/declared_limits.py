@@ -13,8 +13,6 @@ from paritygate.precision import Precision
 from paritygate.text import meant
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, LIMIT_NAMES, OUTPUT_LIMITS, Tolerance
 
-__all__ = ["DEFAULT_LIMIT", "DeclaredLimit", "limit_in_text", "limits_of_result", "parse_tolerance"]
-
 # One number, one for each column, or numbers by the names of columns.
 DeclaredLimit = float | Sequence[float | None] | Mapping[str, float]
 

@@ -19,8 +19,6 @@ from paritygate.validate.words.sentence import Words, say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["resolution_checks"]
-
 # What arithmetic alone moves a value by may be this share of the spread of its channel.
 _MOST_OF_SPREAD = 0.25
 # Or this share of how far its few largest values are: rare answers are told apart where common ones are all alike.

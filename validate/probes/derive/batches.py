@@ -12,8 +12,6 @@ from paritygate.validate.probes.derive.sizes import batch_sizes, more_batch_size
 from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
 from paritygate.validate.probes.survey import Rows
 
-__all__ = ["derive"]
-
 _NAME = "batches"
 _GROUPS = 2
 _ALONE = 3

@@ -23,8 +23,6 @@ from paritygate.validate.probes.survey import InputSurvey, Rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["at_boundaries", "in_buckets"]
-
 _NAME = "boundaries"
 _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})
 # Of the rows that a probe may use, the part for numbers compared with.

@@ -21,8 +21,6 @@ from paritygate.validate.probes.survey import Rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["THREE", "at_divisions"]
-
 _NAME = "divisions"
 # Of each boundary: one less, the boundary itself, and one more.
 THREE = 3

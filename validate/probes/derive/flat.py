@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["derive"]
-
 _NAME = "flat"
 _ROLES = frozenset({Role.NUMBER, Role.IMAGE})
 _FORMS = frozenset({None, Form.WHOLE})

@@ -21,8 +21,6 @@ from paritygate.validate.probes.survey import Rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["derive"]
-
 _NAME = "ids"
 # What float32 does not hold any more, and what int32 does not.
 _BEYOND_FLOAT32 = 2**24 + 1

@@ -18,8 +18,6 @@ from paritygate.validate.probes.survey import Rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["of_keys"]
-
 _NAME = "keys"
 # How many keys are named of a batch.
 _NAMED = 3

@@ -13,8 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["of_size", "real_at_both_ends", "real_throughout"]
-
 
 def of_size(
     array: NDArray[Any], axis: int, places: NDArray[np.intp], *, has_rows: bool, elsewhere: Sequence[NDArray[Any]]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Pattern = NDArray[np.bool_]
 
-__all__ = ["derive"]
-
 _NAME = "masks"
 _GROUPS = 2
 _ROWS = 4

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Order", "OrderState"]
-
 # Fewer values than this may be in order by chance.
 _LEAST_VALUES = 16
 

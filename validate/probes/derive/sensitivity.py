@@ -12,8 +12,6 @@ from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import Form, Role
 from paritygate.validate.probes.survey import Rows
 
-__all__ = ["derive"]
-
 _NAME = "sensitivity"
 _ROWS = 6
 

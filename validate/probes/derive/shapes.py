@@ -19,8 +19,6 @@ from paritygate.validate.probes.survey import Rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["derive", "resized"]
-
 _NAME = "shapes"
 _ROWS = 3
 # What far larger sizes may cost: bytes of one call, and work, in rows of the largest size seen, as a share of the rows

@@ -11,8 +11,6 @@ from paritygate.validate.probes.probe import ProbeContext
 from paritygate.validate.probes.roles import Role
 from paritygate.validate.probes.survey import Rows
 
-__all__ = ["OpenDim", "batch_sizes", "coherent", "more_batch_sizes", "open_dims"]
-
 # The largest batch of a wide declared range, and the one where none is declared: where rows are small, and where not.
 _LARGEST_DECLARED = (256, 64)
 _LARGEST_UNDECLARED = (33, 17)

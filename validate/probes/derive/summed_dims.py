@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Sum", "sums_of"]
-
 # Where a dim stands, the input and the axis of each place, is what tells it from others.
 _Places = tuple[tuple[str, int], ...]
 _Sizes = tuple[int, ...]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Buckets", "Division", "Keys", "Threshold"]
-
 _Columns = tuple[int, ...] | None
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["derive"]
-
 _NAME = "values"
 _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})
 _ROWS = 4

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["activation_floors"]
-
 _BOUNDED = frozenset({"Erf", "Sigmoid", "Tanh"})
 # Operators that move no value, or all by the same.
 _KEEPING = frozenset({"Cast", "Clip", "Dropout", "Identity", "Neg"})

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Constants", "attribute_of", "constants_of"]
-
 # More values than this are weights.
 _SMALL = 4096
 _KEEPING = frozenset({"Cast", "DequantizeLinear", "Identity"})

@@ -17,8 +17,6 @@ from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["divisions_in"]
-
 _MOST = 8
 # What only moves values, from its first input to all of its outputs.
 _PASSING = frozenset(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["InputFlow", "input_flow_from", "is_to_whole"]
-
 # Features are the last axis of inputs of these ranks.
 _FEATURE_RANKS = (2, 3)
 _LIMITING = frozenset({"Clip", "Max", "Min"})

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from paritygate.validate.probes.graph.flow import InputFlow
 
-__all__ = ["keys_in"]
-
 # The attributes of operators of ai.onnx.ml that hold their keys.
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "CategoryMapper": ("cats_int64s", "cats_strings"),

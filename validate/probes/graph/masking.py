@@ -17,8 +17,6 @@ from paritygate.validate.probes.graph.constants import Constants, attribute_of
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["NO_MASKING", "Masking", "masking_by"]
-
 # What is added to scores so that a softmax leaves them out is no larger than this.
 _LEFT_OUT = -1000.0
 _SHAPE_OPS = frozenset({"Shape", "Size"})

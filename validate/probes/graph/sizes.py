@@ -14,8 +14,6 @@ from paritygate.validate.probes.graph.constants import attribute_of
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["inputs_of_sizes"]
-
 # At which of its inputs a node takes a size, a count or a shape.
 _SIZES: Mapping[str, frozenset[int]] = {
     "AffineGrid": frozenset({1}),

@@ -11,8 +11,6 @@ from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Steadiness", "Steps", "goes_on_with_choices", "is_trees", "steadiness_of"]
-
 # Of operators of other domains, such as trees and functions of the model itself, nothing is known.
 _KNOWN = frozenset({"", "ai.onnx", "com.microsoft"})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})

@@ -12,8 +12,6 @@ from paritygate.validate.probes.graph.flow import InputFlow
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Lookup", "column_ranges", "lookups_in", "reaches", "rows_indexed", "widest_range"]
-
 _Range = tuple[int, int]
 
 

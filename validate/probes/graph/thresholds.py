@@ -17,8 +17,6 @@ from paritygate.validate.probes.graph.tables import rows_indexed
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["buckets_in", "thresholds_in"]
-
 _LIMITING = frozenset({"Clip", "Max", "Min"})
 _MEETING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}) | _LIMITING
 _MOST = 64

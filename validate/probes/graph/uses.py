@@ -20,8 +20,6 @@ from paritygate.validate.probes.graph.thresholds import buckets_in, thresholds_i
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["GraphUse", "uses_of_inputs"]
-
 _CONVOLVING = frozenset({"AveragePool", "Conv", "ConvInteger", "GlobalAveragePool", "MaxPool", "QLinearConv"})
 _TESTING = frozenset({"IsInf", "IsNaN"})
 _MASK_RANK = 2

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
-__all__ = ["ask"]
-
 _THREADS = 4
 _ROUNDS = 2
 

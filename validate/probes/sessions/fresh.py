@@ -9,8 +9,6 @@ from paritygate.errors import BackendError
 if TYPE_CHECKING:
     from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
-__all__ = ["ask"]
-
 # The smallest batch is asked first there, and of several the first one.
 _FIRST_CALL = "in the first call in a new process"
 _LATER_CALL = "in a new process, after other calls"

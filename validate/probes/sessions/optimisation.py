@@ -9,8 +9,6 @@ from paritygate.errors import BackendError
 if TYPE_CHECKING:
     from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
-__all__ = ["ask"]
-
 
 def ask(session: SessionProbe, plan: SessionPlan) -> str:
     """Ask the candidate as it is before the runtime rewrites it."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
-__all__ = ["ask"]
-
 _ROUNDS = 3
 # So many answers hold, but for one time in four hundred, one of those that are wrong in 1.5 % of all rows.
 _ROWS = 400

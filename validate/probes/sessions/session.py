@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["AskedBatch", "SessionPlan", "SessionProbe", "probe_asked", "run_sessions"]
-
 # Rows of all batches asked again, about how often each is asked, rows of one of them, and how much of their answers is
 # held in memory.
 _ROWS = 150

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[np.generic]]
     Profiles = Mapping[str, OutputProfile]
 
-__all__ = ["STEADY_SHARE", "FlatRows", "moved_in_limits", "why_flat_unsteady"]
-
 # An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
 STEADY_SHARE = 0.5
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from paritygate.errors import BackendError
 from paritygate.models.endpoint import EndpointLimits
 
-__all__ = ["AnswerSize", "answer_size", "description_size", "reference_answered"]
-
 _MIB = 1 << 20
 # JSON takes up to 25 characters for what four bytes hold, and a server may answer more outputs than the reference.
 _TIMES, _LEAST = 64, _MIB

@@ -15,8 +15,6 @@ from paritygate.validate.runners.endpoint.tensors import DATATYPES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["described_tensors", "tensors_answered", "tensors_asked"]
-
 _HINT = 'send {"inputs": [{"name": ..., "datatype": ..., "shape": [...], "data": [...]}]}'
 
 

@@ -22,8 +22,6 @@ from paritygate.validate.runners.endpoint.connection import (
 )
 from paritygate.validate.runners.endpoint.words import in_full, in_short, said_in
 
-__all__ = ["NOTHING_LISTENS", "NO_HOST", "HttpClient", "Pace", "as_json"]
-
 # Why a request has no answer, in words that end a sentence.
 NOTHING_LISTENS = "nothing takes connections there"
 NO_HOST = "there is no host of this name"

@@ -22,16 +22,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-__all__ = [
-    "CLOSED",
-    "BrokenAnswerError",
-    "Connections",
-    "HttpAnswer",
-    "HttpRequest",
-    "NoConnectionError",
-    "TooLargeError",
-]
-
 # Why an exchange ended, in words that end a sentence.
 CLOSED = "it closed the connection without an answer"
 CUT_OFF = "it closed the connection in the middle of an answer"

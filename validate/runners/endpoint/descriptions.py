@@ -11,8 +11,6 @@ from paritygate.utf8 import is_utf8
 from paritygate.validate.runners.endpoint.json_values import shown
 from paritygate.validate.runners.endpoint.words import in_short
 
-__all__ = ["batch_size_in", "mapping_in", "refuse_description", "signature_in", "text_in", "texts_in"]
-
 # More of them than any model has, and longer names than any: a table of all would tell nobody anything.
 _MOST_TENSORS, _MOST_AXES, _LONGEST_NAME = 10_000, 32, 1000
 _LARGEST = 2**63 - 1

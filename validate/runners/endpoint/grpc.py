@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["OpenInferenceGrpc"]
-
 _PROTOCOL = "the protocol is the Open Inference Protocol, version 2"
 _NO_GRPC = "what listens there is no server of gRPC, but perhaps one of HTTP"
 # What gRPC itself says of a connection, before any server does, in words that a user knows.

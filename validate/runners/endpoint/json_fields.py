@@ -20,8 +20,6 @@ from paritygate.validate.runners.endpoint.words import in_short
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["JsonFields"]
-
 _HINT = "correct the mapping of --endpoint-json, or the server"
 
 

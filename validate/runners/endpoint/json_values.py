@@ -22,8 +22,6 @@ from paritygate.utf8 import is_utf8
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["array_of", "shape_of", "shown"]
-
 # NumPy has arrays of so many axes.
 _MOST_AXES = 32
 # Above it, a float stands for several integers.

@@ -11,8 +11,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["SERVICE", "messages"]
-
 _PACKAGE = "inference"
 SERVICE = f"{_PACKAGE}.GRPCInferenceService"
 # By message its fields: name, number, type, and whether it is repeated.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CONFIGURATION", "Answer", "Asked", "OpenInference"]
-
 _BINARY, CONFIGURATION = "binary_tensor_data", "model_configuration"
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _KSERVE_VERSION = re.compile(r"(\d+)\.(\d+)")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["EndpointRunner", "open_model"]
-
 
 class _Server(Protocol):
     server: str

@@ -24,8 +24,6 @@ from paritygate.validate.runners.endpoint.words import in_short
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TensorFlowServing"]
-
 DEFAULT_SIGNATURE = "serving_default"
 _HINT = "outputs are expected by name, as the metadata of the model has them"
 # Names of dtypes in the protocol buffer `DataType` that REST can carry.

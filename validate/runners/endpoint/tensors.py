@@ -18,19 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "DATATYPES",
-    "as_bytes",
-    "as_json_values",
-    "check_answer",
-    "datatype_of",
-    "dim_of",
-    "from_bytes",
-    "is_text",
-    "name_and_dtype",
-    "spec_of",
-]
-
 # Source: "Tensor Data Types" of the protocol's specification, version 2 (and BF16, which Triton added).
 DATATYPES: Mapping[str, str] = {
     "bool": "BOOL",

@@ -9,8 +9,6 @@ from paritygate.models.endpoint import Endpoint
 from paritygate.validate.runners.endpoint.json_values import shown
 from paritygate.validate.runners.endpoint.words import in_short
 
-__all__ = ["AnsweredVersions", "no_such_version"]
-
 
 class AnsweredVersions:
     """The versions that answers say they are of, in the order in which they were met."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["in_full", "in_short", "quoted", "said_in"]
-
 _SHOWN = 300
 # A page of HTML or a traceback ends somewhere.
 _MOST_LINES, _MOST_OF_A_LINE = 200, 1000

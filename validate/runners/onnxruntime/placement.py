@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["GraphNode", "PlacedNode", "Placement", "judge", "nodes_of", "placed_nodes", "say_nodes"]
-
 # They read the shape of a tensor, not its values.
 _SHAPES_ALONE = frozenset({"Shape", "Size"})
 # They run other nodes, which are judged themselves.

@@ -25,24 +25,6 @@ from paritygate.validate.runners.onnxruntime.placement import GraphNode, PlacedN
 if TYPE_CHECKING:
     import onnx
 
-__all__ = [
-    "CPU",
-    "CUDA",
-    "PROVIDERS",
-    "TENSORRT",
-    "ProviderRequest",
-    "bar_tf32",
-    "check_options",
-    "check_placement",
-    "check_provider",
-    "load_libraries",
-    "lower_dtypes",
-    "prepare_process",
-    "provider_request",
-    "say_provider",
-    "tf32_of",
-]
-
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 # By the names that users give them, and the device that each is of.
 PROVIDERS: Mapping[str, tuple[str, str]] = {"cpu": (CPU, "cpu"), "cuda": (CUDA, "cuda"), "tensorrt": (TENSORRT, "cuda")}

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["OnnxRuntimeRunner", "open_model", "reason_of_onnxruntime"]
-
 # What ONNX Runtime would log is in the exceptions as well: only what ends the process is printed.
 _FATAL = 4
 _BFLOAT16 = "bfloat16"

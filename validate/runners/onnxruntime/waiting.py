@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["set_waiting"]
-
 # What OpenMP reads, which other runtimes compute with: one variable says it for all of them.
 _POLICY = "OMP_WAIT_POLICY"
 _PASSIVE = "passive"

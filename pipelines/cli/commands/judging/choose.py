@@ -12,8 +12,6 @@ from paritygate.pipelines.cli.options import constraint_option, json_option, run
 if TYPE_CHECKING:
     from paritygate.pipelines.spec.limits import Preference
 
-__all__ = ["command"]
-
 
 @click.command("choose")
 @run_and_root_options

@@ -26,8 +26,6 @@ from paritygate.pipelines.cli.options import (
 from paritygate.pipelines.rules.pairs import numbers
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
-__all__ = ["command"]
-
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
     *("--repository", "--time-limit", "--memory-limit"),

@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.options import run_and_root_options, run_path
 
-__all__ = ["command"]
-
 
 @click.command("report")
 @run_and_root_options

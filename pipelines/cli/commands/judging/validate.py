@@ -19,8 +19,6 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
 )
 
-__all__ = ["command"]
-
 
 @click.command("validate")
 @run_and_root_options

@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.options import LocalPath, json_option, quiet_option, run_and_root_options, run_path
 
-__all__ = ["command"]
-
 
 class _Unlisted(click.Argument):
     """An argument that help and hints do not name."""

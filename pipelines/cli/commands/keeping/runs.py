@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.options import json_option, releases_option, root_option
 
-__all__ = ["command"]
-
 
 @click.command("runs")
 @click.argument("model", required=False)

@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.options import json_option, quiet_option, root_option
 
-__all__ = ["command"]
-
 
 @click.command("unpack")
 @click.argument("pack", metavar="FILE", type=click.Path(path_type=Path))

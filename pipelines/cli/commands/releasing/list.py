@@ -9,8 +9,6 @@ import click
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import json_option, repository_option
 
-__all__ = ["command"]
-
 
 @click.command("list")
 @repository_option

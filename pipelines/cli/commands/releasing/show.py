@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
 
-__all__ = ["command"]
-
 
 @click.command("show")
 @click.argument("model")

@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.options import json_option, repository_option
 
-__all__ = ["command"]
-
 
 @click.command("verify")
 @click.argument("model")

@@ -18,8 +18,6 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
 )
 
-__all__ = ["command"]
-
 
 @click.command("benchmark")
 @run_and_root_options

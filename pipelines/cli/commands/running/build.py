@@ -16,8 +16,6 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
 )
 
-__all__ = ["command"]
-
 
 @click.command("build")
 @run_and_root_options

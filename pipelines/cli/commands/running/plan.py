@@ -17,8 +17,6 @@ from paritygate.pipelines.cli.options import (
     time_limit_option,
 )
 
-__all__ = ["command"]
-
 
 @click.command("plan")
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...")

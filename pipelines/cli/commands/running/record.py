@@ -20,9 +20,6 @@ from paritygate.pipelines.cli.options import (
 )
 from paritygate.pipelines.rules.pairs import numbers, pairs
 
-__all__ = ["command"]
-
-
 # A run's spec says these.
 _MODEL_OPTIONS = {
     "samples": "--samples",

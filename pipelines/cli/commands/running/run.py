@@ -21,8 +21,6 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
 )
 
-__all__ = ["command"]
-
 
 @click.command("run")
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...")

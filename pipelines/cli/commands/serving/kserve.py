@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.view_options import view_options, write_view_asked_for
 
-__all__ = ["command"]
-
 
 @click.command("kserve")
 @view_options(

@@ -20,8 +20,6 @@ from paritygate.pipelines.cli.options import (
 )
 from paritygate.pipelines.rules.pairs import numbers
 
-__all__ = ["command"]
-
 
 @click.command("tune")
 @click.argument("model")

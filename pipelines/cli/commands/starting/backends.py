@@ -6,8 +6,6 @@ import click
 
 from paritygate.pipelines.cli.options import json_option
 
-__all__ = ["command"]
-
 
 @click.command("backends")
 @json_option

@@ -14,8 +14,6 @@ from paritygate.pipelines.cli.options import (
     time_limit_option,
 )
 
-__all__ = ["command"]
-
 
 @click.command("init")
 @click.argument("model")

@@ -8,8 +8,6 @@ import click
 
 from paritygate.pipelines.cli.options import json_option, memory_limit_option, quiet_option, time_limit_option
 
-__all__ = ["command"]
-
 
 @click.command("inspect")
 @click.argument("model")

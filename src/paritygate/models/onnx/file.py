@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = [
-    "check_onnx",
-    "external_files",
-    "opset_of",
-    "precision_found",
-    "precision_of_onnx",
-    "read_onnx",
-    "signature_of_onnx",
-]
-
 _FLOAT32_BYTES = 4
 
 

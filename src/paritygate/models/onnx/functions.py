@@ -15,8 +15,6 @@ from paritygate.models.onnx.graph import UniqueNames, graphs_in, name_nodes, nam
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["inline_functions"]
-
 _Key = tuple[str, str, str]
 
 

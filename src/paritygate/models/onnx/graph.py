@@ -12,20 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
-__all__ = [
-    "NOT_A_TENSOR",
-    "QUANTIZATION_OPERATORS",
-    "UniqueNames",
-    "element_of",
-    "element_types",
-    "graphs_in",
-    "infer_value_types",
-    "name_nodes",
-    "names_in",
-    "nodes_in",
-    "subgraphs_of",
-]
-
 # In place of an element type, for values that are sequences, optionals or maps.
 NOT_A_TENSOR = -1
 # A graph that has one of these is quantized: its precision is int8, whatever its float tensors are.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["hint_on_locale"]
-
 # ONNX Runtime's own words: it has no other way to say it. The name is en_US.UTF-8 where a model says none.
 _MISSING = re.compile(r"Failed to construct locale with\s+name:(\w[\w.@-]*)")
 

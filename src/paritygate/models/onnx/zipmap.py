@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["ZipMap", "zip_maps"]
-
 _DOMAIN, _OPERATOR = "ai.onnx.ml", "ZipMap"
 
 

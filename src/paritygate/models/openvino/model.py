@@ -19,20 +19,6 @@ from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
-__all__ = [
-    "element_type",
-    "import_openvino",
-    "nodes_of_openvino",
-    "openvino_files",
-    "openvino_reason",
-    "openvino_version",
-    "precision_of_openvino",
-    "read_openvino",
-    "served_name",
-    "settings_file",
-    "signature_of_openvino",
-]
-
 _DTYPES = {
     "boolean": "bool",
     "bf16": "bfloat16",

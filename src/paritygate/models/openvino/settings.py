@@ -21,17 +21,6 @@ from paritygate.files import parse_json
 from paritygate.models.openvino.model import import_openvino, openvino_reason, openvino_version, settings_file
 from paritygate.precision import Precision
 
-__all__ = [
-    "DEFAULT_HINT",
-    "DEVICE",
-    "PRECISION_HINT",
-    "CompiledOpenvino",
-    "compile_openvino",
-    "is_capable",
-    "read_settings",
-    "write_settings",
-]
-
 DEVICE = "CPU"
 PRECISION_HINT = "INFERENCE_PRECISION_HINT"
 DEFAULT_HINT = "f32"

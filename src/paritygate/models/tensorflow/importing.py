@@ -8,8 +8,6 @@ from typing import Any
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError
 
-__all__ = ["import_keras", "import_tensorflow"]
-
 
 def import_tensorflow() -> Any:  # noqa: ANN401 - the module, which has no types
     """Return the module `tensorflow`.

@@ -21,16 +21,6 @@ from paritygate.models.named_call import (
 from paritygate.models.tensorflow.importing import import_keras
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
-__all__ = [
-    "NamedKerasModel",
-    "as_named_function",
-    "load_keras_file",
-    "notes_on_names",
-    "second_names",
-    "signature_of_keras",
-    "tensors_of_keras",
-]
-
 
 def load_keras_file(path: Path) -> Any:  # noqa: ANN401 - a keras.Model, and Keras has no types
     """Return the model in a `.keras` file, not compiled for training; no code in it is run.

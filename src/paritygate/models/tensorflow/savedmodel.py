@@ -12,16 +12,6 @@ from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.tensorflow.importing import import_tensorflow
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
-__all__ = [
-    "SERVING_SIGNATURE",
-    "SavedFunction",
-    "load_savedmodel",
-    "note_on_signatures",
-    "serving_graph",
-    "signature_of_savedmodel",
-    "signatures_named",
-]
-
 SERVING_SIGNATURE = "serving_default"
 _SERVING_TAG = "serve"
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TfliteModel", "available_processors", "open_tflite", "tflite_reason"]
-
 _IDENTIFIER = b"TFL3"
 # LiteRT's name of the node that stands for all those that a delegate such as XNNPACK has taken over.
 _DELEGATE = "DELEGATE"

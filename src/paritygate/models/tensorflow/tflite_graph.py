@@ -19,17 +19,6 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "TensorFacts",
-    "custom_operators",
-    "cut_off_weights",
-    "dtype_name",
-    "float_operators",
-    "operators",
-    "precision_of_tflite",
-    "tensor_facts",
-]
-
 # Objects of generated code without types: a model, a subgraph, an operator, a tensor.
 Table = Any
 

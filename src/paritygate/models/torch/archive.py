@@ -18,8 +18,6 @@ from paritygate.files import parse_json
 from paritygate.models.source import SourceKind
 from paritygate.signature import Signature
 
-__all__ = ["NAMES_FILE", "SaidNames", "check_archive", "copy_archive", "names_in_archive", "write_archive"]
-
 # Neither TorchScript nor torch.export keeps names and ranges: both archives have room for files of their makers.
 NAMES_FILE = "paritygate.json"
 _EXTRA_FOLDER = "extra"

@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
     from paritygate.models.declaration import Answer
 
-__all__ = [
-    "answer_of",
-    "as_named_module",
-    "device_of",
-    "modes_kept",
-    "parameters_of_forward",
-    "parts_with_fp32_precision",
-    "precision_kept",
-    "put_in_eval_mode",
-    "signature_of_module",
-    "tensors_of",
-    "unused_outputs",
-]
-
 # As an embedding and an indexed tensor say it.
 _WANTS_INTEGERS = re.compile(r"scalar types: Long, Int;|tensors used as indices must be")
 

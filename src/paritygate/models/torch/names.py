@@ -17,8 +17,6 @@ from paritygate.signature import Signature, rename_signature
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KnownNames", "module_taking", "named_file", "said_by_copy"]
-
 _DECLARE = "declare model.inputs and model.outputs in a spec, and use: convert-and-validate run SPEC"
 
 

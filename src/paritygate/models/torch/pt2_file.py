@@ -19,8 +19,6 @@ from paritygate.signature import Dim, Signature, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Interface", "interface_of", "known_names", "load_pt2", "notes_of", "taking_its_names"]
-
 _IS_TRAINING = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "aten.batch_norm.default": 5}
 
 

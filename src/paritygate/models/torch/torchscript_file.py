@@ -18,15 +18,6 @@ from paritygate.models.torch.names import module_taking
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "constants_of",
-    "count_tf32_convolutions",
-    "load_torchscript",
-    "notes_of",
-    "reason_in_torchscript",
-    "taking_its_names",
-]
-
 _UNKNOWN = re.compile(r"(?<=Unknown builtin op: )(\w+)::\w+")
 # The position of `allow_tf32` among the inputs of a traced convolution.
 _CONVOLUTION, _ALLOWS_TF32 = "aten::_convolution", 12

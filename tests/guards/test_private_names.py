@@ -1,0 +1,54 @@
+"""A name with an underscore belongs to its module, every other name is for all of them: no list repeats that."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+_PARTS = ("convert", "validate", "pipelines", "src/paritygate", "fixtures")
+# What `help()` and the tests of the documentation read.
+_WITH_A_LIST = {"src/paritygate/__init__.py", "src/paritygate/api.py", "src/paritygate/errors.py"}
+
+
+def private_imports(tree: ast.Module) -> list[str]:
+    """Return the names with an underscore that a module takes from another of ours."""
+    return [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paritygate")
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.endswith("__")
+    ]
+
+
+def lists_own_names(tree: ast.Module) -> bool:
+    """Return whether `__all__` names nothing but what the module itself defines."""
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    lists = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    ]
+    return any(not imported & set(ast.literal_eval(names)) for names in lists)
+
+
+def test_no_module_takes_a_private_name_of_another_or_lists_its_own(project_root: Path) -> None:
+    trees = {
+        str(path.relative_to(project_root)): ast.parse(path.read_text(encoding="utf-8"))
+        for part in _PARTS
+        for path in sorted((project_root / part).rglob("*.py"))
+    }
+
+    assert {name: found for name, tree in trees.items() if (found := private_imports(tree))} == {}
+    assert {name for name, tree in trees.items() if lists_own_names(tree)} - _WITH_A_LIST == set()
+
+
+def test_this_guard_sees_both() -> None:
+    assert private_imports(ast.parse("from paritygate.text import _cut")) == ["paritygate.text._cut"]
+    assert lists_own_names(ast.parse('__all__ = ["one"]\ndef one(): ...'))
+    assert not lists_own_names(ast.parse('from paritygate.text import one\n__all__ = ["one"]'))
