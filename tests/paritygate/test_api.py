@@ -82,7 +82,7 @@ def test_every_option_of_the_command_is_an_argument(
     listed = [item for item in command.params if item.opts[0][0] == "-" and not getattr(item, "hidden", False)]
     options = {item.opts[0].removeprefix("--").replace("-", "_") for item in listed}
     # What a terminal has, and what holds for the children of a command.
-    options -= {"format", "json", "quiet", "verbose", "memory_limit"}
+    options -= {"format", "json", "quiet", "report", "verbose", "memory_limit"}
     # In the API it is a part of `endpoint`.
     options -= {"max_answer_mb"}
     arguments = inspect.signature(function).parameters

@@ -312,6 +312,7 @@ def detecting(desk: Desk) -> Desk:
     desk.spec(
         model={"name": "tiny", "source": "model.onnx"},
         samples={"source": f"{name}:read", "strata": ["light", "place"]},
+        report={"inputs": "show"},
         matches=_MATCHES,
         outputs={"noise": {"ignore": "drawn anew on every call"}},
         decisions={},
