@@ -14,37 +14,37 @@ from paritygate.text import echo_block
 
 # Short helps stand here because Click would import every command to get them.
 COMMANDS: Mapping[str, str] = {
-    "init": "Write a first spec of a model: what it says is read, the rest is guessed and marked.",
-    "inspect": "Show what a model is: inputs, outputs, operators, precision, size.",
-    "run": "Do everything one or several specs ask for: export, record, validate, benchmark, report, promote.",
-    "plan": "Show what a run would take over from earlier runs, what it would do, and why.",
-    "compare": "Hold one model against another, or against recorded outputs: the gate without a spec.",
+    "init": "Write a starter spec for a model. Guesses are marked.",
+    "inspect": "Show the inputs, outputs, operators, precision and size of a model.",
+    "run": "Run all steps of one or more specs: export, record, validate, benchmark, report, promote.",
+    "plan": "Show which steps a run would reuse and which it would redo.",
+    "compare": "Compare a model with a reference model or recorded outputs. No spec needed.",
     "export": "Convert a spec's model to its target formats.",
-    "build": "Make the targets that a run lacks, such as engines, from what it has.",
+    "build": "Build the missing targets of a run, such as engines.",
     "record": "Record the reference outputs of a spec's model, or of a model file.",
-    "validate": "Hold every exported variant of a run against the recorded reference.",
-    "selftest": "Plant faults into a spec's own model, and say which of them the gate catches.",
-    "gate": "Fail where a run is worse than the released version, by more than declared factors.",
-    "choose": "Say which variant of a run would be released within limits on speed and size, and why.",
-    "benchmark": "Measure how fast the variants of a run are, beside its source.",
-    "report": "Set two runs side by side: verdicts, differences, size, speed, and what was changed.",
+    "validate": "Compare every exported variant of a run with the recorded reference.",
+    "selftest": "Plant faults into a spec's model and report which ones the gate catches.",
+    "gate": "Fail if a run is worse than the released version.",
+    "choose": "Show which variant of a run meets the limits on speed and size, and why.",
+    "benchmark": "Measure the speed of a run's variants and of the source model.",
+    "report": "Compare two runs: verdicts, differences, size, speed and changes.",
     "promote": "Release the variants of a run that passed.",
-    "rollback": "Move an alias back to the version that it was at before.",
+    "rollback": "Move an alias back to its previous version.",
     "alias": "Point an alias to a release.",
-    "runs": "List the runs that are there: verdict, what was released, size on disk.",
-    "clean": "Remove old runs, and the stage cache; never a run that something was released of.",
-    "triton": "Write a release to where a Triton server looks for models.",
-    "tune": "Search the settings of a running server under a limit on latency, every answer checked.",
-    "tfserving": "Write a release to where a TensorFlow Serving looks for models.",
-    "kserve": "Write a release as KServe runs it: an InferenceService on its Triton.",
-    "views": "List the views on model servers that follow an alias, or forget one.",
-    "pack": "Make one file of a run folder, for another machine.",
-    "unpack": "Restore a run from the file that pack made, every digest checked.",
+    "runs": "List runs with verdict, releases and size on disk.",
+    "clean": "Remove old runs and the stage cache. Released runs stay.",
+    "triton": "Write a release into a Triton model repository.",
+    "tune": "Find the fastest settings of a running server within a latency limit.",
+    "tfserving": "Write a release into a TensorFlow Serving model folder.",
+    "kserve": "Write a release as a KServe InferenceService on Triton.",
+    "views": "List the model-server views that follow an alias, or forget one.",
+    "pack": "Pack a run folder into one file for another machine.",
+    "unpack": "Restore a packed run and check every digest.",
     "list": "List the models and releases in a repository.",
     "show": "Show one release: variants, numbers, aliases, history.",
-    "verify": "Check a release byte for byte against its manifest.",
-    "backends": "List frameworks and runtimes: which are there, and how to install the others.",
-    "schema": "Print a JSON Schema: of a spec, of a comparison's result, or of a selftest's.",
+    "verify": "Check the files of a release against its manifest.",
+    "backends": "List installed frameworks and runtimes, and how to install the others.",
+    "schema": "Print the JSON Schema of a spec, of a comparison result or of a selftest result.",
 }
 # The folder in `commands/` that each command lies in.
 FOLDERS: Mapping[str, tuple[str, ...]] = {
@@ -123,7 +123,7 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="convert-and-validate")
 @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 def cli(*, debug: bool) -> None:
-    """Convert trained models, prove that they still answer like the original, release only those that do.
+    """Convert trained models, check them against the original, and release only those that pass.
 
     Exit codes: 0 pass, 1 parity failed, 2 wrong usage, spec or input file, 3 inconclusive, 4 a required
     artifact could not be built, 5 could not measure, 130 and 143 on a signal.

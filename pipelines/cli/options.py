@@ -117,7 +117,7 @@ max_answer_option = click.option(
     "max_answer_mb",
     type=AMOUNT,
     metavar="N",
-    help="MiB that an answer of a server may have where no reference says how large it should be; 256 by default.",
+    help="Largest server response in MiB, where no reference shows its size; 256 by default.",
 )
 quiet_option = click.option(
     "--quiet",
@@ -162,8 +162,7 @@ memory_limit_option = click.option(
     callback=_limit_memory,
     expose_value=False,
     show_default=f"{MEMORY_SHARE:.0%} of the memory of the machine or container",
-    help="Stop a conversion, recording, comparison or benchmark that holds more memory than this, with all processes "
-    "that it starts, such as 8GB; the others go on.",
+    help=("Stop a job, with its processes, that uses more memory than this, such as 8GB. The other jobs go on."),
 )
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where models run."

@@ -24,8 +24,10 @@ _OPTIONS = (
     click.option(
         "--overwrite",
         is_flag=True,
-        help="Replace files of the view that were changed by hand, or written with options that are left out now, "
-        "and a view that follows another alias.",
+        help=(
+            "Replace files of the view that were edited by hand or written with other options, and a view of"
+            " another alias."
+        ),
     ),
     repository_option,
     quiet_option,

@@ -83,7 +83,7 @@ def run_summary(report: ReportData) -> Table:
         Column(title="verdict"),
         Column(title="variant"),
         Column(title="mismatches", is_figure=True),
-        Column(title="of limit", is_figure=True),
+        Column(title="tolerance used", is_figure=True),
     ]
     if report.benchmark is not None:
         columns.append(Column(title="speed-up", is_figure=True))
@@ -100,7 +100,7 @@ def comparison_summary(result: ComparisonResult) -> Table:
             Column(title="verdict"),
             Column(title="judged as"),
             Column(title="mismatches", is_figure=True),
-            Column(title="of limit", is_figure=True),
+            Column(title="tolerance used", is_figure=True),
         ),
         rows=(
             (

@@ -208,8 +208,8 @@ RULES: tuple[RuleOption, ...] = (
         "takes",
         "--takes SIDE=NAME,...",
         Kind.PAIRS,
-        "What of the samples a side takes, where the other takes other columns of the same rows, such as a server "
-        "that prepares raw text itself: candidate=text. Then the samples alone are asked, and no probes.",
+        "The columns that one side takes, if the other takes other columns of the same rows: candidate=text. "
+        "Then no probes run.",
         example="candidate=text",
         section=ABOUT_OUTPUTS,
     ),
@@ -238,9 +238,9 @@ RULES: tuple[RuleOption, ...] = (
         "gold",
         "--gold METRIC:OUTPUT",
         Kind.TEXTS,
-        "A metric against the gold that samples carry: pearson:logits, spearman, accuracy, f1, f1_macro, auc, or "
-        "MODULE:CALLABLE:OUTPUT; with ,ratio=0.99, ,mlperf=99 (or 99.9) or ,max_drop=D a limit, with ,gold_above=V "
-        "labels of gold that is none.",
+        "A metric against the gold labels: pearson:logits, spearman, accuracy, f1, f1_macro, auc or "
+        "MODULE:CALLABLE:OUTPUT. Add a limit with ,ratio=0.99 ,mlperf=99 (or 99.9) or ,max_drop=D. Use "
+        ",gold_above=V to turn gold values into labels.",
         field="gold",
         made=_gold,
     ),
@@ -304,8 +304,8 @@ RULES: tuple[RuleOption, ...] = (
         "roles",
         "--role INPUT=ROLE",
         Kind.ROLES,
-        "What an input is: id, mask, length, image, number or text; or all that roles of a spec say of it, such "
-        "as attention_mask={empty: false, padding: right}.",
+        "The role of an input: id, mask, length, image, number or text, or a mapping such as "
+        "attention_mask={empty: false, padding: right}.",
         example="attention_mask=mask",
         section=ABOUT_OUTPUTS,
     ),
@@ -355,7 +355,7 @@ RULES: tuple[RuleOption, ...] = (
         "edge",
         "--edge",
         Kind.CHOICE,
-        "What a difference in made-up rows unlike every sample comes to: a failure, a finding, or none are asked.",
+        "How to treat a difference on generated inputs unlike every sample: a failure, a finding, or do not run them.",
         default="warn",
         allowed=("fail", "warn", "off"),
         scope=Scope.PROBES,

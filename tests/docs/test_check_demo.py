@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 _HEAD = """\
 klue-sts against its torch 2.13.0+cpu source on 519 rows
-verdict       variant  mismatches  of limit  speed-up
-pass          a-fp32            0     < 1 %      5.6x
-pass          b-fp32            0      10 %      5.7x
+verdict       variant  mismatches  tolerance used  speed-up
+pass          a-fp32            0           < 1 %      5.6x
+pass          b-fp32            0            10 %      5.7x
 """
 _TAIL = """\
 pass          a-int8            0      75 %     9.75x  released

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # Columns of what is measured.
-MEASURED = {"of limit", "speed-up", "p50 ms", "p95 ms", "rows per s", "95 % interval", "size", "size MB"}
+MEASURED = {"tolerance used", "speed-up", "p50 ms", "p95 ms", "rows per s", "95 % interval", "size", "size MB"}
 # What is another in every run.
 OF_THE_RUN = {
     r"\d{8}T\d{6}Z-[0-9a-f]{4}": "RUN",
@@ -90,13 +90,13 @@ def test_commands_of_a_page_run(
     ],
 )
 def test_another_outcome_than_the_one_shown_is_seen(line: str, other: str) -> None:
-    head = "verdict  variant    mismatches  of limit\n"
+    head = "verdict  variant    mismatches  tolerance used\n"
 
     assert skeleton(head + line) != skeleton(head + other)
 
 
 def test_other_measured_numbers_are_the_same_outcome() -> None:
-    head = "klue-sts against its torch {} source\nverdict  variant  mismatches  of limit  speed-up\n"
+    head = "klue-sts against its torch {} source\nverdict  variant  mismatches  tolerance used  speed-up\n"
     shown = head.format("2.13.0+cpu") + "pass     onnx-fp32  0  < 1 %  5.6x"
     printed = head.format("2.7.1") + "pass       onnx-fp32   0  10 %  12.1x  released"
 

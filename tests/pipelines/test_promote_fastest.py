@@ -458,7 +458,7 @@ def test_choose_prints_a_screen_with_what_each_variant_broke_behind_it(run: Desk
 
     assert max(map(len, lines)) <= 80
     assert re.split(r" {2,}", lines[1]) == [
-        "verdict", "variant", "of limit", "p50 ms", "p95 ms", "speed-up", "size MB"
+        "verdict", "variant", "tolerance used", "p50 ms", "p95 ms", "speed-up", "size MB"
     ]  # fmt: skip
     at = next(at for at, line in enumerate(lines) if line.startswith("pass     onnx-fp32 "))
     assert re.split(r" {2,}", lines[at])[3:6] == ["8", "16", "1.5x"]

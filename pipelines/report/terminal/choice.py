@@ -63,7 +63,7 @@ def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
 
 def _short_table(title: str, choice: Choice) -> Table:
     """Return what a screen of 80 columns holds; what keeps a variant from being chosen stands behind it."""
-    titles = ("of limit", "p50 ms", "p95 ms", "speed-up", "size MB")
+    titles = ("tolerance used", "p50 ms", "p95 ms", "speed-up", "size MB")
     columns = (Column(title="verdict"), Column(title="variant"), *(Column(title=t, is_figure=True) for t in titles))
     rows = [(text("-"), text(SOURCE, remark=_beyond(choice.source_broken)), *_figures("-", choice.source))]
     for option in choice.candidates:

@@ -39,11 +39,13 @@ def command(
     verbose: bool,
     json_target: str | None,
 ) -> int:
-    """Say which variant of a validated and benchmarked run is the one to serve, and why; nothing is released.
+    """Show which variant of a validated and benchmarked run to serve, and why. Nothing is released.
 
-    A variant has to have passed on the device, and to stay within the limits of the spec and of --constraint. The
-    exit code is 0 if there is one, 1 if none fits, 3 if the timings do not show which is the fastest, 5 if none fits
-    because what is limited was not measured. With 3 it names the most accurate of those that tie: promote releases it.
+    A variant must pass on the device and meet the limits of the spec and of --constraint.
+
+    The exit code is 0 if a variant fits, 1 if none fits, and 3 if the timings cannot show which is fastest. It is 5
+    if none fits because a limited value was not measured. With 3, the command names the most accurate of the tied
+    variants, and promote releases that one.
 
     \b
     Example:

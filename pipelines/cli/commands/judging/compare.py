@@ -135,14 +135,15 @@ def command(
     json_target: str | None,
     **options: object,
 ) -> int:
-    """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
+    """Compare CANDIDATE with REFERENCE on the same samples and give a verdict.
 
-    Each is a model (.onnx, .keras, a SavedModel folder, TorchScript in .pt or .ts, torch.export in .pt2, OpenVINO in
-    .xml, .tflite, or module:callable, a function that returns a PyTorch module or Keras model, or that takes a dict of
-    arrays and returns one), or outputs recorded before (an .npz file with the samples' keys, or a folder made by
-    `record`), or a release (MODEL@ALIAS or MODEL@VERSION, with /VARIANT another than the preferred variant), or the
-    address of a model on a server (http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME,
-    http://HOST:PORT/v1/models/NAME of TensorFlow Serving, any other http:// with --endpoint-json).
+    Each can be a model file: .onnx, .keras, .pt, .ts, .pt2, .xml, .tflite or a SavedModel folder. It can be
+    module:callable, which returns a PyTorch or Keras model, or takes and returns a dict of arrays. It can be
+    recorded outputs: an .npz file with the samples' keys, or a folder made by `record`. It can be a release:
+    MODEL@ALIAS or MODEL@VERSION, with /VARIANT for another than the preferred variant. It can be a model on a
+    server: http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME or http://HOST:PORT/v1/models/NAME (TensorFlow
+    Serving). For any other http:// address, add --endpoint-json.
+
     The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
 
     \b

@@ -24,7 +24,7 @@ from paritygate.pipelines.cli.options import (
     "against",
     required=True,
     metavar="ALIAS|VERSION",
-    help="The release to hold the run against, such as prod.",
+    help="The release to compare the run with, such as prod.",
 )
 @click.option(
     "--worse",
@@ -39,8 +39,10 @@ from paritygate.pipelines.cli.options import (
     "allowed",
     multiple=True,
     type=click.Choice(["interface", "first-release"]),
-    help="What does not fail: interface, a change of inputs or outputs on purpose (one that is gone, renamed or of "
-    "another dtype, or a new input); first-release, a model without any release, which passes with a note.",
+    help=(
+        "Accept a change: interface, a deliberate change of inputs or outputs; first-release, a model "
+        "without a release, which passes with a note."
+    ),
 )
 @click.option(
     "--repository",
@@ -63,13 +65,13 @@ def command(
     verbose: bool,
     json_target: str | None,
 ) -> int:
-    """Hold the variants that a release holds against those of a run, and fail where one is worse by more than a factor.
+    """Fail if a variant of a run is worse than the released one by more than a factor.
 
-    It fails as well where a client of the release would break: where an output or input that it has is gone, renamed or
-    of another dtype, or an input is new, unless --allow interface is given. An output that is new breaks none.
+    It also fails if the change would break a client of the release, unless --allow interface is given. That is a
+    removed, renamed or retyped input or output, or a new input. A new output breaks no client.
 
-    Nothing is measured, and nothing released. The exit code is 0 if nothing is worse, 1 if something is or a variant
-    fails, 3 to 5 if a variant of the release was not measured or made in the run, 2 if there is no such release.
+    Nothing is measured or released. The exit code is 0 if nothing is worse, 1 if a variant is worse or fails, and 2
+    if there is no such release. It is 3 to 5 if the run did not measure or make a released variant.
 
     \b
     Example:

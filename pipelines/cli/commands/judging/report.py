@@ -15,7 +15,7 @@ from paritygate.pipelines.cli.options import run_and_root_options, run_path
     "--against",
     type=run_path,
     metavar="DIR",
-    help="The run folder that it is held against, such as the last one that was released.",
+    help="The run folder to compare with, such as that of the last release.",
 )
 def command(*, run_folder: Path | None, against: Path | None) -> int:
     """Set a run beside another one: verdicts, differences, size, speed, and what was changed between the two.

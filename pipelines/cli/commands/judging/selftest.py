@@ -48,12 +48,13 @@ def command(
     verbose: bool,
     json_target: str | None,
 ) -> int:
-    """Plant faults into the model of SPEC, one at a time, and say which ones a validation would catch.
+    """Plant faults into the model of SPEC, one at a time, and report which ones a validation would catch.
 
-    The model is exported to ONNX, and its answers are recorded. Then known classes of faults are planted into the
-    ONNX file, and rewrites that a right conversion may do; each is held against the spec's samples, tolerances and
-    decisions, and asked the probes. However many faults are missed, the exit code is 0; it is 1 if an equivalent
-    rewrite fails or if the unchanged file does, and 3 if the samples are too few to pass.
+    The model is exported to ONNX and its outputs are recorded. Then known kinds of faults, and equivalent rewrites,
+    are applied to the ONNX file. Each is checked with the spec's samples, tolerances, decisions and probes.
+
+    The exit code is 0 even if faults are missed. It is 1 if the unchanged file or an equivalent rewrite fails, and
+    3 if there are too few samples to pass.
 
     \b
     Example:

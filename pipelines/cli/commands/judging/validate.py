@@ -50,10 +50,10 @@ def command(
     form: str,
     json_target: str | None,
 ) -> int:
-    """Hold every exported variant of a run against its recorded reference, and write evidence and reports.
+    """Compare every exported variant of a run with its recorded reference, and write evidence and reports.
 
-    The exit code is that of the worst required variant. Where --probes leaves out a probe that the spec asks for, the
-    findings go to DIR/scratch, and the evidence of the run stays as it is.
+    The exit code is that of the worst required variant. If --probes leaves out a probe of the spec, the results go
+    to DIR/scratch. The evidence of the run then stays unchanged.
 
     \b
     Example:

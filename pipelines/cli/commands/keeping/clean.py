@@ -18,7 +18,7 @@ from paritygate.pipelines.cli.options import json_option, releases_option, root_
     help="Remove all runs but the N newest ones of each model.",
 )
 @click.option("--cache", "with_cache", is_flag=True, help="Remove the stage cache; the next run does everything again.")
-@click.option("--dry-run", "is_dry", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Remove it without asking.")
 @root_option
 @releases_option
@@ -34,12 +34,13 @@ def command(
     repositories: tuple[Path, ...],
     json_target: str | None,
 ) -> int:
-    """Remove the old runs of MODEL, or of all models, and with --cache what runs take over from each other.
+    """Remove the old runs of MODEL or of all models, and with --cache the cached results of stages.
 
-    A run that is in use stays, and one that something was released of: in the repository below --root, in those that
-    the specs of the runs name, wherever the run was released to, and in each --releases. Where one of these cannot be
-    read, all runs of the model stay. Links are not followed. What is not the cache's own stays in its folder.
-    Of a run with a variant that failed, the evidence stays, since later specs may not ask less without a reason.
+    A run stays if it is in use or has a release. Releases are looked up below --root, in the specs of the runs, in
+    each --releases, and wherever the run was released. If one of these cannot be read, all runs of the model stay.
+    The evidence of a failed variant stays, because later specs may not ask for less without a reason.
+
+    Links are not followed, and other files in the cache folder stay.
 
     \b
     Example:

@@ -42,7 +42,7 @@ from paritygate.pipelines.cli.options import (
     "--trust",
     metavar="DIGEST",
     default="",
-    help="Believe the evidence of the pack that the run came in, by the digest that pack printed; it is recorded.",
+    help="Trust the evidence of the pack with this digest, which pack printed. The release records it.",
 )
 @constraint_option
 @root_option
@@ -63,13 +63,14 @@ def command(
     verbose: bool,
     json_target: str | None,
 ) -> int:
-    """Release the variants of a run that passed, within the limits; where none did, the source, if it may be.
+    """Release the variants of a run that passed within the limits.
 
-    Which of them: the spec's promote.prefer. What would be released is printed by the command choose. A run in which
-    something required did not pass is refused without --despite; evidence that came with a pack, without --trust.
+    If none passed, the source is released where the spec allows it. The spec's promote.prefer decides which variants;
+    the command choose shows them first. A run in which a required variant did not pass needs --despite. Evidence that
+    came with a pack needs --trust.
 
-    Views that follow the alias are written again (docs/triton.md); if one cannot be, the exit code says so, and the
-    release stays.
+    Views that follow the alias are written again (docs/triton.md). If a view cannot be written, the exit code shows
+    it, and the release stays.
 
     \b
     Example:

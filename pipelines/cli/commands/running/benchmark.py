@@ -49,7 +49,7 @@ from paritygate.pipelines.cli.options import (
     "--price-per-hour",
     type=AMOUNT,
     metavar="P",
-    help="What the machine costs: the table then says what a million rows cost.",
+    help="Price of the machine, to show the cost of a million rows.",
 )
 @device_option
 @time_limit_option

@@ -38,11 +38,11 @@ def command(
     verbose: bool,
     json_target: str | None,
 ) -> int:
-    """Make the targets that a run lacks, and engines that are damaged, from what the run has, without its source.
+    """Build the missing targets of a run, and corrupt engines, without the source model.
 
-    This is for the machine with the GPU, after unpack. A rebuilt engine is a new artifact: it is to be validated
-    before it is promoted. The exit code is 0 if everything was made, 4 if something could not be, 5 if a package or
-    GPU is missing, or what it is made from was changed.
+    Use it on the machine with the GPU, after unpack. A rebuilt engine is a new artifact, so validate it before you
+    promote it. The exit code is 0 if everything was built, and 4 if a target could not be built. It is 5 if a
+    package or GPU is missing, or if an input file was changed.
 
     \b
     Example:

@@ -46,10 +46,10 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    """Show which jobs a run of each SPEC would take over, from which run, and which it would do, and why.
+    """Show which steps a run of each SPEC would reuse, from which run, which it would redo, and why.
 
-    Nothing is done, and nothing kept. What would be made from what is made anew is unknown. Give the options of the run
-    that is meant. The exit code is 0 whatever would be done.
+    Nothing is run or stored. A step that depends on a redone step is shown as unknown. Give the same options as for
+    run. The exit code is always 0.
 
     \b
     Example:

@@ -28,7 +28,7 @@ from paritygate.pipelines.cli.options import (
     "--samples",
     "samples_path",
     metavar="PATH",
-    help="Samples file: goes to the spec's sample function as its path, or stands in for its file.",
+    help="Samples file, used in place of the spec's file, or passed to its sample function.",
 )
 @click.option(
     "--benchmark/--no-benchmark",
@@ -48,7 +48,7 @@ from paritygate.pipelines.cli.options import (
     "is_cached",
     default=True,
     show_default=True,
-    help="Take over what an earlier run did with the same files, or do everything anew.",
+    help="Reuse results of earlier runs with the same files, or redo everything.",
 )
 @target_option
 @probes_option

@@ -29,15 +29,15 @@ from paritygate.pipelines.cli.view_options import view_options, write_view_asked
 @click.option(
     "--samples",
     metavar="FILE|MODULE:CALLABLE",
-    help="Warm the server up with the first row of these inputs before it says that it is ready.",
+    help="Warm the server up with the first row of these inputs before it reports ready.",
 )
 def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
-    """Write a release of MODEL, by default the one at prod, as KServe runs it: an InferenceService on its Triton.
+    """Write a release of MODEL, by default the one at prod, as a KServe InferenceService on Triton.
 
-    Every file of the release is verified, and every rule that Triton is known to have is held against the
-    configuration, before anything is written. Each version has a folder of its own, which is yours to copy to where
-    --storage-uri says; the service that names it is written last. When promote, run, rollback or alias moves the alias,
-    they write the view again, unless --no-follow was given.
+    Before anything is written, every file of the release is verified, and the configuration is checked against the
+    known rules of Triton. Each version has its own folder, which you copy to --storage-uri. The service that names
+    it is written last. When promote, run, rollback or alias moves the alias, they write the view again, unless
+    --no-follow was given.
 
     \b
     Example:

@@ -20,11 +20,11 @@ from paritygate.pipelines.cli.view_options import view_options, write_view_asked
     help="The folder DIR as the server sees it, such as /models in a container; DIR if not given.",
 )
 def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
-    """Write a release of MODEL, by default the one at prod, to where a TensorFlow Serving looks for models.
+    """Write a release of MODEL, by default the one at prod, into a TensorFlow Serving model folder.
 
-    Every file of the release is verified first. The version's folder comes before the list of models that names it, so
-    that a server that reads the list again sees the new version at once. When promote, run, rollback or alias moves the
-    alias, they write the view again, unless --no-follow was given.
+    Every file of the release is verified first. The folder of the version is written before the list of models that
+    names it, so a polling server sees the new version at once. When promote, run, rollback or alias moves the alias,
+    they write the view again, unless --no-follow was given.
 
     \b
     Example:

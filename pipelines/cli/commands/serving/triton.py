@@ -17,7 +17,7 @@ from paritygate.pipelines.cli.view_options import view_options, write_view_asked
 @click.option(
     "--samples",
     metavar="FILE|MODULE:CALLABLE",
-    help="Warm the server up with the first row of these inputs before it says that it is ready.",
+    help="Warm the server up with the first row of these inputs before it reports ready.",
 )
 @click.option(
     "--server",
@@ -25,11 +25,11 @@ from paritygate.pipelines.cli.view_options import view_options, write_view_asked
     help="The release of Triton that will serve it, such as 25.10: refuse an ONNX file that is too new for it.",
 )
 def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
-    """Write a release of MODEL, by default the one at prod, to where a Triton server looks for models.
+    """Write a release of MODEL, by default the one at prod, into a Triton model repository.
 
-    Every file of the release is verified, and every rule that Triton is known to have is held against the
-    configuration, before anything is written. A server that polls sees the new version at once, and no half of it.
-    When promote, run, rollback or alias moves the alias, they write the view again, unless --no-follow was given.
+    Before anything is written, every file of the release is verified, and the configuration is checked against the
+    known rules of Triton. A polling server never sees half a version. When promote, run, rollback or alias moves
+    the alias, they write the view again, unless --no-follow was given.
 
     \b
     Example:

@@ -121,11 +121,12 @@ def command(
 ) -> int:
     """Search batch size, instances and queue delay of a server that runs a release of MODEL, by default that at prod.
 
-    The settings that answer most rows a second within the limit on latency are found with callers that wait for their
-    answers, confirmed with requests at random times, and written into the view. Every answer is held against the
-    released file's; one that is wrong ends the search, and nothing is written. A Triton is told to load each settings,
-    and has afterwards what it had, or what was written; a server that cannot be told is measured as it is.
-    The exit code is 0 for pass, 1 if an answer is wrong or no settings are fast enough, 3 if it cannot be told.
+    Closed-loop callers find the settings with the most rows per second within the latency limit. Requests at random
+    times confirm them, and they are written into the view. Every answer is compared with the released file's. A
+    wrong answer ends the search, and nothing is written. Triton loads each setting, and afterwards the best or the
+    original one. Other servers are measured as they are.
+
+    The exit code is 0 for pass, 1 if an answer is wrong or no settings are fast enough, 3 if it cannot be decided.
 
     \b
     Example:

@@ -38,8 +38,10 @@ from paritygate.pipelines.cli.options import (
 )
 @click.option(
     "--name",
-    help="What the model is called in runs and releases, where two models need two names; guessed from the file, or "
-    "from module and callable, if absent.",
+    help=(
+        "The model's name in runs and releases. Two models need two names. Guessed from the file, module"
+        " or callable if absent."
+    ),
 )
 @click.option(
     "--signature",
@@ -64,12 +66,11 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    """Write a first spec of MODEL: what the model and the samples say is read, the rest is guessed, and marked.
+    """Write a starter spec for MODEL. It reads what it can, guesses the rest, and marks every guess with the reason.
 
-    MODEL is what `run` takes: a path (.onnx, .keras, a SavedModel folder, .pt, .ts, .pt2), or module:callable, a
-    function that returns a PyTorch module or Keras model. Name, dims, masks, decisions and targets are guessed. Without
-    samples the spec makes rows up at random, and a run of it is inconclusive. Of a SavedModel with several signatures
-    it says which one was taken, and which others there are.
+    MODEL is a path (.onnx, .keras, .pt, .ts, .pt2, a SavedModel folder) or module:callable, which returns a PyTorch
+    or Keras model. Name, dims, masks, decisions and targets are guessed. Without samples the spec uses random rows,
+    and its run is inconclusive. For a SavedModel with several signatures it prints the one it used and the others.
 
     \b
     Example:

@@ -22,11 +22,10 @@ from paritygate.pipelines.cli.options import json_option, memory_limit_option, q
 @quiet_option
 @json_option
 def command(model: str, *, samples: str | None, time_limit: float, quiet: bool, json_target: str | None) -> int:
-    """Show what MODEL is: inputs, outputs, operators, precision of the weights, size, versions.
+    """Show the inputs, outputs, operators, weight precision, size and versions of MODEL.
 
-    MODEL is a path (.onnx, .keras, a SavedModel folder, TorchScript in .pt or .ts, torch.export in .pt2, OpenVINO in
-    .xml, .tflite, .plan with its engine.json), or module:callable, a function that returns a PyTorch module or Keras
-    model. What cannot be known is said to be so.
+    MODEL is a path (.onnx, .keras, .pt, .ts, .pt2, .xml, .tflite, .plan, a SavedModel folder) or module:callable,
+    which returns a PyTorch or Keras model. Unknown values are shown as unknown.
 
     \b
     Example:
