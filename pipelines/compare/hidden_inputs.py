@@ -63,6 +63,7 @@ _BY_STRATUM = "strata"
 ERRORS_WITHOUT_INPUTS = frozenset(
     {"MissingBackendError", "MissingGpuError", "NotAvailableError", "NotRunHereError", "UnsupportedOperatorsError"}
 )
+_WHERE_IT_STANDS = "the terminal and the run folder have the whole message; report: {inputs: show} shows it here"
 _VERDICTS_WITHOUT_INPUTS = frozenset({"not run here", "not available for this model", "not measured"})
 
 
@@ -116,7 +117,7 @@ def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
     if {"message", "hint"} <= value.keys() and _is_without_inputs(value):
         found.update(message=value["message"], hint=value["hint"])
     elif {"message", "hint", "kind"} <= value.keys():
-        found.update(message=f"{value['kind']}: {HIDDEN}", hint="")
+        found.update(message=f"{value['kind']}: {HIDDEN}", hint=_WHERE_IT_STANDS)
     if value.get("not_run_here"):
         found.update(not_run_here=value["not_run_here"])
     if may_say_why(str(value.get("verdict"))) and "reason" in value:

@@ -150,6 +150,8 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     found = believed(
         run, evidence_to_choose_by(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust
     )
+    # A message is for this terminal alone, so it has the reasons in full.
+    reasons = {entry.variant: entry.reason for entry in found.evidence.variants}
     if run.resolved.hides_inputs(is_leaving=True):
         found = replace(found, evidence=hidden(found.evidence))
     run, evidence = found.run, found.evidence
@@ -163,7 +165,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             reason = choice.reason
             variants = tuple(_variant(run, item) for item in choice.chosen)
         else:
-            reason = _fallback_reason(run, choice, repository, alias)
+            reason = _fallback_reason(run, choice, repository, alias, reasons)
             variants = (_source_variant(run, evidence, Path(place) / SOURCE_VARIANT),)
         candidate = ReleaseCandidate(
             model=run.resolved.name,
@@ -247,11 +249,13 @@ def failed_run(
     )
 
 
-def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: str | None) -> str:
+def _fallback_reason(
+    run: RunFolder, choice: Choice, repository: Path, alias: str | None, reasons: Mapping[str, str]
+) -> str:
     misused = [item for item in choice.candidates if item.entry.exit_code == ExitCode.USAGE]
     if misused:
         # A slip in the spec is not what the source is a way out of.
-        msg = f"nothing to release: {misused[0].name} was not measured: {misused[0].entry.reason}"
+        msg = f"nothing to release: {misused[0].name} was not measured: {reasons[misused[0].name]}"
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
         )

@@ -40,6 +40,7 @@ def test_a_metric_stands_in_evidence_report_and_release(scored: Desk) -> None:
         samples={"source": "scored_samples:scored", "strata": ["half"]},
         gold={"metric": "accuracy", "output": "logits", "tolerance": {"mlperf": 99}},
         probes="none",
+        report={"inputs": "show"},
     )
 
     called = scored.call("run", "spec.yaml")

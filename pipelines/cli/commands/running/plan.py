@@ -49,7 +49,7 @@ def command(
     """Show which steps a run of each SPEC would reuse, from which run, which it would redo, and why.
 
     Nothing is run or stored. A step that depends on a redone step is shown as unknown. Give the same options as for
-    run. The exit code is always 0.
+    run. A plan exits with 0, whatever it shows.
 
     \b
     Example:
