@@ -165,6 +165,20 @@ def test_nothing_imports_the_entrances(project_root: Path) -> None:
     assert {name for name in found if not name.endswith(": paritygate.__version__")} == set()
 
 
+def test_the_api_imports_nothing_of_the_command_line(project_root: Path) -> None:
+    package = project_root / "src/paritygate"
+    imported = {
+        module
+        for name in API
+        for _, module in modules_imported(
+            ast.parse((package / f"{name.removeprefix('paritygate.')}.py").read_text(encoding="utf-8"))
+        )
+    }
+
+    assert "paritygate.pipelines.compare.job" in imported
+    assert [module for module in imported if module.startswith("paritygate.pipelines.cli")] == []
+
+
 def circle_in(imports: dict[str, set[str]]) -> list[str]:
     """Return modules that import each other in a circle; empty where none do."""
     left = {module: set(imported) for module, imported in imports.items()}

@@ -22,6 +22,21 @@ _LOADED = "import sys; print(sum(name.split('.')[0] == 'paritygate' for name in 
 # As the command and its child process load them, without a framework.
 _COMPARE = "import paritygate.pipelines.cli.commands.judging.compare, paritygate.pipelines.jobs.compare; "
 _API = "import paritygate.api; "
+# The command itself, whose models are outputs recorded before.
+_COMMAND = """
+import pathlib, sys, tempfile
+import numpy as np
+from paritygate.pipelines.cli.app import cli
+with tempfile.TemporaryDirectory() as name:
+    place = pathlib.Path(name)
+    np.savez(place / "x.npz", x=np.ones((2, 2), np.float32))
+    np.savez(place / "one.npz", y=np.eye(2, dtype=np.float32))
+    np.savez(place / "other.npz", y=np.full((2, 2), 2, np.float32))
+    files = [str(place / file) for file in ("one.npz", "other.npz", "x.npz")]
+    sys.stdout = sys.stderr
+    assert cli(["compare", *files[:2], "--samples", files[2]], standalone_mode=False) == 1
+    sys.stdout = sys.__stdout__
+"""
 
 
 def _limits() -> dict[str, dict[str, object]]:
@@ -70,6 +85,7 @@ def _most_in_a_test_folder(root: Path) -> int:
 def measured(root: Path) -> dict[str, int]:
     """Return every number as it is now."""
     return {
+        "modules loaded by the command compare": _loaded(_COMMAND),
         "modules loaded by compare": _loaded(_COMPARE),
         "modules loaded by import paritygate.api": _loaded(_API),
         "lines of the product": _lines(root),

@@ -15,7 +15,6 @@ from paritygate.models.fixed_shape import read_fixed_shape
 from paritygate.models.loading import LoadedModel, load_model
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
-from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.engine_profile import WithinProfile
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.runner import Runner
@@ -90,5 +89,7 @@ def _open_emulated(loaded: LoadedModel, precision: Precision) -> Runner:
     if loaded.ref.kind is not SourceKind.ONNX:
         msg = f"{loaded.ref.name} is a {loaded.ref.kind} model, and only ONNX models are emulated"
         raise UsageError(msg, hint="export it to ONNX first")
+    from paritygate.validate.runners.emulated import open_emulated
+
     check_environment()
     return open_emulated(loaded, precision)
