@@ -2,6 +2,5 @@
 
 from pathlib import Path
 
-# Where releases go, and where commands look for them, unless a spec or an option says otherwise. It stands here since a
-# comparison needs this of the repository, and nothing else.
+# Where releases go unless a spec or an option says otherwise: all that a comparison needs of the repository.
 DEFAULT_REPOSITORY = Path("artifacts/repository")
