@@ -36,7 +36,7 @@ def load_spec(text: str) -> ResolvedSpec:
         UsageError: The spec is wrong; the message says where.
     """
     path = Path(text)
-    _check_is_no_model(text)
+    _check_is_no_model(str(text))
     if path.exists() or path.suffix:
         return parse_spec(_read_spec(path), folder=path.resolve().parent, origin=str(path))
     packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"

@@ -167,7 +167,7 @@ def test_a_folder_of_no_known_kind_is_said_to_be_one(bench: Bench) -> None:
     folder = bench.folder / "folder.npz"
     folder.mkdir()
 
-    assert "are a folder of no known kind" in _compare(bench, str(folder)).message
+    assert "are a folder without a file" in _compare(bench, str(folder)).message
     assert "is not a file" in bench.compare(str(folder), bench.linear("b"), "--samples", bench.samples()).err
 
 
