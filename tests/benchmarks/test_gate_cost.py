@@ -30,7 +30,8 @@ def test_seconds_of_children_count_while_they_run_and_once_they_ended(cost: Modu
     ended = cost.family_seconds(os.getpid())
 
     assert running - before >= 0.25
-    assert ended >= running
+    # A sum of fractions may be one rounding smaller.
+    assert ended >= running - 1e-6
 
 
 def test_what_is_spent_between_two_words_of_progress_is_the_first_ones(

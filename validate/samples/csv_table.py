@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # A line that is longer is no row of a table; the columns of a table fit one.
 _LONGEST_LINE = 1 << 24
+# One cell in so many that is no number is a slip, in a column of numbers.
+_FEW = 10
 _DELIMITERS = (",", ";", "\t")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
@@ -40,6 +42,7 @@ class CsvTable:
         places: The place of each column in a row.
         kinds: Of each column `int`, `float`, `bool` or `text`; empty of a file without rows.
         gaps: Of each column of numbers with an empty cell, the line of the first one.
+        odd: Of each column of text in which nearly all cells are numbers, the first cell that is none, and its line.
         delimiter: What stands between two cells.
         width: How many cells a row has.
     """
@@ -48,6 +51,7 @@ class CsvTable:
     places: Mapping[str, int]
     kinds: Mapping[str, str]
     gaps: Mapping[str, int]
+    odd: Mapping[str, tuple[int, str]]
     delimiter: str
     width: int
 
@@ -64,6 +68,7 @@ def read_csv(path: Path, source: SampleSource) -> Iterator[Batch]:
     table = survey_csv(path)
     names = wanted_columns(path, [name for name in table.names if name != ID_COLUMN], source)
     for name in names:
+        check_is_even(path, table, name)
         if name in table.gaps:
             line = table.gaps[name]
             msg = f"samples {path}, line {line}: the cell of {name!r} is empty (expected a number, as in other lines)"
@@ -88,6 +93,20 @@ def read_csv(path: Path, source: SampleSource) -> Iterator[Batch]:
                 },
             )
             start += len(chunk)
+
+
+def check_is_even(path: Path, table: CsvTable, name: str) -> None:
+    """Check that a column is not of numbers but for a few cells.
+
+    Raises:
+        InputFileError: It is; the message has the first such cell and its line.
+    """
+    if name in table.odd:
+        line, cell = table.odd[name]
+        msg = (
+            f"samples {path}, line {line}: the cell of {name!r} is {cell[:40]!r} (expected a number, as in most lines)"
+        )
+        raise InputFileError(msg, hint=f"correct the cell, or remove the column {name!r} if it is text")
 
 
 def _column(rows: Sequence[Sequence[str]], place: int, kind: str) -> NDArray[np.generic]:
@@ -119,19 +138,33 @@ def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
         names = _names(path, header)
         kinds = [""] * len(header)
         gaps: dict[int, int] = {}
+        odd: dict[int, tuple[int, str]] = {}
+        numbers, others = [0] * len(header), [0] * len(header)
         for line, cells in rows:
             for place, cell in enumerate(cells):
-                if kinds[place] == "text":
+                # What is text in so many cells is text, and no longer looked at.
+                if others[place] > _FEW + numbers[place] // _FEW:
                     continue
                 if not cell:
                     gaps.setdefault(place, line)
                     continue
-                kinds[place] = _common(kinds[place], _kind(cell.strip()))
+                kind = _kind(cell.strip())
+                kinds[place] = _common(kinds[place], kind)
+                if kind in {"int", "float"}:
+                    numbers[place] += 1
+                else:
+                    others[place] += 1
+                    odd.setdefault(place, (line, cell))
     return CsvTable(
         names=tuple(names),
         places=names,
         kinds={name: kinds[place] or "text" for name, place in names.items()},
         gaps={name: gaps[place] for name, place in names.items() if place in gaps and kinds[place] not in {"", "text"}},
+        odd={
+            name: odd[place]
+            for name, place in names.items()
+            if kinds[place] == "text" and 0 < others[place] <= numbers[place] // _FEW
+        },
         delimiter=delimiter,
         width=len(header),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from paritygate.backends import require_backend
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, columns_of_arrow
-from paritygate.validate.samples.csv_table import survey_csv
+from paritygate.validate.samples.csv_table import check_is_even, survey_csv
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.samples.tables import ID_COLUMN, first_object
 
@@ -45,6 +45,8 @@ def columns_of_table(source: SampleSource) -> tuple[Column, ...]:
     path = source.folder / source.text
     if path.suffix == ".csv" and path.is_file():
         table = survey_csv(path)
+        for name in table.names if not source.columns else ():
+            check_is_even(path, table, name)
         kinds = {name: "text" if table.kinds[name] == "text" else "number" for name in table.names}
     elif path.suffix == ".jsonl" and path.is_file():
         kinds = {name: _kind_of_json(value) for name, value in first_object(path).items()}

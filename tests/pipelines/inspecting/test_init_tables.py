@@ -209,3 +209,18 @@ def test_all_columns_to_fill_up_are_named_at_once(desk: Desk) -> None:
     called = desk.call("compare", "model.onnx", "other.onnx", "--samples", "rows.jsonl")
 
     assert "--pad ids=0 --pad mask=0" in called.err
+
+
+@pytest.mark.parametrize("cell", ["abc", "1,5", "-"])
+def test_one_cell_that_is_no_number_is_named_and_no_reason_to_leave_its_column_out(desk: Desk, cell: str) -> None:
+    desk.onnx()
+    lines = [f"{row * 0.5},{row * 0.25},{row * 0.1},{row * 0.2},{row % 2}" for row in range(40)]
+    lines[6] = f'"{cell}",1,2,3,0'
+    (desk.folder / "rows.csv").write_text("\n".join(["a,b,c,d,label", *lines]), encoding="utf-8")
+
+    called = desk.call("init", "model.onnx", "--samples", "rows.csv", "--out", "odd.yaml")
+
+    assert called.code == 2
+    assert "line 8" in called.err
+    assert repr(cell) in called.err
+    assert not (desk.folder / "odd.yaml").exists()

@@ -68,3 +68,27 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_compared(be
 
     assert outcome.code == 2
     assert outcome.result == {}
+
+
+def test_the_page_of_a_comparison_with_edge_findings_has_its_verdict(bench: Bench) -> None:
+    import numpy as np
+    import onnx
+
+    names = []
+    for name, most in (("wide.onnx", 1e6), ("narrow.onnx", 1.5)):
+        limits = [onnx.numpy_helper.from_array(np.float32(value), key) for key, value in (("l", -most), ("h", most))]
+        rows = ["batch", 4]
+        x, y = (onnx.helper.make_tensor_value_info(key, onnx.TensorProto.FLOAT, rows) for key in "xy")
+        graph = onnx.helper.make_graph([onnx.helper.make_node("Clip", ["x", "l", "h"], ["y"])], "g", [x], [y], limits)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, str(bench.folder / name))
+        names.append(str(bench.folder / name))
+    np.savez(bench.folder / "x.npz", x=np.random.default_rng(0).uniform(-1, 1, (64, 4)).astype(np.float32))
+    page = bench.folder / "page.html"
+    bench.is_probing = True
+
+    outcome = bench.compare(*names, "--samples", str(bench.folder / "x.npz"), "--report", str(page))
+
+    assert outcome.code == 0
+    assert outcome.result["verdict"] == "pass"
+    assert "pass, edge" in page.read_text(encoding="utf-8")
