@@ -61,7 +61,7 @@ class _InSections(click.Command):
     "--samples",
     required=True,
     metavar="FILE|MODULE:CALLABLE",
-    help="The inputs: .npz, .safetensors, .jsonl, .parquet, a data set, or a function that yields batches.",
+    help="The inputs: .npz, .npy, .safetensors, .csv, .jsonl, .parquet, a data set, or a function that yields batches.",
 )
 @rule_options
 @batch_size_option
