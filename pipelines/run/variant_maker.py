@@ -177,7 +177,7 @@ class VariantMaker:
                 check_record({"files": file_digests(files), "main": made["main"], "variant": name})
                 ties = dict(made["ties"]) if base is None else self._ties
             if base is None and not self._is_fit_known:
-                # Of what is taken over, limits were not looked at.
+                # The limits of a reused export were not checked by a child.
                 check_output_limits(run.resolved, signature)
             with storage_errors(final):
                 final.parent.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ class Check:
         kind: How it came to its status.
         output: The output it is about, or None.
         rows: How many rows it is about, where that is known.
-        measured: The number held against the limit, where there is one.
+        measured: The number that is compared with the limit, if there is one.
         limit: The limit, where there is one.
     """
 

@@ -142,8 +142,8 @@ def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
         numbers, others = [0] * len(header), [0] * len(header)
         for line, cells in rows:
             for place, cell in enumerate(cells):
-                # What is text in so many cells is text, and no longer looked at.
-                if others[place] > _FEW + numbers[place] // _FEW:
+                # A column with that many cells of text is text, so the rest of it is not read.
+                if kinds[place] == "text" and others[place] > _FEW + numbers[place] // _FEW:
                     continue
                 if not cell:
                     gaps.setdefault(place, line)

@@ -46,7 +46,7 @@ _MAY_LEAVE = frozenset(
 )
 
 
-# Sentences that hold a measured number against its limit.
+# Sentences that compare a measured number with its limit.
 WITHIN = frozenset({"at_most", "at_least"})
 AT_LEAST = frozenset({"at_least", "below_limit"})
 PAIRS = WITHIN | AT_LEAST | {"above"}

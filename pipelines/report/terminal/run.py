@@ -148,7 +148,7 @@ def _view_lines(outcome: RunOutcome, views: Iterable[FollowingView], width: int 
 
 
 def _taken_over(outcome: RunOutcome) -> Iterator[str]:
-    """Yield how much was taken over from earlier runs."""
+    """Yield how many jobs were reused from earlier runs."""
     taken = [job for job in outcome.jobs if job.taken_from]
     changed = [job for job in outcome.jobs if job.why]
     if changed:

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paritygate.errors import InputFileError
 from paritygate.pipelines.spec.loading import load_spec
 from paritygate.validate.samples.samples import open_samples
+from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -224,3 +226,17 @@ def test_one_cell_that_is_no_number_is_named_and_no_reason_to_leave_its_column_o
     assert "line 8" in called.err
     assert repr(cell) in called.err
     assert not (desk.folder / "odd.yaml").exists()
+
+
+@pytest.mark.parametrize(("cell", "seen"), [("", "line 32"), ("maybe", "text")])
+def test_a_late_cell_of_a_column_of_booleans_counts(tmp_path: Path, cell: str, seen: str) -> None:
+    cells = ["True", "False"] * 20
+    cells[30] = cell
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b", *(f"{value},1" for value in cells)]), encoding="utf-8")
+
+    if seen == "text":
+        batches = list(open_samples(SampleSource(text="rows.csv", folder=tmp_path))())
+        assert batches[0].inputs["a"].dtype.kind == "U"
+    else:
+        with pytest.raises(InputFileError, match=seen):
+            list(open_samples(SampleSource(text="rows.csv", folder=tmp_path))())
