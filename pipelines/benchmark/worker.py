@@ -21,6 +21,7 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.process.child import (
     ChildJob,
     StartedChild,
+    check_memory,
     garbage_error,
     receive,
     result_of_child,
@@ -129,6 +130,8 @@ class Worker:
     def loaded(self) -> Loaded:
         """Wait until the model is loaded."""
         found = self._receive()
+        # A small model is loaded between two looks: one that holds too much is not to be timed first.
+        check_memory(self._child, self._child.memory.excess_now(), self._stage)
         with reading_result(self._child.job):
             return from_data(Loaded, found)
 

@@ -418,16 +418,30 @@ def _time_to_look(child: StartedChild, deadline: float, stage: str) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    held = child.memory.excess()
-    if held is not None:
-        stop_child(child, at_once=True)
-        job, limit = child.job, child.memory.limit
-        msg = (
-            f"{job.what} held {_size(held)} of memory, of {_size(limit)} allowed, and was stopped"
-            f"{_during(stage)}{_last_lines(job)}"
-        )
-        raise job.crash_error(msg, hint="allow more with --memory-limit SIZE, such as 8GB, or use smaller batches")
+    check_memory(child, child.memory.excess(), stage)
     return min(left, _LOOK_EVERY_S)
+
+
+def check_memory(child: StartedChild, excess: int | None, stage: str) -> None:
+    """End a child that holds more memory than it may.
+
+    Args:
+        child: The child.
+        excess: Bytes that it holds, where that is more than its limit; see `MemoryWatch`.
+        stage: What it was last doing, in words, for the message.
+
+    Raises:
+        ParitygateError: It holds more; it is ended.
+    """
+    if excess is None:
+        return
+    stop_child(child, at_once=True)
+    job, limit = child.job, child.memory.limit
+    msg = (
+        f"{job.what} held {_size(excess)} of memory, of {_size(limit)} allowed, and was stopped"
+        f"{_during(stage)}{_last_lines(job)}"
+    )
+    raise job.crash_error(msg, hint="allow more with --memory-limit SIZE, such as 8GB, or use smaller batches")
 
 
 def _size(count: int) -> str:

@@ -77,11 +77,18 @@ class MemoryWatch:
     def excess(self) -> int | None:
         """Return how many bytes are held, where that is more than the limit; None where not, or between two looks."""
         start = time.monotonic()
-        if self.limit == sys.maxsize or start < self._next_look:
+        if start < self._next_look:
             return None
-        held = self._held()
+        found = self.excess_now()
         end = time.monotonic()
         self._next_look = end + min(_RAREST_LOOK_S, max(_LOOK_EVERY_S, (end - start) / _SHARE_OF_LOOKS))
+        return found
+
+    def excess_now(self) -> int | None:
+        """Return how many bytes are held at this moment, where that is more than the limit."""
+        if self.limit == sys.maxsize:
+            return None
+        held = self._held()
         return held if held > self.limit else None
 
     def _held(self) -> int:
