@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from paritygate.artifact import Artifact
 from paritygate.backends import backend_state
 from paritygate.machine import gpu_of_machine, machine_facts
-from paritygate.validate.reference.profile import ulp_of
+from paritygate.validate.measure.profile import ulp_of
 from paritygate.validate.reference.recording import Recording
 
 Answers = NDArray[Any]

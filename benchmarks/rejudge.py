@@ -27,12 +27,13 @@ from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import RecordedCandidate
-from paritygate.validate.gate.check import Check, Status, verdict_of
-from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
-from paritygate.validate.reference import noise_floor, profile
+from paritygate.validate.measure import profile
+from paritygate.validate.measure.check import Check, Status, verdict_of
+from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
+from paritygate.validate.reference import noise_floor
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
 from paritygate.validate.reference.recorded import ExpectedOutputs, RecordedOutputs, expected_from_file
 

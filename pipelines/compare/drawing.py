@@ -7,15 +7,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.validate.gate.histogram import FIRST_OCTAVE, OCTAVES
-from paritygate.validate.gate.sketch import CELLS, MOST_BINS
+from paritygate.validate.measure.histogram import FIRST_OCTAVE, OCTAVES
+from paritygate.validate.measure.plot_data import CELLS, MOST_BINS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.validate.gate.measurement import Drawing
-    from paritygate.validate.gate.sketch import Grid, Maxima
+    from paritygate.validate.measure.measurement import Drawing
+    from paritygate.validate.measure.plot_data import Grid, Maxima
 
 # Cells that hold something, beyond which four of them are made one: evidence is kept small.
 _MOST_CELLS = 1000

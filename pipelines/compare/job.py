@@ -26,9 +26,9 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
-from paritygate.validate.gate.check import Kind
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.measure.check import Kind
+from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:

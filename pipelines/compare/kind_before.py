@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from paritygate.validate.gate.check import Kind, Status
+from paritygate.validate.measure.check import Kind, Status
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

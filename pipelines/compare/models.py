@@ -159,7 +159,7 @@ def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emul
     if is_emulated:
         msg = f"provider {provider!r} cannot run what is emulated: ONNX Runtime's CPU provider does"
         raise UsageError(msg, hint="leave --provider or --emulate out")
-    from paritygate.validate.runners.onnxruntime.providers import check_provider
+    from paritygate.validate.runners.onnxruntime_providers import check_provider
 
     check_provider(provider, device)
     return replace(model, provider=provider)

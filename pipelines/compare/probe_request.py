@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paritygate.signature import Dim
-from paritygate.validate.probes.probe import PROBES
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.probes.catalogue import PROBES
+from paritygate.validate.probes.inputs.roles import DeclaredRole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

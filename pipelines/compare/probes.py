@@ -23,7 +23,7 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.compare.session_probes import Place, Unclipped, session_plan
 from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
-from paritygate.validate.gate.check import Check, Kind, Status
+from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
 from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.outcome import ProbeFailure

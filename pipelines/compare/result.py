@@ -15,18 +15,18 @@ from paritygate.codec import schema_of
 from paritygate.pipelines.compare.drawing import DrawingResult, drawing_result
 from paritygate.pipelines.compare.kind_before import kind_before, words_before
 from paritygate.text import counted
-from paritygate.validate.gate.check import UNDECLARED_PADDING, Kind, Status
+from paritygate.validate.measure.check import UNDECLARED_PADDING, Kind, Status
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
     from paritygate.validate.detections.measurement import MatchStatistics
     from paritygate.validate.detections.tally import MatchFigures
-    from paritygate.validate.gate.check import Check
-    from paritygate.validate.gate.decisions import DecisionStatistics
-    from paritygate.validate.gate.measurement import Measurement
-    from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.gold.measurement import GoldStatistics
-    from paritygate.validate.reference.profile import OutputProfile
+    from paritygate.validate.measure.check import Check
+    from paritygate.validate.measure.decisions import DecisionStatistics
+    from paritygate.validate.measure.measurement import Measurement
+    from paritygate.validate.measure.profile import OutputProfile
+    from paritygate.validate.measure.tolerance import Limits
 
 _Result = TypeVar("_Result")
 

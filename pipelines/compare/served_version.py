@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.models.endpoint import parse_endpoint
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.validate.gate.check import Check, Status
+from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.words.sentence import say
 
 _NAME = "served_version"

@@ -24,6 +24,7 @@ from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
 from paritygate.validate.probes.sessions.session import AskedBatch, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
 from paritygate.validate.runners.opening import open_model
+from paritygate.validate.samples.feeding import fit_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -180,7 +181,7 @@ class Unclipped:
             return None
         try:
             self._runner = self._runner or self._models.opened(_UNCLIPPED, self._ref, self._open)
-            return answer_beyond_ranges(self._runner, batch)
+            return answer_beyond_ranges(self._runner.run(fit_inputs(batch, self._runner.signature)))
         except NotAskedBeforeError:
             raise
         except ParitygateError:

@@ -22,9 +22,9 @@ from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, TensorSpec, is_float_dtype
 from paritygate.text import counted
-from paritygate.validate.gate.tolerance import SHARES_OF_SPREAD
-from paritygate.validate.gate.valid_positions import valid_positions
-from paritygate.validate.probes.roles import Role
+from paritygate.validate.measure.tolerance import SHARES_OF_SPREAD
+from paritygate.validate.measure.valid_positions import valid_positions
+from paritygate.validate.probes.inputs.roles import Role
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM
 

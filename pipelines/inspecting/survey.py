@@ -23,13 +23,13 @@ from paritygate.pipelines.inspecting.labels import LabelsSeen
 from paritygate.pipelines.inspecting.reading import INPUTS_AND_OUTPUTS, ModelFacts, inspection_of, read_model
 from paritygate.pipelines.process.child import Progress
 from paritygate.signature import BATCH, Dim, Signature, TensorSpec, is_float_dtype, rename_signature
+from paritygate.validate.measure.robust_scale import bulk_of, repeated_fills
 from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
+from paritygate.validate.probes.inputs.roles import InputRole, Role
+from paritygate.validate.probes.inputs.survey import Survey
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.probes.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
-from paritygate.validate.reference.bulk import bulk_of, repeated_fills
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs

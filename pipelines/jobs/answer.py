@@ -15,7 +15,7 @@ from paritygate.models.source import ModelRef
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.gate.candidate import ModelCandidate, RefusedInputsError
 from paritygate.validate.reference.recording import ChunkWriter, read_chunks
-from paritygate.validate.runners.onnxruntime.providers import prepare_process
+from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.runners.opening import open_model
 
 

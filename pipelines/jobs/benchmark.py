@@ -32,7 +32,7 @@ from paritygate.models.tensorflow.importing import import_keras, import_tensorfl
 from paritygate.pipelines.benchmark.calls import Instance, Turn, open_to_time, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
 from paritygate.pipelines.process.child import Progress
-from paritygate.validate.runners.onnxruntime.providers import prepare_process, say_provider
+from paritygate.validate.runners.onnxruntime_providers import prepare_process, say_provider
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:

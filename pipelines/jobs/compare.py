@@ -59,16 +59,16 @@ from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
-from paritygate.validate.gate.check import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
-from paritygate.validate.gate.strata import strata_left_out
-from paritygate.validate.gate.tolerance import LIMIT_RULE, looser_than_default
 from paritygate.validate.gate.undeclared_padding import said_once
-from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
+from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.profile import with_activation_floors
+from paritygate.validate.measure.strata import strata_left_out
+from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_default
+from paritygate.validate.measure.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.probes.allowance import SamplesCost
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.earlier_recording import load_to_judge
-from paritygate.validate.reference.profile import with_activation_floors
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import (
     ExpectedOutputs,
@@ -78,7 +78,7 @@ from paritygate.validate.reference.recorded import (
     open_recording_reader,
 )
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
-from paritygate.validate.runners.onnxruntime.providers import prepare_process
+from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples

@@ -16,7 +16,7 @@ from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.probe_request import ProbeRequest
 from paritygate.pipelines.compare.rows_apart import with_rows_apart
 from paritygate.pipelines.process.child import Progress
-from paritygate.validate.gate.valid_positions import valid_positions
+from paritygate.validate.measure.valid_positions import valid_positions
 from paritygate.validate.probes.recording import PROBES_FILE
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.opening import open_model

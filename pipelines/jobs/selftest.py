@@ -26,9 +26,9 @@ from paritygate.pipelines.selftest.mutations.mutation import (
 )
 from paritygate.pipelines.selftest.result import PlantResult, SelftestRequest, SelftestResult, why_missed
 from paritygate.pipelines.selftest.trial import Trial, open_mutated, try_file
-from paritygate.validate.gate.check import Verdict
-from paritygate.validate.probes.probe import PROBES
-from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.measure.check import Verdict
+from paritygate.validate.probes.catalogue import PROBES
+from paritygate.validate.probes.inputs.roles import InputRole, Role
 from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.samples.samples import open_samples
 

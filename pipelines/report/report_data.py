@@ -25,7 +25,7 @@ from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_MEASURED, NOT
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.text import HIDDEN
-from paritygate.validate.gate.check import Status
+from paritygate.validate.measure.check import Status
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.words import sentence
 

@@ -20,7 +20,7 @@ from paritygate.pipelines.report.tables.table import Column, Table, figure, stat
 from paritygate.pipelines.report.why import told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
-from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.edges import how_to_declare
 

@@ -14,12 +14,12 @@ from paritygate.pipelines.rules.pairs import by_name, limits, numbers, pairs, re
 from paritygate.pipelines.rules.table import RULES, Kind, RuleOption, Scope
 from paritygate.precision import parse_precision
 from paritygate.text import in_full
-from paritygate.validate.gate.decisions import parse_decision, with_constants
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import DECISION_LIMITS
+from paritygate.validate.measure.decisions import parse_decision, with_constants
+from paritygate.validate.measure.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import probes_named
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.probes.inputs.roles import DeclaredRole
 
 _BY_NAME: Mapping[Kind, Callable[..., dict[str, Any]]] = {
     Kind.REASONS: reasons_by_name,

@@ -84,7 +84,7 @@ def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, floa
     Raises:
         UsageError: A text is not of that form, a name stands twice, or a value is no number.
     """
-    from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT
+    from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT
 
     def of_output(name: str, text: str) -> list[float | None]:
         parts = text.split(",")

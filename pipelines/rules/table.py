@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import UsageError
-from paritygate.validate.gate.bounds import COVERED_ROWS
+from paritygate.validate.measure.bounds import COVERED_ROWS
 
 if TYPE_CHECKING:
     from paritygate.validate.gate.rules import EdgeRule, GateRules
@@ -94,7 +94,7 @@ def _constants(rules: GateRules) -> dict[str, str]:
 
 
 def _declared_limits(rules: GateRules) -> dict[str, str]:
-    from paritygate.validate.gate.limits.declared_limits import limit_in_text
+    from paritygate.validate.gate.declared_limits import limit_in_text
 
     tolerance = rules.tolerance
     of_outputs = {

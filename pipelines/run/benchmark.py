@@ -39,7 +39,7 @@ from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
 from paritygate.precision import Variant
 from paritygate.text import counted
-from paritygate.validate.gate.check import Verdict
+from paritygate.validate.measure.check import Verdict
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 # Enough for a look at every input of most models, and bounded for slow ones.

@@ -19,7 +19,7 @@ from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.text import from_here, in_full
-from paritygate.validate.gate.limits.declared_limits import limit_in_text
+from paritygate.validate.gate.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.words.sentence import Words, render, say

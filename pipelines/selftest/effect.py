@@ -13,16 +13,16 @@ from paritygate.errors import BackendError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.selftest.result import EffectResult
-from paritygate.validate.reference.blocks import by_channel
+from paritygate.validate.measure.blocks import by_channel
+from paritygate.validate.measure.profile import OutputProfile, ulp_of
 from paritygate.validate.reference.earlier_recording import load_to_judge
-from paritygate.validate.reference.profile import OutputProfile, ulp_of
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import open_samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.gate.tolerance import Limits
+    from paritygate.validate.measure.tolerance import Limits
     from paritygate.validate.runners.runner import Runner
 
     Arrays = Mapping[str, NDArray[np.generic]]

@@ -29,7 +29,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.target_choice import with_targets
 from paritygate.signature import Signature
 from paritygate.text import counted
-from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.probes.catalogue import PROBES
 
 SELFTEST_FILE, SELFTEST_PAGE = "selftest.json", "selftest.md"
 # What faults are planted into: every converter's ONNX, in the precision of the source.

@@ -19,8 +19,8 @@ from paritygate.pipelines.compare.session_probes import Unclipped
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest.result import FindingResult
 from paritygate.validate.gate.candidate import ModelCandidate
-from paritygate.validate.gate.check import Check, Status, Verdict, verdict_of
 from paritygate.validate.gate.gate import run_gate
+from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
 from paritygate.validate.reference.earlier_recording import load_to_judge
@@ -29,7 +29,7 @@ from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import open_samples
 
 if TYPE_CHECKING:
-    from paritygate.validate.gate.tolerance import Limits
+    from paritygate.validate.measure.tolerance import Limits
     from paritygate.validate.runners.runner import Runner
 
 

@@ -17,9 +17,9 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
 from paritygate.text import nearest_first
 from paritygate.validate.detections.measurement import check_match_rules
-from paritygate.validate.gate.decisions import axes_of, check_classes, check_rank
-from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.gold.measurement import check_gold_rules
+from paritygate.validate.measure.decisions import axes_of, check_classes, check_rank
+from paritygate.validate.measure.valid_positions import valid_positions
 from paritygate.validate.reference.record import check_some_left
 
 _ONNX_INT8 = "onnx-int8"

@@ -9,7 +9,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
-from paritygate.validate.reference.profile import OutputProfile, has_columns, infer_channel_axis
+from paritygate.validate.measure.profile import OutputProfile, has_columns, infer_channel_axis
 
 _COLUMNS_RANK = 2
 

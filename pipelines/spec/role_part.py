@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from paritygate.pipelines.spec.part import Part
-from paritygate.validate.probes.padding import Padding
-from paritygate.validate.probes.roles import DeclaredRole, Role
+from paritygate.validate.probes.inputs.padding import Padding
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 
 _PaddingKind = Literal["none", "right", "left", "both", "inside"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from paritygate.errors import UsageError
 from paritygate.text import nearest_first
-from paritygate.validate.probes.roles import DeclaredRole, Role
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 
 
 def parse_roles(given: Mapping[str, object]) -> dict[str, DeclaredRole]:

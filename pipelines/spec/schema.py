@@ -47,13 +47,13 @@ from paritygate.pipelines.spec.targets import Target, fixed_shape_of, variant_of
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
-from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import Tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
+from paritygate.validate.measure.decisions import Decision, make_decision, with_constants
+from paritygate.validate.measure.tolerance import Tolerance
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, TABLES, SampleSource
 from paritygate.validate.samples.split import SampleSplit

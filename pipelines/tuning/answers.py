@@ -18,7 +18,7 @@ from paritygate.pipelines.run.record import record_artifact
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.precision import Variant
 from paritygate.signature import Signature, dtype_name
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, Tolerance, limits_for
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, Limits, Tolerance, limits_for
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import open_samples
@@ -94,7 +94,7 @@ class Questions:
     def _label(
         self, found: NDArray[np.generic], wanted: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits
     ) -> str:
-        from paritygate.validate.gate.decisions import decide_label
+        from paritygate.validate.measure.decisions import decide_label
 
         axis = next((at for at in range(1, scores.ndim) if np.delete(scores.shape, at).tolist() == [*wanted.shape]), -1)
         outside = decide_label((found, wanted), scores, limits, axis).outside

@@ -36,7 +36,7 @@ from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_pytho
 from paritygate.pipelines.rules.pairs import by_name
 from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.text import first_line_of, meant, nearest_first
-from paritygate.validate.gate.bounds import COVERED_ROWS
+from paritygate.validate.measure.bounds import COVERED_ROWS
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def test_only_the_tensorrt_provider_may_lack_its_libraries(
 
 
 def test_the_runner_says_missing_libraries_as_the_script_knows_it(script: ModuleType, project_root: Path) -> None:
-    runner = (project_root / "validate/runners/onnxruntime/runner.py").read_text(encoding="utf-8")
+    runner = (project_root / "validate/runners/onnxruntime.py").read_text(encoding="utf-8")
 
     assert script._NO_LIBRARIES in runner
 

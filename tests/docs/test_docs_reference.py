@@ -30,17 +30,17 @@ from paritygate.pipelines.spec.limits import CONSTRAINTS
 from paritygate.pipelines.spec.loading import packaged_specs
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, Spec
 from paritygate.precision import Precision
-from paritygate.validate.gate import precision_steps, statistics, strata, verdict
-from paritygate.validate.gate.decisions import Rule
-from paritygate.validate.gate.histogram import RESOLUTION
-from paritygate.validate.gate.tolerance import (
+from paritygate.validate.gate import verdict
+from paritygate.validate.measure import precision_steps, robust_scale, statistics, strata, value_sample
+from paritygate.validate.measure.decisions import Rule
+from paritygate.validate.measure.histogram import RESOLUTION
+from paritygate.validate.measure.tolerance import (
     ACTIVATION_FLOOR,
     DEFAULT_TOLERANCES,
     SHARES_OF_RMS,
     SHARES_OF_SPREAD,
     Tolerance,
 )
-from paritygate.validate.reference import bulk, value_sample
 from paritygate.validate.reference import record as reference
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
@@ -52,10 +52,10 @@ JUDGES = (
     "validate/gate/verdict.py",
     "validate/reference/record.py",
     "validate/gate/gate.py",
-    "validate/gate/measurement.py",
-    "validate/gate/limits/resolution.py",
+    "validate/measure/measurement.py",
+    "validate/gate/resolution.py",
     "validate/reference/noise_floor.py",
-    "validate/gate/strata.py",
+    "validate/measure/strata.py",
     "validate/detections/judgement.py",
     "validate/detections/repeats.py",
 )
@@ -223,10 +223,10 @@ def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Pa
     limits = " ".join(pages["docs/tolerances.md"].prose.split())
 
     assert f"{precision_steps.LEAST_STEPS} steps of the coarser of declared precision and dtype" in limits
-    assert f"within which {bulk.BULK_SHARE * 100:g} % of the ordinary values lie" in limits
-    assert f"divided by {bulk.NORMAL_REACH:.3f}" in limits
-    assert f"at least {bulk._FILL_SHARE * 100:g} % of the values of a channel" in limits
-    assert f"more than {bulk._FAR:g} times the median magnitude of the others" in limits
+    assert f"within which {robust_scale.BULK_SHARE * 100:g} % of the ordinary values lie" in limits
+    assert f"divided by {robust_scale.NORMAL_REACH:.3f}" in limits
+    assert f"at least {robust_scale._FILL_SHARE * 100:g} % of the values of a channel" in limits
+    assert f"more than {robust_scale._FAR:g} times the median magnitude of the others" in limits
     assert f"while these are at most {value_sample._VALUES_KEPT:,}" in limits
     assert f"(at least {value_sample._LEAST_OF_A_CHANNEL // 2} of each channel)" in limits
     assert f"more than {verdict._MANY_VALUES:,} values" in limits

@@ -187,10 +187,26 @@ def circle_in(imports: dict[str, set[str]]) -> list[str]:
     return sorted(left)
 
 
+def folder_of(module: str) -> str:
+    """Return the name of the folder that holds a module."""
+    return module.rpartition(".")[0]
+
+
 def test_no_modules_import_each_other_in_a_circle(project_root: Path) -> None:
     imports = imports_by_module(project_root)
 
     assert sum(map(len, imports.values())) > 1000
+    assert circle_in(imports) == []
+
+
+def test_no_folders_of_validate_import_each_other_in_a_circle(project_root: Path) -> None:
+    imports: dict[str, set[str]] = {}
+    for module, imported in imports_by_module(project_root).items():
+        if module.startswith("paritygate.validate."):
+            folder = folder_of(module)
+            imports.setdefault(folder, set()).update({folder_of(name) for name in imported} - {folder})
+
+    assert len(imports) > len(("its own folder", "and one below"))
     assert circle_in(imports) == []
 
 

@@ -6,15 +6,11 @@ beside it.
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
 from collections import Counter
-from itertools import combinations
 from pathlib import Path
-
-import pytest
 
 _FILE = Path(__file__).with_name("ratchet.json")
 _PARTS = ("convert", "validate", "pipelines", "src/paritygate", "fixtures")
@@ -58,26 +54,6 @@ def _lines(root: Path) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in _modules(root))
 
 
-def folders_in_circles(imports: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """Return the pairs of folders that import each other."""
-    return [
-        (one, other)
-        for one, other in combinations(sorted(imports), 2)
-        if other in imports[one] and one in imports[other]
-    ]
-
-
-def _imports_of_validate(root: Path) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {path.name: set() for path in (root / "validate").iterdir() if path.is_dir()}
-    for folder, others in found.items():
-        for path in (root / "validate" / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paritygate.validate."):
-                    others.add((node.module or "").split(".")[2])
-        others.discard(folder)
-    return found
-
-
 def _most_in_a_test_folder(root: Path) -> int:
     return max(Counter(path.parent for path in (root / "tests").rglob("*.py")).values())
 
@@ -89,7 +65,6 @@ def measured(root: Path) -> dict[str, int]:
         "modules loaded by compare": _loaded(_COMPARE),
         "modules loaded by import paritygate.api": _loaded(_API),
         "lines of the product": _lines(root),
-        "pairs of folders in validate that import each other": len(folders_in_circles(_imports_of_validate(root))),
         "files in the largest folder of tests": _most_in_a_test_folder(root),
     }
 
@@ -106,14 +81,3 @@ def test_a_number_that_was_raised_says_why() -> None:
         raised = limit["raised_because"]
         assert isinstance(raised, list), name
         assert all(isinstance(reason, str) and reason.endswith(".") for reason in raised), name
-
-
-@pytest.mark.parametrize(
-    ("imports", "pairs"),
-    [
-        ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [("a", "b")]),
-        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
-    ],
-)
-def test_folders_that_import_each_other_are_seen(imports: dict[str, set[str]], pairs: list[tuple[str, str]]) -> None:
-    assert folders_in_circles(imports) == pairs

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import read_json, write_json_atomically
-from paritygate.validate.reference.profile import FloatArray
+from paritygate.validate.measure.profile import FloatArray
 
 _AGAIN = "make it again"
 

@@ -15,7 +15,7 @@ from paritygate.pipelines.release.repository import Record, RecordKind, Release,
 from paritygate.pipelines.release.repository.inspect import show
 from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release, print_release_details
-from paritygate.validate.gate.bounds import upper_bound_text
+from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paritygate.precision import Precision
-from paritygate.validate.gate.check import Verdict, verdict_of
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.reference.profile import infer_channel_axis, profile_outputs
+from paritygate.validate.measure.check import Verdict, verdict_of
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.profile import infer_channel_axis, profile_outputs
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

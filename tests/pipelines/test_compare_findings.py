@@ -20,7 +20,7 @@ from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, pr
 from paritygate.pipelines.report.terminal.comparison_details import finding_lines
 from paritygate.pipelines.selftest import trial
 from paritygate.precision import Precision
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.run import ProbeQuestion

@@ -14,7 +14,7 @@ from tests.pipelines.test_format_option import result_of
 from paritygate.pipelines.compare.result import CheckResult, EdgeFindingResult
 from paritygate.pipelines.report.markdown_report import render_comparison
 from paritygate.pipelines.report.tables.table import SYMBOLS, status
-from paritygate.validate.gate.check import UNDECLARED_PADDING, Status
+from paritygate.validate.measure.check import UNDECLARED_PADDING, Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from onnx import helper
 from paritygate.codec import from_data
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.tables.probes import probe_tables
-from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.probes.catalogue import PROBES
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench

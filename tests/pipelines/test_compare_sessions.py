@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.sessions import concurrency, fresh, repeats
-from paritygate.validate.runners.onnxruntime import runner as onnxruntime_runner
+from paritygate.validate.runners import onnxruntime as onnxruntime_runner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

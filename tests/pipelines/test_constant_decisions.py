@@ -12,7 +12,7 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.parts import DecisionPart
 from paritygate.precision import Precision
-from paritygate.validate.gate.decisions import (
+from paritygate.validate.measure.decisions import (
     Decision,
     DecisionState,
     Rule,
@@ -22,8 +22,8 @@ from paritygate.validate.gate.decisions import (
     update_decisions,
     with_constants,
 )
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.reference.profile import profile_outputs
+from paritygate.validate.measure.profile import profile_outputs
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ import yaml
 from paritygate.__main__ import _run
 from paritygate.pipelines.rules.pairs import numbers, pairs
 from paritygate.precision import Precision
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
+from paritygate.validate.gate.declared_limits import parse_tolerance
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk

@@ -26,10 +26,10 @@ from paritygate.pipelines.run.workspace import open_run
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.detections.rule import make_match_rule
-from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gold.rule import parse_gold_rule
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.samples.split import SampleSplit

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paritygate.validate.runners.onnxruntime import runner as onnxruntime_runner
+from paritygate.validate.runners import onnxruntime as onnxruntime_runner
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

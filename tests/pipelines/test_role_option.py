@@ -9,7 +9,7 @@ import pytest
 
 from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.text import in_full
-from paritygate.validate.gate.decisions import parse_decision
+from paritygate.validate.measure.decisions import parse_decision
 from paritygate.validate.probes.edges import role_option
 
 

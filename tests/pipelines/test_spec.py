@@ -16,7 +16,7 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.loading import load_spec, load_spec_to_run, packaged_specs, parse_spec
 from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
 from paritygate.precision import Variant
-from paritygate.validate.gate.decisions import parse_decision
+from paritygate.validate.measure.decisions import parse_decision
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.source import SampleSource
 

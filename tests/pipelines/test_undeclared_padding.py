@@ -12,7 +12,7 @@ import pytest
 import paritygate as pg
 from paritygate.__main__ import _run as main
 from paritygate.pipelines.spec.roles import parse_roles
-from paritygate.validate.probes.roles import DeclaredRole, Role
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

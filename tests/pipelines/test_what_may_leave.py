@@ -15,8 +15,8 @@ from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
 from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, ErrorResult, check_result
 from paritygate.pipelines.report.ci.cases import suite_of_comparison
 from paritygate.pipelines.report.ci.junit import junit_xml
-from paritygate.validate.gate.check import Check, Kind, Status
-from paritygate.validate.gate.strata import strata_coverage
+from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.strata import strata_coverage
 from paritygate.validate.words.sentence import say
 
 PERSON = "AnnaExample"

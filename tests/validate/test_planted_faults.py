@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
-from paritygate.validate.gate.check import Status, Verdict, verdict_of
-from paritygate.validate.gate.decisions import Decision, parse_decision
-from paritygate.validate.gate.limits.resolution import resolution_checks
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.reference.profile import infer_channel_axis, profile_outputs
+from paritygate.validate.measure.check import Status, Verdict, verdict_of
+from paritygate.validate.measure.decisions import Decision, parse_decision
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.profile import infer_channel_axis, profile_outputs
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
 _ROWS = 400
 _BATCH = 32

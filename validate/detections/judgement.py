@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from paritygate.batch import Batch
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics
 from paritygate.validate.detections.rule import MatchRule
-from paritygate.validate.gate.check import Check, Kind, Status
-from paritygate.validate.gate.strata import NAMED_VALUES, values_named
+from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.strata import NAMED_VALUES, values_named
 from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from paritygate.validate.detections.boxes import Detections, corners_of, is_turned
 from paritygate.validate.detections.lists import DetectionLists
 from paritygate.validate.detections.rule import MatchRule
-from paritygate.validate.gate.valid_positions import left_out_of
+from paritygate.validate.measure.valid_positions import left_out_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

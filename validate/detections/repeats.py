@@ -11,7 +11,7 @@ from paritygate.validate.detections.lists import lists_of
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.pictures import pictures_of
 from paritygate.validate.detections.rule import MatchRule
-from paritygate.validate.gate.check import Check, Status
+from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:

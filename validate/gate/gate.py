@@ -16,19 +16,19 @@ from paritygate.validate.detections.judgement import detections_coverage, judge_
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.gate.check import Check, Kind, Status
-from paritygate.validate.gate.limits.resolution import resolution_checks
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.gate.symptoms import symptoms_of
-from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, limits_for
 from paritygate.validate.gate.undeclared_padding import PaddingComparison
-from paritygate.validate.gate.valid_positions import ValidWhere, like, only_valid
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
 from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
+from paritygate.validate.measure.tolerance import DECISION_LIMITS, Limits, limits_for
+from paritygate.validate.measure.valid_positions import ValidWhere, like, only_valid
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import noise_checks
 from paritygate.validate.reference.record import check_selected, check_some_left

@@ -8,9 +8,9 @@ from enum import Enum
 
 from paritygate.precision import Precision
 from paritygate.validate.detections.rule import MatchRule
-from paritygate.validate.gate.decisions import Decision
-from paritygate.validate.gate.tolerance import Tolerance
 from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.tolerance import Tolerance
 
 
 class EdgeRule(str, Enum):

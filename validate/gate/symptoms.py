@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paritygate.text import counted, one_or_many, row_names
-from paritygate.validate.gate.check import Check, Status
-from paritygate.validate.gate.row_traits import TRAITS
+from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.measure.row_traits import TRAITS
 
 if TYPE_CHECKING:
-    from paritygate.validate.gate.measurement import Measurement
-    from paritygate.validate.gate.row_pattern import Ends, RowPattern
-    from paritygate.validate.gate.statistics import DiffStatistics
-    from paritygate.validate.reference.profile import OutputProfile
+    from paritygate.validate.measure.measurement import Measurement
+    from paritygate.validate.measure.profile import OutputProfile
+    from paritygate.validate.measure.row_pattern import Ends, RowPattern
+    from paritygate.validate.measure.statistics import DiffStatistics
 
 # A constant offset: the difference varies by less than this part of its mean.
 _STEADY = 0.1

@@ -8,21 +8,20 @@ puts there by itself: a constant that stands in for no value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from paritygate.validate.gate.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.tolerance import limits_for
-from paritygate.validate.gate.valid_positions import PaddingMask, left_out_of, only_left_out
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.reference.profile import OutputProfile
-from paritygate.validate.words.sentence import Words, say
+from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.tolerance import limits_for
+from paritygate.validate.measure.valid_positions import left_out_of, only_left_out
+from paritygate.validate.reference.padded_outputs import UndeclaredPadding
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
@@ -31,37 +30,6 @@ if TYPE_CHECKING:
 
 # These are never excused.
 _HELD = frozenset({"finite", "fill_values"})
-# A constant so many times beyond what counts stands in for no value.
-_FAR = 1000.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UndeclaredPadding:
-    """What an undeclared mask leaves out of an output.
-
-    Attributes:
-        mask: The mask, and how it lies in the output.
-        profile: The reference's profile of what is left out.
-        is_fill: Whether the reference holds constants there that stand in for no value, such as the -1e9 of a mask.
-    """
-
-    mask: PaddingMask
-    profile: OutputProfile
-    is_fill: bool
-
-    def advice(self, output: str) -> Words:
-        """Return what to write, in the spec or as an option."""
-        key = "padding.advice_rows" if self.mask.is_of_empty_rows else "padding.advice"
-        return say(key, output=output, input=self.mask.input)
-
-
-def holds_fill(padding: OutputProfile, counting: OutputProfile) -> bool:
-    """Return whether the reference writes a constant where it is padded that is far beyond all that counts."""
-    if not padding.is_float:
-        return False
-    is_constant = not padding.spread.any()
-    bar = _FAR * max(1.0, float(counting.bulk_abs.max(initial=0.0)))
-    return bool(padding.fills) or (is_constant and bool((np.abs(padding.center) > bar).all()))
 
 
 def is_excused(check: Check, padding: UndeclaredPadding, edge: EdgeRule) -> bool:

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.precision import Precision
-from paritygate.validate.gate.bounds import (
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.bounds import (
     COVERED_ROWS,
     mean_interval_95,
     mismatch_rate_upper_95,
     rows_for_upper_95,
     upper_bound_text,
 )
-from paritygate.validate.gate.check import Check, Kind, Status
-from paritygate.validate.gate.decisions import DecisionStatistics
-from paritygate.validate.gate.measurement import Measurement, Violation
-from paritygate.validate.gate.precision_steps import Step, below_steps
-from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.statistics import DiffStatistics
-from paritygate.validate.gate.tolerance import Limits
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.decisions import DecisionStatistics
+from paritygate.validate.measure.measurement import Measurement, Violation
+from paritygate.validate.measure.precision_steps import Step, below_steps
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.statistics import DiffStatistics
+from paritygate.validate.measure.tolerance import Limits
 from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.signature import is_float_dtype
-from paritygate.validate.gate.decisions import Decision, Rule
-from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.gold.metrics import FUNCTION_TAKES, METRICS
 from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.measure.decisions import Decision, Rule
+from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from paritygate.validate.gate.check import Check, Kind, Status
 from paritygate.validate.gold.bootstrap import Interval
 from paritygate.validate.gold.measurement import GoldStatistics
+from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.words.sentence import Words, say
 
 # Of fewer rows no metric says much, whatever min_rows asks for.

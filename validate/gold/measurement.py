@@ -13,12 +13,12 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.importing import load_object
-from paritygate.validate.gate.decisions import Decision
-from paritygate.validate.gate.valid_positions import left_out_of, like
 from paritygate.validate.gold.bootstrap import Interval, paired_resamples
 from paritygate.validate.gold.columns import gold_column, output_column
 from paritygate.validate.gold.metrics import metric_function
 from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.valid_positions import left_out_of, like
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,26 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from paritygate.errors import UsageError
 from paritygate.text import meant, nearest_first
-from paritygate.validate.probes.probe import PROBES, ProbeKind
 
 # The probe whose recorded batches are asked again by those of the session.
 ASKED_AGAIN = "batches"
 
 
-def _kind(name: str, module: str, looks_for: str) -> ProbeKind:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeKind:
+    """One row of the table.
+
+    Attributes:
+        name: Its name in options, reports and evidence.
+        module: Where it is.
+        looks_for: What it finds, in words.
+        missing: What a model or its samples lack that it derives nothing for, in words.
+    """
+
+    name: str
+    module: str
+    looks_for: str
+    missing: str = ""
+
+
+def _kind(name: str, looks_for: str, missing: str) -> ProbeKind:
+    return ProbeKind(
+        name=name, module=f"paritygate.validate.probes.derive.{name}", looks_for=looks_for, missing=missing
+    )
+
+
+def _session(name: str, module: str, looks_for: str) -> ProbeKind:
     return ProbeKind(name=name, module=f"paritygate.validate.probes.sessions.{module}", looks_for=looks_for)
 
 
+PROBES: Mapping[str, ProbeKind] = {
+    kind.name: kind
+    for kind in (
+        _kind(
+            "batches",
+            "rows that depend on the rows beside them, on their position or on how many they are",
+            "no input has rows",
+        ),
+        _kind("shapes", "sizes that were traced as constants", "no dim but that of the rows has another size"),
+        _kind(
+            "masks",
+            "masks that are dropped, or taken for filled up on the right",
+            "no input with rows is a mask of positions, a length, or an id with an id for padding",
+        ),
+        _kind(
+            "ids",
+            "rows of embeddings and entries of vocabularies that are lost, ids that are rounded or cut",
+            "no input with rows is an id, or is looked up in a table",
+        ),
+        _kind(
+            "values",
+            "rare values: zeros, negative, constant, tied, large, missing",
+            "no input holds numbers, pictures or lengths",
+        ),
+        _kind(
+            "flat",
+            "rows with one value all over, as of an idle sensor or a blank picture, that are divided by their spread",
+            "no input holds numbers or pictures whose rows have several values",
+        ),
+        _kind("sensitivity", "inputs that are ignored or swapped", "no two rows of the samples have one shape"),
+    )
+}
 SESSION_PROBES: Mapping[str, ProbeKind] = {
     kind.name: kind
     for kind in (
-        _kind("repeats", "repeats", "answers that change from call to call"),
-        _kind("concurrent", "concurrency", "answers that change where several calls run at once"),
-        _kind("optimisation", "optimisation", "graph optimisations that change the answers"),
-        _kind("fresh", "fresh", "answers that hang on what the process did before"),
+        _session("repeats", "repeats", "answers that change from call to call"),
+        _session("concurrent", "concurrency", "answers that change where several calls run at once"),
+        _session("optimisation", "optimisation", "graph optimisations that change the answers"),
+        _session("fresh", "fresh", "answers that hang on what the process did before"),
     )
 }
 ALL_PROBES: Mapping[str, ProbeKind] = {**PROBES, **SESSION_PROBES}

@@ -18,16 +18,16 @@ import numpy as np
 
 from paritygate.signature import is_float_dtype
 from paritygate.text import in_full
-from paritygate.validate.probes.edge import Edge, EdgeKind
-from paritygate.validate.probes.padding import Padding, kinds_by_row, real_positions
-from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.inputs.edge import Edge, EdgeKind
+from paritygate.validate.probes.inputs.padding import Padding, kinds_by_row, real_positions
+from paritygate.validate.probes.inputs.roles import InputRole, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.validate.probes.derive.sizes import OpenDim
-    from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-    from paritygate.validate.probes.survey import InputSurvey
+    from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
+    from paritygate.validate.probes.inputs.survey import InputSurvey
 
     Flags = NDArray[np.bool_]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, batches_in_words, drop_words
-from paritygate.validate.probes.edge import Edge, edges_in_words
-from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.probes.inputs.edge import Edge, edges_in_words
 from paritygate.validate.words.sentence import Words, joined, render, say
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
-from paritygate.validate.probes.edge import Edge
+from paritygate.validate.probes.inputs.edge import Edge
 from paritygate.validate.probes.recording import StoredProbeBatch
 
 if TYPE_CHECKING:

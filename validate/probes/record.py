@@ -18,19 +18,18 @@ from paritygate.errors import BackendError, MeasurementError, ParitygateError, U
 from paritygate.precision import Precision
 from paritygate.signature import Signature, dtype_name, is_float_dtype
 from paritygate.text import counted, one_or_many
-from paritygate.validate.gate.measurement import repeat_difference
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
-from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
-from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
+from paritygate.validate.measure.measurement import repeat_difference
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.allowance import Allowance
+from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.derive.divisions import THREE
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, batches_in_words
-from paritygate.validate.probes.edge import Edge, EdgeKind, where_rounded
 from paritygate.validate.probes.edges import edges_of, why_declared_not_to_occur
-from paritygate.validate.probes.own_faults import fault_words
-from paritygate.validate.probes.probe import (
-    PROBES,
+from paritygate.validate.probes.inputs.edge import Edge, EdgeKind, where_rounded
+from paritygate.validate.probes.inputs.probe import (
     ROWS_FACTOR,
     Probe,
     ProbeBatch,
@@ -39,6 +38,7 @@ from paritygate.validate.probes.probe import (
     why_too_large,
     with_reach,
 )
+from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.recording import (
     INPUT,
     OUTPUT,
@@ -53,7 +53,7 @@ from paritygate.validate.reference.own_noise import (
     noise_by_row,
     rows_within,
 )
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.reference.padded_outputs import UndeclaredPadding
 from paritygate.validate.reference.recording import ChunkWriter
 
 if TYPE_CHECKING:

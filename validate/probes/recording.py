@@ -16,20 +16,20 @@ from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import write_json_atomically
-from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
-from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.drops import DropKind, Dropped
-from paritygate.validate.probes.edge import Edge
-from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.inputs.edge import Edge
+from paritygate.validate.probes.inputs.roles import InputRole
 from paritygate.validate.reference.own_noise import RowNoise
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.reference.padded_outputs import UndeclaredPadding
 from paritygate.validate.reference.recording import read_chunks
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.validate.probes.probe import ProbeBatch
+    from paritygate.validate.probes.inputs.probe import ProbeBatch
 
 PROBES_FILE = "probes.json"
 _FORMAT_VERSION = 5

@@ -12,8 +12,8 @@ import numpy as np
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec, is_integer_dtype
 from paritygate.validate.probes.graph.uses import GraphUse
-from paritygate.validate.probes.roles import DeclaredRole, Form, InputRole, Role
-from paritygate.validate.probes.survey import InputSurvey, Survey
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Form, InputRole, Role
+from paritygate.validate.probes.inputs.survey import InputSurvey, Survey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

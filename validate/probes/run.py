@@ -15,24 +15,24 @@ from paritygate.precision import Precision
 from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.gate.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.gate.decisions import label_axes
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
 from paritygate.validate.gate.undeclared_padding import is_excused, left_out_alone
-from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.measure.blocks import by_block
+from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
+from paritygate.validate.measure.decisions import label_axes
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.measure.profile import OutputProfile, profile_outputs
+from paritygate.validate.measure.robust_scale import may_hold_fills
+from paritygate.validate.measure.tolerance import Limits, limits_of_made_up
+from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
-from paritygate.validate.probes.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
+from paritygate.validate.probes.inputs.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
-from paritygate.validate.reference.blocks import by_block
-from paritygate.validate.reference.bulk import may_hold_fills
 from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
-from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 from paritygate.validate.words.sentence import Words, render, say
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.probes.derive.orders import OrderState
-from paritygate.validate.probes.padding import Padding, PaddingSeen, kinds_by_row, real_positions
-from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
+from paritygate.validate.probes.inputs.orders import OrderState
+from paritygate.validate.probes.inputs.padding import Padding, PaddingSeen, kinds_by_row, real_positions
+from paritygate.validate.probes.inputs.survey import InputSurvey, Rows, Survey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

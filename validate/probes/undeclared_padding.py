@@ -15,11 +15,11 @@ import numpy as np
 
 from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.signature import Signature
-from paritygate.validate.gate.valid_positions import PaddingMask, valid_positions, valid_rows
+from paritygate.validate.measure.valid_positions import PaddingMask, valid_positions, valid_rows
 from paritygate.validate.probes.graph.uses import GraphUse
-from paritygate.validate.probes.padding import Padding
-from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
+from paritygate.validate.probes.inputs.padding import Padding
+from paritygate.validate.probes.inputs.roles import InputRole, Role
+from paritygate.validate.probes.inputs.survey import InputSurvey, Rows, Survey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paritygate.validate.gate.check import Kind
+from paritygate.validate.measure.check import Kind
 from paritygate.validate.words.sentence import Sentence, render, say
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from paritygate.distance import distance
 from paritygate.precision import Precision
-from paritygate.validate.gate.check import Check, Kind, Status
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for, without_cap
-from paritygate.validate.reference.blocks import by_block, by_channel
+from paritygate.validate.measure.blocks import by_block, by_channel
+from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.profile import FloatArray, OutputProfile
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, Limits, limits_for, without_cap
 from paritygate.validate.reference.health import Health
-from paritygate.validate.reference.profile import FloatArray, OutputProfile
 from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.gate.tolerance import Limits
-from paritygate.validate.reference.blocks import by_block
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.measure.blocks import by_block
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.tolerance import Limits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,12 +18,18 @@ from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.text import counted, meant, one_or_many, row_names
-from paritygate.validate.gate.broken_rows import BrokenRows
-from paritygate.validate.gate.check import Kind
-from paritygate.validate.gate.measurement import repeat_difference
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for, without_cap
-from paritygate.validate.gate.undeclared_padding import UndeclaredPadding, holds_fill
-from paritygate.validate.gate.valid_positions import (
+from paritygate.validate.measure.broken_rows import BrokenRows
+from paritygate.validate.measure.check import Kind
+from paritygate.validate.measure.measurement import repeat_difference
+from paritygate.validate.measure.profile import (
+    OutputProfile,
+    has_columns,
+    infer_channel_axis,
+    profile_outputs,
+    with_activation_floors,
+)
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for, without_cap
+from paritygate.validate.measure.valid_positions import (
     PaddingMask,
     ValidWhere,
     blanked,
@@ -31,18 +37,12 @@ from paritygate.validate.gate.valid_positions import (
     only_left_out,
     only_valid,
 )
-from paritygate.validate.reference.asked_again import OtherBatches, OtherSessions
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health, with_noise
-from paritygate.validate.reference.profile import (
-    OutputProfile,
-    has_columns,
-    infer_channel_axis,
-    profile_outputs,
-    with_activation_floors,
-)
+from paritygate.validate.reference.padded_outputs import UndeclaredPadding, holds_fill
 from paritygate.validate.reference.recording import ChunkWriter, Recording, StoredBatch, read_chunks
 from paritygate.validate.reference.refused_rows import answers_of
+from paritygate.validate.reference.rerun import OtherBatches, OtherSessions
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import BatchDigest
 from paritygate.validate.words.sentence import say

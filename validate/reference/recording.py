@@ -19,8 +19,8 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Measuremen
 from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, digest_of_json, parse_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, dtype_name, is_comparable_dtype
+from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.reference.health import Health, health_of_text
-from paritygate.validate.reference.profile import OutputProfile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -28,8 +28,8 @@ from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
 from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
-from paritygate.validate.runners.onnxruntime.runner import reason_of_onnxruntime
-from paritygate.validate.runners.onnxruntime.waiting import set_waiting
+from paritygate.validate.runners.onnxruntime import reason_of_onnxruntime
+from paritygate.validate.runners.onnxruntime_waiting import set_waiting
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from paritygate.validate.runners.runner import Runner
 
 # Each of these modules offers `open_model(loaded)`, which returns a `Runner` of it.
 RUNNERS: Mapping[SourceKind, str] = {
-    SourceKind.ONNX: "paritygate.validate.runners.onnxruntime.runner",
+    SourceKind.ONNX: "paritygate.validate.runners.onnxruntime",
     SourceKind.TORCH: "paritygate.validate.runners.torch",
     SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torch",
     SourceKind.PT2: "paritygate.validate.runners.torch",

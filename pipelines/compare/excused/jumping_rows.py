@@ -19,10 +19,10 @@ from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.own_noise import Again
 from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
 from paritygate.validate.gate.candidate import RefusedInputsError
-from paritygate.validate.gate.check import Check, Status
 from paritygate.validate.gate.gate import GateResult
-from paritygate.validate.gate.valid_positions import only_valid
 from paritygate.validate.gate.verdict import flips_allowed
+from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.measure.valid_positions import only_valid
 from paritygate.validate.reference.own_noise import rows_within
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.row_digest import has_rows

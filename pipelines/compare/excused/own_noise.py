@@ -16,9 +16,9 @@ import numpy as np
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
 from paritygate.validate.gate.candidate import Candidate
-from paritygate.validate.gate.check import Check, Kind, Status
 from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.reference.own_noise import (
     NOISE_FACTOR,
     RowNoise,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.signature import is_float_dtype
-from paritygate.validate.gate.bounds import upper_bound_text
+from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult, DecisionResult, MatchResult, OutputResult

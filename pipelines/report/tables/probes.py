@@ -10,7 +10,7 @@ from paritygate.pipelines.report.failed_alone import within_run
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.validate.probes.catalogue import ALL_PROBES
-from paritygate.validate.probes.roles import Role
+from paritygate.validate.probes.inputs.roles import Role
 
 FAILED_AT = "Failed at, the first ones"
 FOUND_AT = "Answered otherwise where no sample is"

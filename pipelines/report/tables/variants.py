@@ -21,10 +21,10 @@ from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, 
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
-from paritygate.validate.gate.bounds import upper_bound_text
-from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
+from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT
 from paritygate.validate.gate.verdict import flips_allowed
+from paritygate.validate.measure.bounds import upper_bound_text
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.words.sentence import WITHIN, pair_of, render
 
 _SEVERITY = ("fail", "error", "inconclusive", "edge", "warning", "pass")

@@ -20,8 +20,8 @@ from paritygate.pipelines.report.tables.table import Column, Table, figure, of_t
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.text import echo, from_here
-from paritygate.validate.gate.bounds import upper_bound_text
-from paritygate.validate.gate.limits.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
+from paritygate.validate.measure.bounds import upper_bound_text
 
 # How many versions are listed one by one, and how many records a screen holds.
 _FEW = 5

@@ -15,7 +15,7 @@ import pytest
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.files import digest_of_file, digest_of_files
-from paritygate.validate.runners.onnxruntime import runner as onnxruntime_runner
+from paritygate.validate.runners import onnxruntime as onnxruntime_runner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

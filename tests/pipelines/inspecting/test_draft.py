@@ -20,7 +20,7 @@ from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.validate.probes.roles import Role
+from paritygate.validate.probes.inputs.roles import Role
 from paritygate.validate.samples.random_rows import RandomInput, RandomRows
 
 _IDS = TensorSpec(name="input_ids", dtype="int64", shape=("batch", "sequence"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, size_words, value
-from paritygate.validate.gate.bounds import upper_bound_text
+from paritygate.validate.measure.bounds import upper_bound_text
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 

@@ -18,7 +18,7 @@ from paritygate.pipelines.report.tables.run import artifact_table, reference_tab
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tables.variants import agreement_table
 from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.validate.gate.bounds import mismatch_rate_upper_95
+from paritygate.validate.measure.bounds import mismatch_rate_upper_95
 
 
 @pytest.fixture(scope="module")

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.precision import Precision
 from paritygate.signature import dtype_name
-from paritygate.validate.gate import row_pattern, statistics
-from paritygate.validate.gate.check import Status
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
-from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
-from paritygate.validate.gate.row_traits import RowTraits
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.statistics import RowFigures
-from paritygate.validate.gate.strata import StratifiedComparison
 from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.reference.profile import profile_outputs
+from paritygate.validate.measure import row_pattern, statistics
+from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.profile import profile_outputs
+from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
+from paritygate.validate.measure.row_traits import RowTraits
+from paritygate.validate.measure.statistics import RowFigures
+from paritygate.validate.measure.strata import StratifiedComparison
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.words.sentence import say
 
 Array = NDArray[Any]

@@ -10,11 +10,11 @@ import pytest
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.validate.detections.rule import make_match_rule
-from paritygate.validate.gate.decisions import check_rank, make_decision
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gold.columns import output_column
 from paritygate.validate.gold.rule import make_gold_rule
-from paritygate.validate.reference.profile import profile_outputs
+from paritygate.validate.measure.decisions import check_rank, make_decision
+from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.reference.record import check_health, profile_all
 
 

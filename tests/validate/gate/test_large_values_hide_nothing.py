@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
-from paritygate.validate.gate.check import Check, Status, Verdict, verdict_of
-from paritygate.validate.gate.limits.resolution import resolution_checks
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.reference.profile import has_columns, profile_outputs
+from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.profile import has_columns, profile_outputs
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
 Array = NDArray[Any]
 

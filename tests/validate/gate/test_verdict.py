@@ -13,16 +13,16 @@ import pytest
 from paritygate.batch import Batch
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
-from paritygate.validate.gate.check import Check, Status, Verdict, exit_code_of, verdict_of
-from paritygate.validate.gate.decisions import Decision, Rule
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement, Refusal
-from paritygate.validate.gate.precision_steps import Step, below_steps
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.gate.statistics import RowDifference, WorstRow
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, judge
-from paritygate.validate.reference.profile import profile_outputs
+from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.decisions import Decision, Rule
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement, Refusal
+from paritygate.validate.measure.precision_steps import Step, below_steps
+from paritygate.validate.measure.profile import profile_outputs
+from paritygate.validate.measure.statistics import RowDifference, WorstRow
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
 _ORDER = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.WARNING, Status.PASS)
 

@@ -10,11 +10,11 @@ import pytest
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import MeasurementError, UsageError
-from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gold.columns import gold_column, output_column
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import GoldRule, parse_gold_rule
+from paritygate.validate.measure.decisions import parse_decision
 
 
 @pytest.mark.parametrize(

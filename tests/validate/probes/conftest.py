@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +18,20 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim
 from paritygate.validate.emulation.unclipped import answer_beyond_ranges, without_ranges
 from paritygate.validate.gate.candidate import ModelCandidate
-from paritygate.validate.gate.check import Status
-from paritygate.validate.gate.decisions import Decision
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
-from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.tolerance import limits_for
 from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.tolerance import limits_for
+from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.graph.uses import uses_of_inputs
-from paritygate.validate.probes.probe import PROBES, ProbeContext
+from paritygate.validate.probes.inputs.probe import ProbeContext
+from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.reference.record import RecordPlan, record_reference
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from paritygate.validate.probes.allowance import Allowance
     from paritygate.validate.reference.recording import Recording
-    from paritygate.validate.runners.runner import Runner
+from paritygate.validate.runners.runner import Runner
+from paritygate.validate.samples.feeding import fit_inputs
 
 Array = NDArray[Any]
 Samples = list[dict[str, Array]]
@@ -166,7 +167,8 @@ class ProbeDesk:
         changed.CopyFrom(model)
         if not without_ranges(changed):
             return lambda _: None
-        return functools.partial(answer_beyond_ranges, self.runner(changed))
+        runner = self.runner(changed)
+        return lambda batch: answer_beyond_ranges(runner.run(fit_inputs(batch, runner.signature)))
 
     def ask(
         self,

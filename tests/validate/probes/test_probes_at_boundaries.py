@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from paritygate.codec import from_data, to_data
-from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
-from paritygate.validate.probes.roles import Form, InputRole, Role
+from paritygate.validate.probes.inputs.roles import Form, InputRole, Role
+from paritygate.validate.probes.inputs.thresholds import Buckets, Threshold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from paritygate.validate.gate.check import Status
-from paritygate.validate.probes.edge import EdgeKind
+from paritygate.validate.measure.check import Status
 from paritygate.validate.probes.edges import edges_of
-from paritygate.validate.probes.probe import ProbeBatch
+from paritygate.validate.probes.inputs.edge import EdgeKind
+from paritygate.validate.probes.inputs.probe import ProbeBatch
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 from paritygate.validate.probes.recording import ProbesRecording
-from paritygate.validate.probes.roles import DeclaredRole, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from paritygate.validate.probes.roles import DeclaredRole, Form, Role
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Form, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,9 +10,9 @@ import pytest
 
 from paritygate.errors import UsageError
 from paritygate.signature import Dim
-from paritygate.validate.gate.check import Status
-from paritygate.validate.probes.padding import Padding
-from paritygate.validate.probes.roles import DeclaredRole, Role
+from paritygate.validate.measure.check import Status
+from paritygate.validate.probes.inputs.padding import Padding
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

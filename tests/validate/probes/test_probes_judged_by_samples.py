@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from paritygate.precision import Precision
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure import profile as profiles
+from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.probes.recording import BatchRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import JudgedProbe, ProbeQuestion
-from paritygate.validate.reference import profile as profiles
-from paritygate.validate.reference.profile import profile_outputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

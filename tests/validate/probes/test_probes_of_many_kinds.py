@@ -20,10 +20,11 @@ from paritygate.batch import Batch
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.probes import record
 from paritygate.validate.probes.allowance import Allowance, SamplesCost
+from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.drops import DropKind
-from paritygate.validate.probes.probe import PROBES, ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import DeclaredRole, Role
-from paritygate.validate.probes.survey import Survey
+from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
+from paritygate.validate.probes.inputs.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from paritygate.signature import Dim
 from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
-from paritygate.validate.probes.roles import DeclaredRole, Form, Role
+from paritygate.validate.probes.inputs.roles import DeclaredRole, Form, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

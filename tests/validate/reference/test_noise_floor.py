@@ -17,16 +17,16 @@ from paritygate.errors import BackendError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.gate.candidate import RecordedCandidate
-from paritygate.validate.gate.check import Check, Status, Verdict, verdict_of
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.gate import GateResult, run_gate
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
-from paritygate.validate.reference.asked_again import OtherBatches
+from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
+from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
-from paritygate.validate.reference.profile import profile_outputs
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import expected_from_recording, open_recording_reader
 from paritygate.validate.reference.recording import Recording
+from paritygate.validate.reference.rerun import OtherBatches
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 Array = NDArray[Any]

@@ -16,11 +16,11 @@ from paritygate.codec import from_data
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import parse_source
 from paritygate.precision import Precision
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, floor_of_bulk, limits_for
-from paritygate.validate.reference.asked_again import moved_by_rounding
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, floor_of_bulk, limits_for
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recording import Recording
+from paritygate.validate.reference.rerun import moved_by_rounding
 from paritygate.validate.runners.opening import open_runner
 
 _ROWS = 64

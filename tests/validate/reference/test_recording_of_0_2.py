@@ -14,9 +14,9 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.precision import Precision
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.profile import profile_outputs
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.reference.earlier_recording import load_to_judge
-from paritygate.validate.reference.profile import profile_outputs
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 _WRITTEN = Path(__file__).with_name("of_0_2")

@@ -11,7 +11,7 @@ import pytest
 from paritygate.errors import BackendError, UsageError
 from paritygate.precision import Precision
 from paritygate.validate.runners.emulated import open_overflow_watch
-from paritygate.validate.runners.onnxruntime.providers import check_provider
+from paritygate.validate.runners.onnxruntime_providers import check_provider
 
 _ROWS_OF_8 = """
 < ir_version: 8, opset_import: ["" : 17] >

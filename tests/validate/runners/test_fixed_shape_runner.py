@@ -24,7 +24,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
-from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
+from paritygate.validate.runners.onnxruntime import OnnxRuntimeRunner, open_model
 
 # Every row is answered by itself, and nothing but kept places counts: padding cannot change an answer.
 _ROW_WISE = """

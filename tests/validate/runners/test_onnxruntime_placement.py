@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from paritygate.validate.runners.onnxruntime.placement import (
+from paritygate.validate.runners.onnxruntime_placement import (
     GraphNode,
     PlacedNode,
     judge,

@@ -23,8 +23,9 @@ from paritygate.machine import gpu_of_machine
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.validate.runners.onnxruntime.placement import GraphNode, PlacedNode
-from paritygate.validate.runners.onnxruntime.providers import (
+from paritygate.validate.runners.onnxruntime import OnnxRuntimeRunner, open_model
+from paritygate.validate.runners.onnxruntime_placement import GraphNode, PlacedNode
+from paritygate.validate.runners.onnxruntime_providers import (
     CPU,
     CUDA,
     TENSORRT,
@@ -40,7 +41,6 @@ from paritygate.validate.runners.onnxruntime.providers import (
     say_provider,
     tf32_of,
 )
-from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
 
 _FLOAT = TensorProto.FLOAT
 _IN_FLOAT32 = frozenset[str]()
@@ -133,10 +133,10 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, *, moved: tuple[str, ...] | None, 
         told = {name: {**asked, **lies} for name, asked in providers}
         return _Session(session, providers=[*(name for name, _ in providers), CPU], options=told, moved=moved)
 
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.device_name", lambda _: "cuda:sm90")
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.device_name", lambda _: "cuda:sm90")
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.load_libraries", lambda *_: None)
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.load_libraries", lambda *_: None)
     return given
 
 
@@ -201,7 +201,7 @@ def test_a_build_for_gpus_without_a_gpu_does_not_pass_for_one(
 ) -> None:
     if TENSORRT not in onnxruntime.get_available_providers():
         pytest.skip("this build of onnxruntime is for CPUs")
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.device_name", lambda _: "cuda:sm90")
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.device_name", lambda _: "cuda:sm90")
     with pytest.raises(BackendError, match=words):
         _open(_relu_and_det(tmp_path / "m.onnx"), provider)
 
@@ -256,7 +256,7 @@ def test_a_version_that_does_not_tell_where_nodes_run_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend(monkeypatch, moved=("Relu", "Det"))
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.placed_nodes", lambda _: None)
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.placed_nodes", lambda _: None)
     (warning,) = _open(_relu_and_det(tmp_path / "m.onnx")).facts.provider_warnings
     assert f"does not tell where nodes run: some may run on the CPU and not on {CUDA}" in warning
 
@@ -288,7 +288,7 @@ def test_a_node_that_neither_graph_has_counts_as_computing(tmp_path: Path, monke
         PlacedNode(provider=CUDA, operator="Relu", name="up"),
         PlacedNode(provider=CPU, operator="Gather", name="Gather_token_1"),
     )
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.placed_nodes", lambda _: placed)
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.placed_nodes", lambda _: placed)
 
     with pytest.raises(BackendError, match=r"computes 1 of 2 nodes on the CPU: 1 Gather \(Gather_token_1\)"):
         _open(_relu_and_det(tmp_path / "m.onnx"))

@@ -15,7 +15,7 @@ from paritygate.machine import gpu_of_machine
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
-from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
+from paritygate.validate.runners.onnxruntime import OnnxRuntimeRunner, open_model
 
 _FLOAT, _BFLOAT16 = TensorProto.FLOAT, TensorProto.BFLOAT16
 _VECTOR = np.array([[1.5, -2.0, 3.25]], dtype=np.float32)
@@ -254,7 +254,7 @@ def test_a_build_without_the_provider_is_refused(tmp_path: Path, monkeypatch: py
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this build of onnxruntime has CUDA")
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.device_name", lambda _: "cuda:sm90")
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.device_name", lambda _: "cuda:sm90")
     with pytest.raises(MissingBackendError, match="has no CUDAExecutionProvider"):
         _open(_one_node(tmp_path / "m.onnx", "Relu"), device="cuda")
 

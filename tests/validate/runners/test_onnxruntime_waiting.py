@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paritygate.validate.runners.onnxruntime.waiting import set_waiting
+from paritygate.validate.runners.onnxruntime_waiting import set_waiting
 
 
 @pytest.mark.parametrize(

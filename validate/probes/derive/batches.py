@@ -9,8 +9,8 @@ import numpy as np
 
 from paritygate.text import counted, row_name
 from paritygate.validate.probes.derive.sizes import batch_sizes, more_batch_sizes
-from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.survey import Rows
 
 _NAME = "batches"
 _GROUPS = 2

@@ -15,10 +15,10 @@ import numpy as np
 
 from paritygate.text import one_or_many
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
-from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Form, InputRole, Role
-from paritygate.validate.probes.survey import InputSurvey, Rows
+from paritygate.validate.probes.inputs.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import Form, InputRole, Role
+from paritygate.validate.probes.inputs.survey import InputSurvey, Rows
+from paritygate.validate.probes.inputs.thresholds import Buckets, Threshold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.derive.thresholds import Division
-from paritygate.validate.probes.edge import where_rounded
-from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Form, Role
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.edge import where_rounded
+from paritygate.validate.probes.inputs.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import Form, Role
+from paritygate.validate.probes.inputs.survey import Rows
+from paritygate.validate.probes.inputs.thresholds import Division
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

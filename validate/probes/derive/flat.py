@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Form, InputRole, Role
-from paritygate.validate.probes.survey import InputSurvey, Rows
+from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import Form, InputRole, Role
+from paritygate.validate.probes.inputs.survey import InputSurvey, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

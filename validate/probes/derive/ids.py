@@ -14,9 +14,9 @@ import numpy as np
 from paritygate.validate.probes.derive.keys import of_keys
 from paritygate.validate.probes.derive.shapes import resized
 from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, open_dims
-from paritygate.validate.probes.probe import LARGEST_OF_FP16, ROWS_FACTOR, ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.probe import LARGEST_OF_FP16, ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import InputRole, Role
+from paritygate.validate.probes.inputs.survey import Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

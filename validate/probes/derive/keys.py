@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.derive.thresholds import Keys
-from paritygate.validate.probes.edge import of_no_table
-from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.edge import of_no_table
+from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.survey import Rows
+from paritygate.validate.probes.inputs.thresholds import Keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

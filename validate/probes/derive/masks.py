@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.padding import Padding
-from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.padding import Padding
+from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import InputRole, Role
+from paritygate.validate.probes.inputs.survey import Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

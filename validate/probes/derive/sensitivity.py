@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Form, Role
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import Form, Role
+from paritygate.validate.probes.inputs.survey import Rows
 
 _NAME = "sensitivity"
 _ROWS = 6

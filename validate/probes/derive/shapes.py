@@ -12,9 +12,9 @@ import numpy as np
 from paritygate.signature import is_float_dtype
 from paritygate.validate.probes.derive.longer_rows import of_size, real_at_both_ends, real_throughout
 from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, coherent, open_dims
-from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Role
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import Role
+from paritygate.validate.probes.inputs.survey import Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paritygate.validate.probes.derive.summed_dims import Sum, sums_of
-from paritygate.validate.probes.probe import ProbeContext
-from paritygate.validate.probes.roles import Role
-from paritygate.validate.probes.survey import Rows
+from paritygate.validate.probes.inputs.probe import ProbeContext
+from paritygate.validate.probes.inputs.roles import Role
+from paritygate.validate.probes.inputs.survey import Rows
 
 # The largest batch of a wide declared range, and the one where none is declared: where rows are small, and where not.
 _LARGEST_DECLARED = (256, 64)

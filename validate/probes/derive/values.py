@@ -10,9 +10,9 @@ import numpy as np
 from paritygate.validate.probes.derive.boundaries import at_boundaries, features_in_words, in_buckets
 from paritygate.validate.probes.derive.divisions import at_divisions
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.probe import LARGEST_OF_FP16, ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Form, Role
-from paritygate.validate.probes.survey import InputSurvey, Rows
+from paritygate.validate.probes.inputs.probe import LARGEST_OF_FP16, ProbeBatch, ProbeContext
+from paritygate.validate.probes.inputs.roles import Form, Role
+from paritygate.validate.probes.inputs.survey import InputSurvey, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.derive.thresholds import Keys
 from paritygate.validate.probes.graph.constants import attribute_of
+from paritygate.validate.probes.inputs.thresholds import Keys
 
 if TYPE_CHECKING:
     import onnx

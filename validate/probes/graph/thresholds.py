@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 from paritygate.validate.probes.graph.constants import Constants, attribute_of
 from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 from paritygate.validate.probes.graph.steadiness import Steadiness, Steps, is_trees, steadiness_of
 from paritygate.validate.probes.graph.tables import rows_indexed
+from paritygate.validate.probes.inputs.thresholds import Buckets, Threshold
 
 if TYPE_CHECKING:
     import onnx

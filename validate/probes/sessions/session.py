@@ -17,10 +17,10 @@ import numpy as np
 from paritygate.distance import distance
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.gate.check import Status
-from paritygate.validate.gate.measurement import repeat_difference
-from paritygate.validate.gate.tolerance import limits_for, limits_of_made_up
-from paritygate.validate.gate.valid_positions import like
+from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.measurement import repeat_difference
+from paritygate.validate.measure.tolerance import limits_for, limits_of_made_up
+from paritygate.validate.measure.valid_positions import like
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure, failed_itself
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch

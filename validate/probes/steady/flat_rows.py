@@ -15,9 +15,9 @@ import numpy as np
 
 from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.precision import Precision
-from paritygate.validate.gate.measurement import repeat_difference
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.measure.measurement import repeat_difference
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

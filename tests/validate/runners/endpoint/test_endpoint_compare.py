@@ -16,7 +16,7 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.compare.reproduction import command_of_probe
 from paritygate.precision import Precision
-from paritygate.validate.gate.limits.declared_limits import parse_tolerance
+from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.samples.source import SampleSource
 

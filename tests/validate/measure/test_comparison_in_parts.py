@@ -1,0 +1,63 @@
+"""A comparison that takes in what others measured of other rows is the one that was given all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paritygate.batch import Batch
+from paritygate.precision import Precision
+from paritygate.validate.gate.declared_limits import parse_tolerance
+from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.measure.profile import profile_outputs
+from paritygate.validate.measure.tolerance import limits_for
+
+_RULE = parse_decision("y:threshold=0")
+
+
+def _measured(seed: int, sizes: list[int], *, is_in_parts: bool) -> Measurement:
+    random = np.random.default_rng(seed)
+    expected = random.normal(size=(sum(sizes), 1)).astype(np.float32)
+    actual = (expected + random.normal(scale=0.3, size=expected.shape)).astype(np.float32)
+    if seed % 3 == 0:
+        actual[0] = np.nan
+    profile = profile_outputs("y", [(expected, len(expected))], axis=None, dtype="float32")
+    plan = ComparisonPlan(
+        profiles={"y": profile},
+        limits={"y": limits_for(parse_tolerance(Precision.FP32, {}), profile)},
+        decisions={"y": _RULE},
+    )
+    whole, first = Comparison(plan), 0
+    for size in sizes:
+        rows = slice(first, first + size)
+        batch = Batch(inputs={"x": expected[rows]}, ids=[f"r{row}" for row in range(first, first + size)])
+        part = Comparison(plan) if is_in_parts else whole
+        part.add(batch, {"y": actual[rows].astype(np.float64 if seed % 4 == 0 else np.float32)}, {"y": expected[rows]})
+        if is_in_parts:
+            part.end_pass()
+            whole.take_in(part)
+        first += size
+    whole.end_pass()
+    return whole.finish()
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_parts_taken_in_equal_the_whole(seed: int, sizes: list[int]) -> None:
+    parts, whole = (_measured(seed, sizes, is_in_parts=is_in_parts) for is_in_parts in (True, False))
+
+    assert (parts.rows, parts.batches, parts.passes) == (whole.rows, whole.batches, whole.passes)
+    assert parts.decisions == whole.decisions
+    assert [(found.check, found.count) for found in parts.violations] == [
+        (found.check, found.count) for found in whole.violations
+    ]
+    one, other = parts.statistics["y"], whole.statistics["y"]
+    for exact in ("rows", "values", "compared", "max_abs_diff", "non_finite", "non_finite_rows", "beyond"):
+        assert getattr(one, exact) == pytest.approx(getattr(other, exact), nan_ok=True, abs=0, rel=0), exact
+    assert [row.row_id for row in one.worst_rows] == [row.row_id for row in other.worst_rows]
+    for rounded in ("mean_abs_diff", "std_abs_diff", "bias", "cosine_similarity"):
+        assert getattr(one, rounded) == pytest.approx(getattr(other, rounded), nan_ok=True, rel=1e-9), rounded
+    assert one.mean_abs_by_channel == pytest.approx(other.mean_abs_by_channel, rel=1e-9, nan_ok=True)

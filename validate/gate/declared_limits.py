@@ -1,0 +1,141 @@
+"""The limits that a user declares: for all outputs, for one of them, or for each of its columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from paritygate.errors import UsageError
+from paritygate.precision import Precision
+from paritygate.text import meant
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, LIMIT_NAMES, OUTPUT_LIMITS, Tolerance
+
+# One number, one for each column, or numbers by the names of columns.
+DeclaredLimit = float | Sequence[float | None] | Mapping[str, float]
+
+_OUTPUTS = "outputs"
+# In an option, what stands for a column whose default holds.
+DEFAULT_LIMIT = "default"
+_HINT = "write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3"
+_HINT_OF_OUTPUT = (
+    "write tolerance: {VARIANT: {outputs: {OUTPUT: {max_abs_diff: 1e-3}}}} in the spec, "
+    "or --tolerance OUTPUT:max_abs_diff=1e-3"
+)
+
+
+def parse_tolerance(
+    precision: Precision,
+    declared: Mapping[str, Any],
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> Tolerance:
+    """Return the default tolerance of `precision` with the declared limits in place of its own.
+
+    Args:
+        precision: What the candidate is judged as.
+        declared: Limits by name; `outputs` and `OUTPUT:NAME` declare those of one output, each a number, a list with a
+            number for each column, or a mapping by the names of columns.
+        columns: By output, the names of its columns.
+
+    Raises:
+        UsageError: A name is not a limit or a column, or a value is negative, not finite, or not a count.
+    """
+    named = _with_outputs(declared)
+    outputs = named.pop(_OUTPUTS, {})
+    values: dict[str, Any] = {}
+    for name, value in named.items():
+        if name not in LIMIT_NAMES:
+            msg = f"tolerance {name!r} is not known (allowed: {', '.join(LIMIT_NAMES)}){meant(name, LIMIT_NAMES)}"
+            raise UsageError(msg, hint=_HINT)
+        number = _checked(name, value)
+        if name == "decision_mismatches":
+            if number != int(number):
+                msg = f"tolerance {name}={value} is not a whole number"
+                raise UsageError(msg, hint="it counts decisions; for a rate use mismatch_rate_upper_95")
+            number = int(number)
+        values[name] = number
+    return replace(
+        DEFAULT_TOLERANCES[precision],
+        **values,
+        declared=frozenset(values),
+        outputs={
+            output: {name: _of_output(output, name, value, columns or {}) for name, value in limits.items()}
+            for output, limits in outputs.items()
+        },
+    )
+
+
+def limit_in_text(limits: Sequence[float | None]) -> str:
+    """Return the limits of an output as an option has them."""
+    return ",".join(DEFAULT_LIMIT if limit is None else repr(limit) for limit in limits)
+
+
+def limits_of_result(tolerance: Mapping[str, Any], name: str) -> list[float | None]:
+    """Return the numbers of a declared limit, None where the default holds.
+
+    Args:
+        tolerance: The limits as a result or a release holds them.
+        name: The name of a limit, or `OUTPUT:NAME` for that of one output.
+    """
+    output, colon, limit = name.rpartition(":")
+    found: list[float | None] = tolerance["outputs"][output][limit] if colon else [tolerance[name]]
+    return found
+
+
+def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return limits in which those written as `OUTPUT:NAME` are below `outputs`, as a spec has them."""
+    found: dict[str, Any] = {}
+    outputs: dict[str, dict[str, Any]] = {}
+    for key, value in declared.items():
+        output, colon, name = key.rpartition(":")
+        if key == _OUTPUTS:
+            for each, limits in _mapping(key, value).items():
+                outputs.setdefault(each, {}).update(_mapping(f"{key}.{each}", limits))
+        elif colon:
+            outputs.setdefault(output, {})[name] = value
+        else:
+            found[key] = value
+    return {**found, _OUTPUTS: outputs} if outputs else found
+
+
+def _mapping(key: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        msg = f"tolerance {key} is {value!r}, and no mapping by name"
+        raise UsageError(msg, hint=_HINT_OF_OUTPUT)
+    return value
+
+
+def _of_output(
+    output: str, name: str, value: DeclaredLimit, columns: Mapping[str, Sequence[str]]
+) -> tuple[float | None, ...]:
+    """Return the limit of an output: one number, or one for each column, None where the default holds."""
+    key = f"{output}:{name}"
+    if name not in OUTPUT_LIMITS:
+        allowed = ", ".join(OUTPUT_LIMITS)
+        msg = f"tolerance {key!r} is not known (allowed for one output: {allowed}){meant(name, OUTPUT_LIMITS)}"
+        raise UsageError(msg, hint=_HINT_OF_OUTPUT)
+    if isinstance(value, Mapping):
+        known = tuple(columns.get(output, ()))
+        for column in value:
+            if column not in known:
+                named = f"there are: {', '.join(known)}" if known else "none are named"
+                msg = f"tolerance {key} names column {column!r}, which output {output!r} does not have ({named})"
+                raise UsageError(
+                    msg, hint=f"name the columns in the spec: outputs: {{{output}: {{columns: [NAME, ...]}}}}"
+                )
+        return tuple(_checked(key, value[column]) if column in value else None for column in known)
+    if isinstance(value, Sequence):
+        if not value or (name == "max_row_rel_diff" and len(value) > 1):
+            msg = f"tolerance {key} is a list of {len(value)} numbers, and takes one number"
+            raise UsageError(msg, hint=_HINT_OF_OUTPUT)
+        return tuple(None if item is None else _checked(key, item) for item in value)
+    return (_checked(key, value),)
+
+
+def _checked(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
+        msg = f"tolerance {name}={value} is not a finite number of at least 0"
+        raise UsageError(msg, hint="leave the limit out to use the default")
+    return float(value)

@@ -1,0 +1,163 @@
+"""Channels that cannot be judged: rounding is as large as what tells one answer from another, or nothing varies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.precision import Precision
+from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.measure.decisions import Decision
+from paritygate.validate.measure.precision_steps import LEAST_STEPS
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.robust_scale import LEAST_VARYING
+from paritygate.validate.measure.tolerance import Tolerance, floor_of_bulk, is_declared, limits_for
+from paritygate.validate.words.sentence import Words, say
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# What arithmetic alone moves a value by may be this share of the spread of its channel.
+_MOST_OF_SPREAD = 0.25
+# Or this share of how far its few largest values are: rare answers are told apart where common ones are all alike.
+_MOST_OF_TAIL = 1 / 16
+# Behind a bounded function in FP32, it may be this share of the size of a channel, or this one of its largest value:
+# else, where a candidate is 1 % off, its mean is within its limit, an eighth of the floor, and no value is beyond it.
+_MOST_OF_SIZE, _MOST_OF_LARGEST = 0.08, 0.01
+# So many channels are named.
+_NAMED = 3
+
+
+def resolution_checks(
+    tolerance: Tolerance,
+    profiles: Mapping[str, OutputProfile],
+    decisions: Collection[Decision] = (),
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Check, ...]:
+    """Return a check for each float output of which some channels cannot be judged, and for those that hardly vary.
+
+    Who declares `max_abs_diff`, or a decision that reads the channel, has said what is near enough.
+
+    Args:
+        tolerance: The limits, and the precision that they are for.
+        profiles: The outputs compared.
+        decisions: The declared decisions.
+        columns: By output, the declared names of its columns.
+    """
+    named = columns or {}
+    return tuple(
+        check
+        for profile in profiles.values()
+        if profile.is_float
+        for check in _checks(
+            tolerance, profile, [rule for rule in decisions if rule.output == profile.name], named.get(profile.name, ())
+        )
+    )
+
+
+def _checks(
+    tolerance: Tolerance, profile: OutputProfile, decisions: Collection[Decision], columns: Sequence[str]
+) -> Iterator[Check]:
+    floor = floor_of_bulk(tolerance, profile)
+    spread = profile.own_spread
+    has_spread = spread > 0
+    is_declared_near = is_declared(tolerance, profile, "max_abs_diff")
+    most = _most(tolerance, profile, floor)
+    is_lost = has_spread & (floor > most) & ~_is_read(profile, decisions) & ~is_declared_near
+    if is_lost.any():
+        yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, most))
+    # Of so few values none has a spread: the number of rows says that already.
+    values = profile.values // max(1, profile.channels)
+    has_spread |= is_declared_near
+    if not has_spread.all() and values >= LEAST_VARYING:
+        count = int(np.count_nonzero(~has_spread))
+        names = _named(profile, ~has_spread, columns)
+        gap = _where_zeros_pass(tolerance, profile, ~has_spread)
+        yield Check(
+            name="variation",
+            status=Status.WARNING,
+            words=say("variation", channels=names, count=count, least=LEAST_VARYING) + gap,
+            output=profile.name,
+            measured=count,
+        )
+
+
+def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDArray[np.bool_]) -> Words:
+    """Return what a limit that is larger than every value of its channel lets pass; empty where none is."""
+    limits = limits_for(tolerance, profile).max_abs_diff
+    places = np.flatnonzero(chosen & (profile.max_abs > 0) & (limits >= profile.max_abs))
+    if not places.size:
+        return ()
+    place = places[int(np.argmax((limits / np.maximum(profile.max_abs, np.finfo(float).tiny))[places]))]
+    return say(
+        "variation.zeros_pass",
+        channel=int(place),
+        limit=limits[place],
+        precision=tolerance.precision,
+        largest=profile.max_abs[place],
+    )
+
+
+def _most(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return up to which floor each channel can be judged."""
+    most = np.maximum(_MOST_OF_SPREAD * profile.own_spread, _MOST_OF_TAIL * profile.tail)
+    if tolerance.precision is not Precision.FP32:
+        return most
+    size = np.maximum(np.abs(profile.center), profile.own_spread)
+    seen = np.maximum(_MOST_OF_SIZE * size, _MOST_OF_LARGEST * profile.max_abs)
+    is_behind_bounded = (profile.activation_floor > 0) & (floor == profile.activation_floor)
+    return np.where(is_behind_bounded, np.minimum(most, seen), most)
+
+
+def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray[np.bool_]:
+    """Return which channels a decision reads: of a threshold, those whose values can reach it."""
+    found = np.zeros(profile.channels, dtype=bool)
+    for rule in decisions:
+        found |= not rule.has_threshold or profile.channels == 1 or abs(rule.threshold) <= profile.max_abs
+    return found
+
+
+def _not_resolved(
+    tolerance: Tolerance,
+    profile: OutputProfile,
+    names: Words,
+    found: tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]],
+) -> Check:
+    """Return the check of channels that are lost, by what arithmetic moves each by and what it may at most."""
+    is_lost, floor, most = found
+    spread = profile.own_spread
+    worst = int(np.argmax(np.where(is_lost, floor / np.maximum(most, np.finfo(float).tiny), 0.0)))
+    cause = say("resolution.steps", steps=LEAST_STEPS, precision=tolerance.precision)
+    if floor[worst] == profile.activation_floor[worst]:
+        cause = say("resolution.implementations")
+    elif profile.noise[worst] > 0 and floor[worst] <= 2 * profile.noise[worst]:
+        cause = say("resolution.noise")
+    words = say(
+        "resolution",
+        precision=tolerance.precision,
+        channels=names,
+        cause=cause,
+        floor=floor[worst],
+        spread=spread[worst],
+    )
+    return Check(
+        name="resolution",
+        status=Status.INCONCLUSIVE,
+        words=words,
+        output=profile.name,
+        measured=float(floor[worst]),
+        limit=float(most[worst]),
+    )
+
+
+def _named(profile: OutputProfile, chosen: NDArray[np.bool_], columns: Sequence[str]) -> Words:
+    """Return the names of the first channels that are chosen, and how many there are."""
+    if profile.channels == 1:
+        return say("channels.all")
+    places = np.flatnonzero(chosen)
+    names = [columns[place] if place < len(columns) else str(place) for place in places[:_NAMED]]
+    if places.size <= _NAMED:
+        return say("channels", count=places.size, names=names)
+    return say("channels.first", count=places.size, total=profile.channels, names=names)

@@ -1,0 +1,104 @@
+"""How the values of an output are worked on: by blocks of its rows, by several threads, and by channel."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_Kind = TypeVar("_Kind", bound=np.generic)
+_Part = TypeVar("_Part")
+_Found = TypeVar("_Found")
+
+# Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
+_BLOCK_VALUES = 1 << 17
+# Each thread has about ten copies in float64 of what it works on: with so many values, 160 MB.
+_MOST_VALUES = 1 << 21
+_MOST_THREADS = 4
+
+
+def blocks_of_rows(shape: tuple[int, ...], rows: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that hold about as many values as are worked on at once.
+
+    An output without a row of its own per input is one range over all rows, as is one without values.
+    """
+    if not shape or shape[0] != rows or 0 in shape:
+        yield 0, rows
+        return
+    step = max(1, _BLOCK_VALUES // max(1, math.prod(shape[1:])))
+    for first in range(0, rows, step):
+        yield first, min(rows, first + step)
+
+
+def by_block(work: Callable[[slice], _Found], shape: tuple[int, ...]) -> list[_Found]:
+    """Return what comes of each block of the rows of an array of this shape, in their order, done by several threads.
+
+    Args:
+        work: What is done with the rows of a slice; it does not depend on the other rows.
+        shape: At least one dim: the rows.
+    """
+    blocks = [slice(*block) for block in blocks_of_rows(shape, shape[0])]
+    return by_threads(work, blocks, values=values_of_block(shape))
+
+
+def values_of_block(shape: tuple[int, ...]) -> int:
+    """Return about how many values a block of rows holds: a block has one row at least."""
+    return max(_BLOCK_VALUES, math.prod(shape[1:]))
+
+
+def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.float64]:
+    """Return `values` as shape (channels, n): one row a channel, one channel where `axis` is None."""
+    if axis is None:
+        return values.reshape(1, -1)
+    channels = values.shape[axis]
+    # Of no channel, or of channels without values, the number of values is not to be found by dividing.
+    each = values.size // channels if channels else 0
+    return np.moveaxis(values, axis, 0).reshape(channels, each)
+
+
+def on_axis(values: NDArray[_Kind], axis: int | None, rank: int) -> NDArray[_Kind]:
+    """Return one value a channel in a shape that broadcasts over an array of this rank."""
+    shape = [1] * rank
+    if axis is not None:
+        shape[axis] = -1
+    return values.reshape(shape)
+
+
+def rows_of(array: NDArray[_Kind], batch_rows: int) -> NDArray[_Kind]:
+    """Return `array` with its rows along axis 0; an output that has no row of its own per input is one row."""
+    if array.ndim and array.shape[0] == batch_rows:
+        return array
+    return array[np.newaxis]
+
+
+def by_threads(work: Callable[[_Part], _Found], parts: Sequence[_Part], *, values: int) -> list[_Found]:
+    """Return what comes of each part, in their order, whichever is done first.
+
+    There are as many threads at once as this process may use processors, four at the most; with one, or where a part
+    takes much memory, the parts are done one by one.
+
+    Args:
+        work: What is done with a part. Its result does not depend on what the other threads do.
+        parts: The parts.
+        values: About how many values a part works on at once.
+
+    Raises:
+        Exception: Whatever `work` raises for the first part that it raises for.
+    """
+    threads = min(len(parts), _processors(), _MOST_THREADS) if values <= _MOST_VALUES else 1
+    if threads < 2:  # noqa: PLR2004 - one thread is this one
+        return [work(part) for part in parts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, parts))
+
+
+def _processors() -> int:
+    # Not every system says which ones are this process's.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,704 @@
+"""Decisions: the rule that turns an output into the answer the service acts on, and how often it flips.
+
+A flip is a decision of the candidate that differs from the reference's. It is inside the band if the
+reference stands so near the boundary that a difference within the limit can flip it, else outside.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.text import in_full, meant
+from paritygate.validate.measure.bounds import mismatch_rate_upper_95
+from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.measure.tolerance import Limits
+
+# From this rank on an output holds many decisions a row, and the axis of the classes must be said.
+_RANK_NEEDING_AXIS = 3
+_CLASSES_COUNTED = 10_000
+
+
+class Rule(str, Enum):
+    """How an output becomes an answer."""
+
+    THRESHOLD = "threshold"
+    ARGMAX = "argmax"
+    TOP_K = "top_k"
+    MULTILABEL = "multilabel"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """A rule applied to one output.
+
+    Attributes:
+        output: The output it reads.
+        rule: THRESHOLD and MULTILABEL: an element is positive above `threshold`. ARGMAX: the first
+            largest entry along the axis. TOP_K: the set of the k largest entries along the axis.
+        threshold: The boundary of THRESHOLD and MULTILABEL.
+        is_inclusive: Whether an element that equals the threshold is positive.
+        k: Size of the TOP_K set.
+        axis: The axis of the classes; the last one if None.
+        constant: Why it is right that every row of the samples has the same answer; empty where it is not said.
+    """
+
+    output: str
+    rule: Rule
+    threshold: float = 0.0
+    is_inclusive: bool = False
+    k: int = 1
+    axis: int | None = None
+    constant: str = ""
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether each value is held against one boundary."""
+        return self.rule in {Rule.THRESHOLD, Rule.MULTILABEL}
+
+    def __str__(self) -> str:
+        text = {
+            Rule.THRESHOLD: f"threshold={'>=' if self.is_inclusive else ''}{in_full(self.threshold)}",
+            Rule.MULTILABEL: f"multilabel={'>=' if self.is_inclusive else ''}{in_full(self.threshold)}",
+            Rule.ARGMAX: "argmax",
+            Rule.TOP_K: f"top_k={self.k}",
+        }[self.rule]
+        axis = "" if self.axis is None else f",axis={self.axis}"
+        return f"{self.output}:{text}{axis}"
+
+
+_GRAMMAR = (
+    "OUTPUT:threshold=V, OUTPUT:threshold=>=V, OUTPUT:argmax, OUTPUT:top_k=K or OUTPUT:multilabel=V, each with ,axis=N"
+)
+
+
+def parse_decision(text: str) -> Decision:
+    """Return the decision written as `OUTPUT:RULE[=VALUE][,axis=N]`.
+
+    Raises:
+        UsageError: The text is not of that form.
+    """
+    # The output's own name may hold colons (TensorFlow's `dense:0`), so the rule starts after the last one.
+    output, colon, rest = text.rpartition(":")
+    if not colon or not output:
+        msg = f"decision {text!r} is not of the form {_GRAMMAR}"
+        raise UsageError(msg, hint="for example --decision logits:threshold=3")
+    parts = rest.split(",")
+    name, _, value = parts[0].partition("=")
+    options: dict[str, Any] = {"rule": name.strip()}
+    if value:
+        options["value"] = value.strip()
+    for part in parts[1:]:
+        key, _, number = part.partition("=")
+        if key.strip() != "axis" or not _is_integer(number):
+            msg = f"decision {text!r} has {part.strip()!r} where only axis=N is allowed"
+            raise UsageError(msg, hint=f"write {_GRAMMAR}")
+        options["axis"] = int(number)
+    return make_decision(output, **options)
+
+
+def _is_integer(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]{1,18}", text.strip()) is not None
+
+
+def make_decision(
+    output: str, *, rule: str, value: str | float | bool | None = None, axis: int | None = None
+) -> Decision:
+    """Return the decision with the given rule and value, as the command line and the spec give them.
+
+    Raises:
+        UsageError: There is no such rule, or the value does not fit it.
+    """
+    rules = [str(rule) for rule in Rule]
+    if rule not in rules:
+        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(rules)}){meant(rule, rules)}"
+        raise UsageError(msg, hint=f"write {_GRAMMAR}")
+    kind = Rule(rule)
+    if kind is Rule.ARGMAX:
+        if value not in {None, "", True}:
+            msg = f"decision argmax of {output!r} takes no value (seen: {value!r})"
+            raise UsageError(msg, hint=f"write {output}: {{argmax: true}}, or --decision {output}:argmax")
+        return Decision(output=output, rule=kind, axis=axis)
+    if kind is Rule.TOP_K:
+        if isinstance(value, bool) or not _is_integer(str(value)) or int(str(value)) < 1:
+            msg = f"decision top_k of {output!r} needs a whole number of at least 1 (seen: {value!r})"
+            raise UsageError(msg, hint=f"write {output}: {{top_k: 5}}, or --decision {output}:top_k=5")
+        return Decision(output=output, rule=kind, k=int(str(value)), axis=axis)
+    text = str(value).strip()
+    is_inclusive = text.startswith(">=")
+    try:
+        threshold = float(text.removeprefix(">="))
+    except ValueError:
+        threshold = float("nan")
+    if not np.isfinite(threshold) or isinstance(value, bool):
+        msg = f"decision {kind} of {output!r} needs a finite number (seen: {value!r})"
+        raise UsageError(msg, hint=f"write {output}: {{{kind}: 0.5}}, or --decision {output}:{kind}=0.5")
+    return Decision(output=output, rule=kind, threshold=threshold, is_inclusive=is_inclusive, axis=axis)
+
+
+def with_constants(decisions: Iterable[Decision], reasons: Mapping[str, str]) -> tuple[Decision, ...]:
+    """Return the decisions, with the reasons by output why one is the same in every row.
+
+    Raises:
+        UsageError: A reason is about an output without a decision.
+    """
+    found = tuple(replace(decision, constant=reasons.get(decision.output, decision.constant)) for decision in decisions)
+    for output in reasons:
+        if output not in {decision.output for decision in found}:
+            seen = ", ".join(str(decision) for decision in found) or "none"
+            msg = f"the decision on {output!r} is said to be constant, and there is none (decisions: {seen})"
+            raise UsageError(msg, hint=f"say which one: --decision {output}:threshold=V")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flips:
+    """The decisions of one batch, one entry a decision, shape (rows, ...).
+
+    Attributes:
+        flipped: Where candidate and reference decide differently.
+        outside: Where they do although the reference is not near the boundary.
+        classes: The reference's decision: 0 or 1, or the index of the class; of TOP_K, those of the whole set.
+        is_per_row: Whether a row counts as one decision: up to rank 2 of the output.
+        decided: Which decisions are there at all; None for all of them.
+    """
+
+    flipped: NDArray[np.bool_]
+    outside: NDArray[np.bool_]
+    classes: NDArray[np.int64]
+    is_per_row: bool
+    decided: NDArray[np.bool_] | None = None
+
+    def as_one_row(self) -> Flips:
+        """Return the same decisions as those of one row, for an output without a row of its own per input."""
+        return replace(
+            self,
+            flipped=self.flipped[None],
+            outside=self.outside[None],
+            classes=self.classes[None],
+            decided=None if self.decided is None else self.decided[None],
+        )
+
+    def only(self, decided: NDArray[np.bool_]) -> Flips:
+        """Return the decisions of positions that count; of the others there are none."""
+        return replace(self, flipped=self.flipped & decided, outside=self.outside & decided, decided=decided)
+
+
+def axes_of(rank: int) -> str:
+    """Return which axes of an output of this rank, 2 or more, may hold classes or channels, in words."""
+    return "axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}"  # noqa: PLR2004 - a rank
+
+
+def check_rank(decision: Decision, rank: int) -> None:
+    """Check that the decision says which axis the classes are on, where the output leaves that open.
+
+    Raises:
+        UsageError: The axis is missing or out of range, or the output has no axis to choose along.
+    """
+    if rank >= _RANK_NEEDING_AXIS and decision.axis is None:
+        msg = f"decision {decision} is on an output of rank {rank} and does not say which axis the classes are on"
+        raise UsageError(msg, hint=f"write axis: N beside the rule, or {decision},axis=N, with N from 1 to {rank - 1}")
+    if decision.axis is not None and not (-rank <= decision.axis < rank and decision.axis % rank != 0):
+        msg = f"decision {decision}: axis {decision.axis} is no class axis of an output of rank {rank}"
+        raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave the axis out")
+    if rank < 2 and decision.rule in {Rule.ARGMAX, Rule.TOP_K}:  # noqa: PLR2004 - a rank
+        msg = f"decision {decision} needs an axis to choose along, and the output has rank {rank}"
+        raise UsageError(msg, hint="use threshold, or decide on an output of rank 2 or more")
+
+
+def check_classes(decision: Decision, shape: Sequence[int | str | None]) -> None:
+    """Check that top-k leaves a class out: a set of all classes is the same whatever is answered.
+
+    Args:
+        decision: The decision, whose axis fits the output.
+        shape: The output's; a dim that is no number is not looked at.
+
+    Raises:
+        UsageError: It leaves none out.
+    """
+    classes = shape[-1 if decision.axis is None else decision.axis]
+    if decision.rule is Rule.TOP_K and isinstance(classes, int) and decision.k >= classes:
+        has = "1 class" if classes == 1 else f"{classes} classes"
+        msg = f"decision {decision}: the output has {has}, so that all of them are always chosen"
+        hint = f"use a k below {classes}" if classes > 1 else "use threshold: there is one class"
+        raise UsageError(msg, hint=hint)
+
+
+def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits) -> Flips:
+    """Return which decisions of one batch flip, and which of the flips the limits cannot explain.
+
+    Threshold: a flip is inside the band if |expected - threshold| <= limit. Argmax: if the reference's
+    winner leads the class that the candidate chose by no more than both limits together. Top-k alike,
+    with the last entry of the reference's set against those that the candidate put in.
+
+    Args:
+        decision: The rule.
+        actual: The candidate's output, shape (rows, ...), float.
+        expected: The reference's output, of the same shape; what does not count of it is never chosen.
+        limits: The limits of the output.
+    """
+    left_out = left_out_of(expected)
+    flips = _decide(decision, not_a_number(actual, left_out), not_a_number(expected, left_out), limits)
+    if left_out is None:
+        return flips
+    if decision.has_threshold:
+        return flips.only(~left_out)
+    axis = -1 if decision.axis is None else decision.axis
+    return flips.only(~np.logical_and.reduce(left_out, axis=axis))
+
+
+def _decide(
+    decision: Decision, wide_actual: NDArray[np.float64], wide_expected: NDArray[np.float64], limits: Limits
+) -> Flips:
+    allowed = limits.band(wide_expected)
+    if decision.has_threshold:
+        return _decide_threshold(decision, wide_actual, wide_expected, allowed)
+    axis = -1 if decision.axis is None else decision.axis
+    moved = tuple(np.moveaxis(array, axis, -1) for array in (wide_actual, wide_expected, allowed))
+    # NaN is never chosen: where the candidate is not finite, finiteness has failed it already.
+    ranked_actual, ranked_expected = (np.where(np.isnan(array), -np.inf, array) for array in moved[:2])
+    if decision.rule is Rule.ARGMAX:
+        return _decide_argmax(ranked_actual, ranked_expected, moved[2])
+    return _decide_top_k(decision.k, ranked_actual, ranked_expected, moved[2])
+
+
+def _decide_threshold(
+    decision: Decision,
+    actual: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    allowed: NDArray[np.float64],
+) -> Flips:
+    above = np.greater_equal if decision.is_inclusive else np.greater
+    answers = above(expected, decision.threshold)
+    flipped = above(actual, decision.threshold) != answers
+    outside = flipped & ~(np.abs(expected - decision.threshold) <= allowed)
+    classes = answers.astype(np.int64)
+    return Flips(flipped=flipped, outside=outside, classes=classes, is_per_row=_is_per_row(expected))
+
+
+def _is_per_row(expected: NDArray[np.float64]) -> bool:
+    return expected.ndim < _RANK_NEEDING_AXIS
+
+
+def _take(array: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[np.float64]:
+    taken: NDArray[np.float64] = np.take_along_axis(array, index[..., np.newaxis], axis=-1)[..., 0]
+    return taken
+
+
+def _decide_argmax(actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]) -> Flips:
+    winner = expected.argmax(axis=-1)
+    chosen = actual.argmax(axis=-1)
+    flipped = winner != chosen
+    with np.errstate(invalid="ignore"):
+        lead = _take(expected, winner) - _take(expected, chosen)
+    band = _take(allowed, winner) + _take(allowed, chosen)
+    return Flips(flipped=flipped, outside=flipped & ~(lead <= band), classes=winner, is_per_row=_is_per_row(expected))
+
+
+def _decide_top_k(
+    k: int, actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]
+) -> Flips:
+    size = min(k, expected.shape[-1])
+    # A stable sort puts the first of equal entries first on both sides.
+    order_expected = np.argsort(-expected, axis=-1, kind="stable")[..., :size]
+    order_actual = np.argsort(-actual, axis=-1, kind="stable")[..., :size]
+    is_in_expected = np.zeros(expected.shape, dtype=bool)
+    np.put_along_axis(is_in_expected, order_expected, values=True, axis=-1)
+    is_intruder = ~np.take_along_axis(is_in_expected, order_actual, axis=-1)
+    last = order_expected[..., -1]
+    with np.errstate(invalid="ignore"):
+        lead = _take(expected, last)[..., np.newaxis] - np.take_along_axis(expected, order_actual, axis=-1)
+    band = _take(allowed, last)[..., np.newaxis] + np.take_along_axis(allowed, order_actual, axis=-1)
+    flipped = np.logical_or.reduce(is_intruder, axis=-1)
+    outside = np.logical_or.reduce(is_intruder & ~(lead <= band), axis=-1)
+    return Flips(flipped=flipped, outside=outside, classes=order_expected, is_per_row=_is_per_row(expected))
+
+
+@dataclass(kw_only=True, slots=True)
+class DecisionState:
+    """What is kept of the decisions seen.
+
+    Attributes:
+        decisions: Decisions seen, more than the rows above rank 2.
+        flips: Of these, how many flipped.
+        flips_outside: Of these, how many outside the band.
+        rows: Rows seen.
+        flipped_rows: Positions of the rows with any flip, sorted.
+        outside_rows: Positions of the rows with any flip outside the band, sorted.
+        classes: How often the reference decided for each class.
+        is_per_row: Whether a row counts as one decision (rank 1 and 2).
+        examples: Ids of the first rows that flipped.
+    """
+
+    decisions: int = 0
+    flips: int = 0
+    flips_outside: int = 0
+    rows: int = 0
+    flipped_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    outside_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    classes: dict[int, int] = field(default_factory=dict)
+    is_per_row: bool = True
+    examples: tuple[str, ...] = ()
+
+    def after(self, rows: int) -> DecisionState:
+        """Return the same decisions of rows that come after so many others."""
+        return replace(self, flipped_rows=self.flipped_rows + rows, outside_rows=self.outside_rows + rows)
+
+
+_EXAMPLES = 10
+
+
+def update_decisions(
+    state: DecisionState, flips: Flips, *, first_row: int, ids: tuple[str, ...] | list[str]
+) -> DecisionState:
+    """Take in the decisions of one batch and return the state, which is changed in place.
+
+    Args:
+        state: The state so far; not to be used again.
+        flips: The decisions of the batch, rows along axis 0.
+        first_row: Position of the batch's first row among all samples.
+        ids: Ids of the batch's rows.
+    """
+    rows = len(flips.flipped)
+    state.is_per_row = flips.is_per_row
+    by_row = flips.flipped.reshape(rows, -1).any(axis=1)
+    outside_by_row = flips.outside.reshape(rows, -1).any(axis=1)
+    decided = flips.decided
+    state.rows += rows if decided is None else int(np.count_nonzero(decided.reshape(rows, -1).any(axis=1)))
+    state.decisions += flips.flipped.size if decided is None else int(np.count_nonzero(decided))
+    classes = flips.classes if decided is None else flips.classes[decided]
+    for value, count in zip(*np.unique(classes, return_counts=True), strict=True):
+        if len(state.classes) < _CLASSES_COUNTED or int(value) in state.classes:
+            state.classes[int(value)] = state.classes.get(int(value), 0) + int(count)
+    if by_row.any():
+        at = np.flatnonzero(by_row)
+        state.flips += int(np.count_nonzero(flips.flipped))
+        state.flips_outside += int(np.count_nonzero(flips.outside))
+        state.flipped_rows = np.union1d(state.flipped_rows, first_row + at)
+        state.outside_rows = np.union1d(state.outside_rows, first_row + np.flatnonzero(outside_by_row))
+        state.examples = _first_examples(state.examples, tuple(ids[i] for i in at))
+    return state
+
+
+def _first_examples(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*a, *b)))[:_EXAMPLES]
+
+
+def merge_decisions(a: DecisionState, b: DecisionState) -> DecisionState:
+    """Return the state of two sets of different rows together; associative."""
+    classes = dict(a.classes)
+    for value, count in b.classes.items():
+        classes[value] = classes.get(value, 0) + count
+    return DecisionState(
+        decisions=a.decisions + b.decisions,
+        flips=a.flips + b.flips,
+        flips_outside=a.flips_outside + b.flips_outside,
+        rows=a.rows + b.rows,
+        flipped_rows=np.union1d(a.flipped_rows, b.flipped_rows),
+        outside_rows=np.union1d(a.outside_rows, b.outside_rows),
+        classes=classes,
+        is_per_row=a.is_per_row and b.is_per_row,
+        examples=_first_examples(a.examples, b.examples),
+    )
+
+
+def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
+    """Return the state of two passes over the same rows: a row flipped if it did in either pass.
+
+    Counts of single decisions are those of the worse pass.
+    """
+    worse = max((a, b), key=lambda side: (side.flips_outside, side.flips))
+    return DecisionState(
+        decisions=a.decisions,
+        flips=worse.flips,
+        flips_outside=worse.flips_outside,
+        rows=a.rows,
+        flipped_rows=np.union1d(a.flipped_rows, b.flipped_rows),
+        outside_rows=np.union1d(a.outside_rows, b.outside_rows),
+        classes=a.classes,
+        is_per_row=a.is_per_row,
+        examples=_first_examples(a.examples, b.examples),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionStatistics:
+    """How the decisions on one output compare.
+
+    Attributes:
+        decision: The rule in words.
+        rows: Rows looked at.
+        decisions: Decisions looked at: as many as rows, or more above rank 2.
+        mismatches: Rows that decide differently; above rank 2, decisions that do.
+        inside_band: Of these, how many a difference within the limit explains.
+        outside_band: The others.
+        rows_mismatched: Rows with any mismatch.
+        mismatch_rate_upper_95: Upper bound of the rate of rows with any mismatch.
+        classes: How often the reference decided for each class.
+        examples: Ids of the first rows that mismatched.
+        is_constant: Whether the reference decided the same everywhere.
+        constant: Why that is right, as declared; empty where it is not said.
+    """
+
+    decision: str
+    rows: int
+    decisions: int
+    mismatches: int
+    inside_band: int
+    outside_band: int
+    rows_mismatched: int
+    mismatch_rate_upper_95: float
+    classes: Mapping[int, int]
+    examples: tuple[str, ...]
+    is_constant: bool = False
+    constant: str = ""
+
+
+def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatistics:
+    """Return the counts of all that was taken in."""
+    rows_mismatched = len(state.flipped_rows)
+    mismatches = rows_mismatched if state.is_per_row else state.flips
+    outside = len(state.outside_rows) if state.is_per_row else state.flips_outside
+    return DecisionStatistics(
+        decision=str(decision),
+        rows=state.rows,
+        decisions=state.rows if state.is_per_row else state.decisions,
+        mismatches=mismatches,
+        inside_band=mismatches - outside,
+        outside_band=outside,
+        rows_mismatched=rows_mismatched,
+        mismatch_rate_upper_95=mismatch_rate_upper_95(rows_mismatched, state.rows),
+        classes=dict(sorted(state.classes.items())),
+        examples=state.examples,
+        is_constant=0 < len(state.classes) <= decision.k,
+        constant=decision.constant,
+    )
+
+
+def label_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of the scores that labels can be chosen along.
+
+    Labels have the shape of the scores without such an axis, with one place along it, or with the k best entries. Where
+    both shapes are the same, the scores are those of the k best entries alone.
+    """
+    if label == scores:
+        return tuple(range(1, len(scores)))
+    return tuple(
+        axis
+        for axis in range(1, len(scores))
+        if label == scores[:axis] + scores[axis + 1 :]
+        or (
+            len(label) == len(scores)
+            and scores[:axis] + scores[axis + 1 :] == label[:axis] + label[axis + 1 :]
+            and label[axis] < scores[axis]
+        )
+    )
+
+
+def _is_list(label: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> bool:
+    """Return whether the labels are the ids of the best entries, and not the place of the best one."""
+    return label.ndim == scores.ndim and (label.shape[axis] != 1 or scores.shape[axis] == 1)
+
+
+def _decide_ids(
+    ids: tuple[NDArray[np.generic], NDArray[np.generic]],
+    expected_scores: NDArray[np.generic],
+    limits: Limits,
+    axis: int,
+) -> Flips:
+    """Return where the ids of the k best entries differ: a flip is a place with an id that may not stand there.
+
+    Two ids may change places where the reference's scores of both are equal within their limits: that is no flip. A new
+    id is inside the band where its score is that near to the score of the last place.
+    """
+    left_out = left_out_of(ids[1])
+    actual, expected = (np.moveaxis(np.asarray(side).astype(np.int64), axis, -1) for side in ids)
+    wide = not_a_number(expected_scores, left_out_of(expected_scores))
+    scores, allowed = (np.moveaxis(array, axis, -1) for array in (wide, limits.band(wide)))
+    is_of_places = scores.shape == expected.shape and _is_in_order(scores)
+    flipped, outside = np.zeros(actual.shape, dtype=bool), np.zeros(actual.shape, dtype=bool)
+    # Most lists are the same, in the same order.
+    for at in zip(*np.nonzero((actual != expected).any(axis=-1)), strict=True):
+        ranking = _Ranking(expected[at], scores[at], allowed[at], is_of_places=is_of_places)
+        flipped[at], outside[at] = ranking.differ(actual[at])
+    flips = Flips(
+        flipped=np.moveaxis(flipped, -1, axis),
+        outside=np.moveaxis(outside, -1, axis),
+        classes=np.moveaxis(expected, -1, axis),
+        is_per_row=False,
+    )
+    return flips if left_out is None else flips.only(~left_out)
+
+
+def _is_in_order(scores: NDArray[np.float64]) -> bool:
+    """Return whether scores fall along the last axis in each row, or rise in each."""
+    steps = np.diff(scores, axis=-1)
+    # What is not a number is in no order, and does not count.
+    return bool((~(steps > 0)).all() or (~(steps < 0)).all())
+
+
+class _Ranking:
+    """The reference's list of one row: the ids, and the score and the limit of each place."""
+
+    def __init__(
+        self, ids: NDArray[np.int64], scores: NDArray[np.float64], allowed: NDArray[np.float64], *, is_of_places: bool
+    ) -> None:
+        self._ids = ids.tolist()
+        self._entries = None if is_of_places else (scores, allowed)
+        self._places = [(float(scores[at]), float(allowed[at])) for at in range(len(ids))] if is_of_places else []
+        self._places = self._places or [self._of(chosen) for chosen in self._ids]
+        is_cut = _is_in_order(np.array([[score for score, _ in self._places]]))
+        # Where the list is cut off, the last place goes to one of those that score alike.
+        self._last = self._places[-1] if is_cut else (math.nan, math.nan)
+
+    def _of(self, chosen: int) -> tuple[float, float]:
+        """Return the score and the limit of an entry; NaN where it is not known."""
+        if self._entries is None or not 0 <= chosen < len(self._entries[0]):
+            return math.nan, math.nan
+        return float(self._entries[0][chosen]), float(self._entries[1][chosen])
+
+    def differ(self, actual: NDArray[np.int64]) -> tuple[list[bool], list[bool]]:
+        """Return at which places an id is chosen that may not stand there, and where no limit explains it."""
+        free = [list(self._places_of(chosen)) for chosen in actual.tolist()]
+        taken: set[int] = set()
+        flipped, outside = [], []
+        for place, chosen in enumerate(actual.tolist()):
+            own = next((at for at in sorted(free[place], key=lambda at: at != place) if at not in taken), None)
+            if own is not None:
+                taken.add(own)
+                is_near = own == place or _is_tie(self._places[own], self._places[place])
+                flipped.append(not is_near)
+            else:
+                # An id that stands there twice stands where another one is missing.
+                is_known = bool(free[place]) or chosen in actual[:place]
+                score = self._places[place] if self._entries is None else self._of(chosen)
+                is_near = not is_known and _is_tie(score, self._places[place]) and _is_tie(score, self._last)
+                flipped.append(True)
+            outside.append(not is_near)
+        return flipped, outside
+
+    def _places_of(self, chosen: int) -> Iterable[int]:
+        return (place for place, own in enumerate(self._ids) if own == chosen)
+
+
+def _is_tie(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether two scores are no further apart than both limits; NaN is near to nothing."""
+    return abs(one[0] - other[0]) <= one[1] + other[1]
+
+
+def decide_label(
+    labels: tuple[NDArray[np.generic], NDArray[np.generic]],
+    expected_scores: NDArray[np.generic],
+    limits: Limits,
+    axis: int,
+) -> Flips:
+    """Return where an integer output that is declared the argmax of another one, or the ids of its best, differs.
+
+    Args:
+        labels: The label output of candidate and reference, shape of the scores without the class axis, or with one
+            place or the places of a top-k along it.
+        expected_scores: The reference's scores.
+        limits: The limits of the scores.
+        axis: The class axis of the scores.
+    """
+    if _is_list(labels[1], expected_scores, axis):
+        return _decide_ids(labels, expected_scores, limits, axis)
+    actual, expected = (_without_axis(array, expected_scores, axis) for array in labels)
+    left_out, without_scores = left_out_of(expected), left_out_of(expected_scores)
+    actual, expected = (np.asarray(array).astype(np.int64) for array in (actual, expected))
+    wide = not_a_number(expected_scores, without_scores)
+    flipped = actual != expected
+    # Of two classes that the reference cannot tell apart, either may be chosen; no other one, however high its score.
+    outside = flipped & ~_is_near(actual, expected, wide, limits, axis)
+    flips = Flips(flipped=flipped, outside=outside, classes=expected, is_per_row=_is_per_row(wide))
+    flips = flips if left_out is None else flips.only(~left_out)
+    if without_scores is None:
+        return flips
+    # Where no score counts, no label does.
+    decided = ~np.logical_and.reduce(without_scores, axis=axis)
+    return flips.only(decided if flips.decided is None else decided & flips.decided)
+
+
+def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits, axis: int) -> NDArray[np.bool_]:
+    """Return where a label is the place of the largest score, or of one as good as that; where nothing counts, it is.
+
+    Args:
+        label: The label output, as in `decide_label`, of the same side as the scores.
+        scores: The scores; what does not count is masked.
+        limits: The limits of the scores.
+        axis: Their class axis.
+    """
+    if _is_list(label, scores, axis):
+        return _is_best(label, scores, limits, axis)
+    label = _without_axis(label, scores, axis)
+    left_out = left_out_of(label)
+    wide = not_a_number(scores, left_out_of(scores))
+    counts = ~np.isnan(wide).any(axis=axis)
+    if left_out is not None:
+        counts &= ~left_out
+    chosen = np.asarray(label).astype(np.int64)
+    largest = np.where(np.isnan(wide), -np.inf, wide).argmax(axis=axis)
+    found: NDArray[np.bool_] = ~counts | (chosen == largest) | _is_near(chosen, largest, wide, limits, axis)
+    return found
+
+
+def _is_best(ids: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits, axis: int) -> NDArray[np.bool_]:
+    """Return in which lists every id is one of the best entries, of the largest scores or of the smallest."""
+    wide = np.moveaxis(not_a_number(scores, left_out_of(scores)), axis, -1)
+    chosen = np.moveaxis(np.asarray(ids).astype(np.int64), axis, -1)
+    ordered = np.sort(chosen, axis=-1)
+    # A list that holds less is filled up with one negative id.
+    is_once = ~((np.diff(ordered, axis=-1) == 0) & (ordered[..., 1:] >= 0)).any(axis=-1)
+    if wide.shape == chosen.shape and _is_in_order(wide):
+        # Of entries that are not there, nothing shows that they are worse.
+        return np.asarray(is_once)
+    is_there = (chosen >= 0) & (chosen < wide.shape[-1])
+    places = np.where(is_there, chosen, 0)
+    is_chosen = np.zeros(wide.shape, dtype=bool)
+    np.put_along_axis(is_chosen, places, values=True, axis=-1)
+    room = 2 * np.moveaxis(limits.band(np.moveaxis(wide, -1, axis)), axis, -1).max(axis=-1)
+    with np.errstate(invalid="ignore"):
+        is_above = np.where(is_chosen, wide, np.inf).min(axis=-1) + room >= np.where(is_chosen, -np.inf, wide).max(
+            axis=-1
+        )
+        is_below = np.where(is_chosen, wide, -np.inf).max(axis=-1) - room <= np.where(is_chosen, np.inf, wide).min(
+            axis=-1
+        )
+    left_out = left_out_of(ids)
+    counts = ~np.isnan(wide).any(axis=-1)
+    if left_out is not None:
+        counts &= ~np.moveaxis(left_out, axis, -1).any(axis=-1)
+    found: NDArray[np.bool_] = ~counts | (is_once & is_there.all(axis=-1) & (is_above | is_below))
+    return found
+
+
+def _without_axis(label: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> NDArray[np.generic]:
+    return label.squeeze(axis) if label.ndim == scores.ndim else label
+
+
+def _is_near(
+    one: NDArray[np.int64], other: NDArray[np.int64], scores: NDArray[np.float64], limits: Limits, axis: int
+) -> NDArray[np.bool_]:
+    """Return where the scores of two classes are no further apart than the limits of both; of no class, nowhere."""
+    allowed, by_class = np.moveaxis(limits.band(scores), axis, -1), np.moveaxis(scores, axis, -1)
+    size = by_class.shape[-1]
+    is_known = (one >= 0) & (one < size) & (other >= 0) & (other < size)
+    first, second = (np.where(is_known, places, 0) for places in (one, other))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(_take(by_class, second) - _take(by_class, first))
+    near: NDArray[np.bool_] = is_known & (apart <= _take(allowed, second) + _take(allowed, first))
+    return near

@@ -1,0 +1,436 @@
+"""Comparing a candidate with the reference, batch by batch: everything measured, nothing judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.distance import distance
+from paritygate.errors import UsageError
+from paritygate.signature import dtype_name
+from paritygate.validate.measure import decisions, plot_data, row_pattern, statistics
+from paritygate.validate.measure.blocks import by_block
+from paritygate.validate.measure.decisions import Decision, DecisionState, DecisionStatistics
+from paritygate.validate.measure.histogram import octaves
+from paritygate.validate.measure.plot_data import Sketch
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
+from paritygate.validate.measure.row_traits import RowTraits
+from paritygate.validate.measure.statistics import DiffState, DiffStatistics, RowFigures
+from paritygate.validate.measure.tolerance import Limits
+from paritygate.validate.measure.valid_positions import blanked, left_out_of, not_a_number
+from paritygate.validate.words.sentence import Words, say
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+_VIOLATIONS_KEPT = 5
+_NO_ARGMAX = (
+    "leave the declaration out: argmax_of, or --argmax-of, is for labels that are the place of the largest score, or "
+    "the ids of the best scores, in order"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonPlan:
+    """What is compared and how.
+
+    Attributes:
+        profiles: The reference's profile of each output that is compared.
+        limits: The limits of each float output.
+        decisions: The rules, by the output they read.
+        argmax_of: Integer output: the scores whose argmax it is declared to be.
+    """
+
+    profiles: Mapping[str, OutputProfile]
+    limits: Mapping[str, Limits]
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """A breach of contract, with how often it was seen and what is said of the first few times."""
+
+    check: str
+    output: str | None
+    count: int
+    details: tuple[Words, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """A batch that the candidate did not answer, by its first and last row: why, and what was said at length below."""
+
+    first: str
+    last: str
+    reason: str
+    below: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """Everything that one comparison measured.
+
+    Attributes:
+        rows: Distinct rows compared.
+        batches: Batches run in one pass.
+        passes: Times the whole sequence was run.
+        statistics: Differences by output, over all passes; counts are those of one pass, the worst.
+        decisions: Decisions by output, labels declared as argmax included.
+        violations: Breaches of contract.
+        refused: The first batches that the candidate did not answer.
+        refused_count: How many batches it did not answer.
+        repeat_ratio: By output, the largest difference between two passes of the candidate, in units
+            of its value's repeat limit; empty if there was one pass.
+        repeat_max_abs_diff: The same in the unit of the output.
+        patterns: By output that has a row of its own per input, which rows are beyond its limits.
+        drawings: By float output, what is drawn of it.
+    """
+
+    rows: int
+    batches: int
+    passes: int
+    statistics: Mapping[str, DiffStatistics]
+    decisions: Mapping[str, DecisionStatistics]
+    violations: tuple[Violation, ...]
+    refused: tuple[Refusal, ...]
+    refused_count: int
+    repeat_ratio: Mapping[str, float]
+    repeat_max_abs_diff: Mapping[str, float]
+    patterns: Mapping[str, RowPattern] = field(default_factory=dict)
+    drawings: Mapping[str, Drawing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """What is drawn of one output: of the first pass, since later ones see the same rows.
+
+    Attributes:
+        octaves: How many differences there are between powers of two, as `histogram.octaves` has them.
+        sketch: All else.
+    """
+
+    octaves: NDArray[np.int64]
+    sketch: Sketch
+
+
+class Comparison:
+    """Takes in batch after batch of both sides' outputs. Memory does not grow with the number of rows."""
+
+    def __init__(self, plan: ComparisonPlan, *, is_drawn: bool = False) -> None:
+        self._plan = plan
+        self._is_of_samples = is_drawn
+        self._sketches: dict[str, Sketch] = {}
+        self._octaves: dict[str, NDArray[np.int64]] = {}
+        if is_drawn:
+            self._sketches = {
+                name: plot_data.empty_sketch(profile, plan.decisions.get(name))
+                for name, profile in plan.profiles.items()
+                if profile.is_float
+            }
+        self._states: dict[str, DiffState] = {}
+        for name, profile in plan.profiles.items():
+            self._states[name] = statistics.empty(profile, plan.limits[name])
+        self._counts_before: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, dict[str, int]] = {}
+        self._folded: dict[str, DecisionState] = {}
+        self._current: dict[str, DecisionState] = {}
+        self._violations: dict[tuple[str, str | None], list[Words]] = {}
+        self._violation_counts: dict[tuple[str, str | None], int] = {}
+        self._refused: list[Refusal] = []
+        self._refused_count = 0
+        self._rows = self._batches = self._pass_rows = self._pass_batches = self._passes = 0
+        self._repeat_ratio: dict[str, float] = {}
+        self._repeat_diff: dict[str, float] = {}
+        self._patterns: dict[str, RowPattern] = {}
+        # The length of the lists of ids, by the outputs that hold such.
+        self._lists: dict[str, int] = {}
+
+    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        """Take in one batch.
+
+        Args:
+            batch: The inputs, for their ids.
+            actual: The candidate's outputs by name, all that it has.
+            expected: The reference's outputs by name, those that are compared.
+        """
+        comparable = {
+            name: array for name, array in expected.items() if self._is_comparable(name, actual, array, batch.ids)
+        }
+        actual, comparable = _texts_as_marks(actual, comparable)
+        self._add_differences(batch, actual, {n: a for n, a in comparable.items() if n not in self._plan.argmax_of})
+        for name, decision in self._plan.decisions.items():
+            # Of an axis without entries nothing is chosen.
+            if name in comparable and expected[name].size:
+                decisions.check_rank(decision, expected[name].ndim)
+                decisions.check_classes(decision, expected[name].shape)
+                flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
+                self._add_flips(name, flips, batch)
+                if name in self._sketches and not self._passes:
+                    self._sketches[name].add_flips(decision, flips, actual[name], expected[name])
+        for label, scores in self._plan.argmax_of.items():
+            if label in comparable and scores in expected and expected[scores].size:
+                self._add_labels(label, scores, actual, expected, batch)
+        self._pass_rows += batch.rows
+        self._pass_batches += 1
+
+    def _add_differences(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        traits = RowTraits(batch)
+        for name, array in expected.items():
+            has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
+            # Later passes see the same rows again.
+            figures = RowFigures() if has_rows and self._passes == 0 else None
+            state = self._states[name]
+            self._states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
+            if name in self._sketches and not self._passes:
+                self._add_to_sketch(self._sketches[name], (actual[name], array), figures, traits)
+            if figures is not None:
+                left_out = left_out_of(array)
+                seen = SeenBatch(
+                    output=name,
+                    actual=blanked(actual[name], left_out),
+                    expected=blanked(array, left_out),
+                    figures=figures,
+                    traits=traits,
+                    peers=expected,
+                    limits=self._plan.limits,
+                )
+                row_pattern.update(self._patterns.setdefault(name, RowPattern()), seen)
+
+    def _add_to_sketch(
+        self,
+        drawn: Sketch,
+        sides: tuple[NDArray[np.generic], NDArray[np.generic]],
+        figures: RowFigures | None,
+        traits: RowTraits,
+    ) -> None:
+        drawn.add_values(*sides, traits.rows)
+        if figures is not None:
+            drawn.add_rows(figures.in_limits, first_row=self._pass_rows, lengths=traits.token_lengths)
+
+    def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
+        rule = self._plan.decisions.get(scores)
+        axes = decisions.label_axes(expected[scores].shape, expected[label].shape)
+        if rule is not None and rule.axis is not None:
+            axes = tuple(axis for axis in axes if axis == rule.axis % expected[scores].ndim)
+        shapes = f"{list(expected[label].shape)} beside {list(expected[scores].shape)}"
+        if not axes:
+            msg = f"{label!r} is declared the argmax of {scores!r}, and its shape fits no axis of the scores: {shapes}"
+            raise UsageError(msg, hint=_NO_ARGMAX)
+        if len(axes) > 1:
+            msg = f"{label!r} is declared the argmax of {scores!r}, along which axis their shapes do not say: {shapes}"
+            raise UsageError(
+                msg,
+                hint=f"say it with a decision: {scores}: {{argmax: true, axis: N}}, "
+                f"or --decision {scores}:argmax,axis=N",
+            )
+        if self._is_of_samples and not self._passes:
+            self._check_is_argmax(label, scores, expected, axes[0], batch)
+        if expected[label].ndim == expected[scores].ndim and expected[label].shape[axes[0]] > 1:
+            self._lists[label] = expected[label].shape[axes[0]]
+        flips = decisions.decide_label(
+            (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0]
+        )
+        self._add_flips(label, flips, batch)
+
+    def _check_is_argmax(self, label: str, scores: str, expected: Outputs, axis: int, batch: Batch) -> None:
+        """Check that a label of the reference is what it is declared to be: else any other one would pass for it."""
+        is_largest = decisions.is_largest(expected[label], expected[scores], self._plan.limits[scores], axis)
+        if is_largest.all():
+            return
+        where = np.argwhere(~is_largest)[0]
+        row = batch.ids[where[0]] if is_largest.ndim and len(is_largest) == batch.rows else batch.ids[0]
+        count = int(np.count_nonzero(~is_largest))
+        msg = (
+            f"{label!r} is declared the argmax of {scores!r}, and the reference's own is another place: "
+            f"{count} of {is_largest.size} in one batch, the first at row {row!r}"
+        )
+        raise UsageError(msg, hint=_NO_ARGMAX)
+
+    def _add_flips(self, name: str, flips: decisions.Flips, batch: Batch) -> None:
+        state = self._current.setdefault(name, DecisionState())
+        is_by_row = flips.flipped.ndim > 0 and len(flips.flipped) == batch.rows
+        flips = flips if is_by_row else flips.as_one_row()
+        ids: Sequence[str] = batch.ids if is_by_row else [f"{batch.ids[0]}..{batch.ids[-1]}"]
+        self._current[name] = decisions.update_decisions(state, flips, first_row=self._pass_rows, ids=list(ids))
+
+    def _is_comparable(self, name: str, actual: Outputs, expected: NDArray[np.generic], ids: Sequence[str]) -> bool:
+        if name not in actual:
+            # The missing name is reported once, by the check of names.
+            return False
+        found = actual[name]
+        dtype, wanted = dtype_name(found.dtype), dtype_name(expected.dtype)
+        if dtype != wanted:
+            self.violate("dtype", name, say("contract.dtype", actual_dtype=dtype, expected_dtype=wanted))
+        if found.shape != expected.shape:
+            shapes = {"actual_shape": found.shape, "expected_shape": expected.shape}
+            self.violate("shape", name, say("contract.shape", **shapes, first_row=ids[0], last_row=ids[-1]))
+            return False
+        is_text = found.dtype.kind == "U"
+        return is_text == (expected.dtype.kind == "U") and all(
+            array.dtype.kind in "fiubVU" for array in (found, expected)
+        )
+
+    def violate(self, check: str, output: str | None, words: Words) -> None:
+        """Record a breach of contract; those seen outside the arrays, such as a missing name, come from outside."""
+        key = (check, output)
+        self._violation_counts[key] = self._violation_counts.get(key, 0) + 1
+        details = self._violations.setdefault(key, [])
+        if words not in details and len(details) < _VIOLATIONS_KEPT:
+            details.append(words)
+
+    def refuse(self, batch: Batch, reason: str) -> None:
+        """Record that the candidate did not answer a batch that the reference answered."""
+        self._refused_count += 1
+        if len(self._refused) < _VIOLATIONS_KEPT:
+            line, _, below = reason.partition("\n")
+            self._refused.append(Refusal(first=batch.ids[0], last=batch.ids[-1], reason=line, below=below))
+        self._pass_rows += batch.rows
+        self._pass_batches += 1
+
+    def add_repeat(self, first: Outputs, again: Outputs) -> None:
+        """Take in the candidate's answers to one batch in the first and in a later pass."""
+        for name, profile in self._plan.profiles.items():
+            if name not in first or name not in again:
+                continue
+            ratio, largest = repeat_difference(again[name], first[name], profile, self._plan.limits[name])
+            self._repeat_ratio[name] = max(self._repeat_ratio.get(name, 0.0), ratio)
+            self._repeat_diff[name] = max(self._repeat_diff.get(name, 0.0), largest)
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches; what follows repeats the same rows."""
+        for name, state in self._current.items():
+            folded = self._folded.get(name)
+            self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
+        self._current = {}
+        self._end_counts()
+        if not self._passes:
+            self._octaves = {name: octaves(self._states[name].histogram) for name in self._sketches}
+        self._rows = max(self._rows, self._pass_rows)
+        self._batches = max(self._batches, self._pass_batches)
+        self._pass_rows = self._pass_batches = 0
+        self._passes += 1
+
+    def take_in(self, other: Comparison) -> None:
+        """Take in what another comparison by the same plan measured of other rows, in one pass that was ended.
+
+        Not what was drawn of them, and not which rows are beyond their limits: `patterns` are of what was added here.
+        """
+        for name, state in other._states.items():
+            self._states[name] = statistics.merge(self._states[name], state)
+        for name, flips in other._folded.items():
+            shifted = flips.after(self._pass_rows)
+            mine = self._current.get(name)
+            self._current[name] = shifted if mine is None else decisions.merge_decisions(mine, shifted)
+        for key, count in other._violation_counts.items():
+            self._violation_counts[key] = self._violation_counts.get(key, 0) + count
+            details = [*self._violations.get(key, ())]
+            details += [words for words in other._violations[key] if words not in details]
+            self._violations[key] = details[:_VIOLATIONS_KEPT]
+        self._lists |= other._lists
+        self._pass_rows += other._rows
+        self._pass_batches += other._batches
+
+    def _end_counts(self) -> None:
+        # A row that is seen again in every pass is no more rows, and its mismatch no more mismatches.
+        for name, state in self._states.items():
+            now = statistics.counts(state)
+            before, worst = self._counts_before.get(name, {}), self._counts.get(name, {})
+            self._counts[name] = {key: max(worst.get(key, 0), count - before.get(key, 0)) for key, count in now.items()}
+            self._counts_before[name] = now
+
+    def finish(self) -> Measurement:
+        """Return all that was measured."""
+        rules: dict[str, Decision] = dict(self._plan.decisions)
+        for label, scores in self._plan.argmax_of.items():
+            rule = decisions.Rule.TOP_K if label in self._lists else decisions.Rule.ARGMAX
+            about = "ids of the best" if label in self._lists else "argmax of"
+            rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
+        return Measurement(
+            rows=self._rows,
+            batches=self._batches,
+            passes=self._passes,
+            statistics={
+                name: statistics.finish(state, self._counts.get(name))
+                for name, state in self._states.items()
+                if name not in self._plan.argmax_of
+            },
+            decisions={
+                name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())
+            },
+            violations=tuple(
+                Violation(
+                    check=check,
+                    output=output,
+                    count=self._violation_counts[check, output],
+                    details=tuple(details),
+                )
+                for (check, output), details in self._violations.items()
+            ),
+            refused=tuple(self._refused),
+            refused_count=self._refused_count,
+            repeat_ratio=dict(self._repeat_ratio),
+            repeat_max_abs_diff=dict(self._repeat_diff),
+            patterns=dict(self._patterns),
+            drawings={
+                name: Drawing(octaves=self._octaves[name], sketch=drawn)
+                for name, drawn in self._sketches.items()
+                if name in self._octaves
+            },
+        )
+
+
+def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[str, NDArray[np.generic]]]:
+    """Return both sides with numbers in place of text: 0 for the reference's own, 1 for any other."""
+    marked, plain = dict(actual), dict(expected)
+    for name, texts in expected.items():
+        if texts.dtype.kind == "U":
+            marked[name] = (np.asarray(actual[name]) != np.asarray(texts)).astype(np.uint8)
+            zeros = np.zeros(texts.shape, np.uint8)
+            left_out = left_out_of(texts)
+            plain[name] = zeros if left_out is None else np.ma.MaskedArray(zeros, mask=left_out)
+    return marked, plain
+
+
+def repeat_difference(
+    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile, limits: Limits
+) -> tuple[float, float]:
+    """Return the largest difference of two runs on the same input, in limits of its value and in its own unit.
+
+    Integers that differ, shapes that differ and values that are finite in one run only count as infinite.
+    """
+    if actual.shape != expected.shape or dtype_name(actual.dtype) != dtype_name(expected.dtype):
+        return float("inf"), float("inf")
+    if actual.size == 0:
+        return 0.0, 0.0
+    left_out = left_out_of(expected)
+    if not profile.is_float:
+        is_same = bool((blanked(actual, left_out) == blanked(expected, left_out)).all())
+        return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
+    if expected.ndim == 0:
+        return _block_difference(actual, expected, limits)
+    found = by_block(lambda rows: _block_difference(actual[rows], expected[rows], limits), expected.shape)
+    return max(ratio for ratio, _ in found), max(difference for _, difference in found)
+
+
+def _block_difference(
+    actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits
+) -> tuple[float, float]:
+    left_out = left_out_of(expected)
+    wide = not_a_number(expected, left_out)
+    difference = distance(not_a_number(actual, left_out), wide)
+    if limits.fits(difference.shape):
+        limit = limits.of_values("repeat_max_abs_diff", wide)
+    else:
+        # A shape that is not the reference's has no such channels, and has failed already.
+        limit = limits.repeat_max_abs_diff.min()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(difference == 0, 0.0, difference / limit)
+    return float(ratio.max()), float(difference.max())

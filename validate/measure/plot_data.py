@@ -1,0 +1,204 @@
+"""What a report draws of one output: counts and maxima in bins, over any number of rows, in memory that does not grow.
+
+Each part has the four operations of a mergeable statistic. Counts and maxima are exact, and the same however the rows
+are cut into batches: the range of a grid is known before the first batch, and bins of positions double in width when
+there are too many of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.validate.measure.blocks import blocks_of_rows
+from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.measure.decisions import Decision, Flips
+    from paritygate.validate.measure.profile import OutputProfile
+
+# Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
+CELLS = 64
+# Bins of rows, and of lengths.
+MOST_BINS = 128
+_LENGTH_BINS = 64
+# Part of the range that is free at either end: rounding is not to put a value beyond it.
+_MARGIN = 0.02
+
+
+@dataclass(kw_only=True, slots=True)
+class Maxima:
+    """The largest of some numbers, by a position from 0, in bins of one width.
+
+    Attributes:
+        most: Bins there may be.
+        width: Positions in a bin, the smallest power of two that needs no more bins than that.
+        largest: By bin, up to the last one with a number; -inf where there is none.
+    """
+
+    most: int
+    width: int = 1
+    largest: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    def add(self, positions: NDArray[np.int64], numbers: NDArray[np.float64]) -> None:
+        """Take in numbers, each with its position; none of them is NaN."""
+        if not positions.size:
+            return
+        last = int(positions.max())
+        while last // self.width >= self.most:
+            self._widen()
+        bins = positions // self.width
+        self._reach(int(bins.max()) + 1)
+        np.maximum.at(self.largest, bins, numbers)
+
+    def _reach(self, bins: int) -> None:
+        if bins > self.largest.size:
+            self.largest = np.concatenate([self.largest, np.full(bins - self.largest.size, -np.inf)])
+
+    def _widen(self) -> None:
+        self.width *= 2
+        self._reach(self.largest.size + self.largest.size % 2)
+        self.largest = self.largest.reshape(-1, 2).max(axis=1)
+
+
+@dataclass(kw_only=True, slots=True)
+class Grid:
+    """How many values there are of each expected value (across) and each actual value (up), in cells of one size.
+
+    Attributes:
+        low: The lower end of the range of both.
+        high: The upper end, above it.
+        values: Counts, shape (CELLS, CELLS + 2): by the expected value, then by the actual one. The first and last
+            entry of the latter hold what is below and above the range.
+        flips: The same counts of values whose decision flipped.
+        not_finite: Values that are finite in the reference alone.
+    """
+
+    low: float
+    high: float
+    values: NDArray[np.int64] = field(default_factory=lambda: np.zeros((CELLS, CELLS + 2), dtype=np.int64))
+    flips: NDArray[np.int64] = field(default_factory=lambda: np.zeros((CELLS, CELLS + 2), dtype=np.int64))
+    not_finite: int = 0
+
+    def add(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+        """Count values of both sides, of one shape; of what the reference has outside the range, none is."""
+        at, not_finite = self._cells(actual, expected)
+        self.not_finite += not_finite
+        self.values += np.bincount(at, minlength=self.values.size).reshape(self.values.shape)
+
+    def add_flips(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+        """Count values that are counted already, and whose decision flipped."""
+        at, _ = self._cells(actual, expected)
+        self.flips += np.bincount(at, minlength=self.flips.size).reshape(self.flips.shape)
+
+    def _cells(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+        """Return the cell of each value that has one, and how many are finite in the reference alone."""
+        x, y = self._in_cells(expected), self._in_cells(actual)
+        not_finite = 0
+        # Where all lie within the range, as they mostly do, there is nothing to look at value by value; NaN does not.
+        if not (x.size and all(side.min() >= 0 and side.max() < CELLS for side in (x, y))):
+            is_in = (x >= 0) & (x <= CELLS)
+            is_finite = np.isfinite(y)
+            not_finite = int(np.count_nonzero(is_in & ~is_finite))
+            is_in &= is_finite
+            # The upper end belongs to the last cell; what is far beyond the range has no number, and is clipped.
+            last = np.nextafter(CELLS, 0)
+            x = np.minimum(x[is_in], last)
+            y = np.where(y[is_in] == CELLS, last, np.clip(np.floor(y[is_in]), -1, CELLS))
+        cells = x.astype(np.int64)
+        cells *= CELLS + 2
+        cells += y.astype(np.int64)
+        cells += 1
+        return cells, not_finite
+
+    def _in_cells(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values in cells from the lower end of the range."""
+        found = values.ravel() - self.low
+        found *= CELLS / (self.high - self.low)
+        return found
+
+
+@dataclass(kw_only=True, slots=True)
+class Sketch:
+    """What is drawn of one float output.
+
+    Attributes:
+        grid: Actual against expected values; None where the range of the reference is not known.
+        boundary: The threshold that is decided by; None without one.
+        by_row: The largest part of its limit that a difference takes, by the position of the row.
+        by_length: The same by the length of the row; nothing in it where rows have no length.
+    """
+
+    grid: Grid | None
+    boundary: float | None = None
+    by_row: Maxima = field(default_factory=lambda: Maxima(most=MOST_BINS))
+    by_length: Maxima = field(default_factory=lambda: Maxima(most=_LENGTH_BINS))
+
+    def add_values(self, actual: NDArray[np.generic], expected: NDArray[np.generic], rows: int) -> None:
+        """Take in one batch of both sides, of `rows` rows."""
+        if self.grid is None:
+            return
+        for first, last in blocks_of_rows(expected.shape, rows):
+            some = ... if last - first == rows else slice(first, last)
+            left_out = left_out_of(expected[some])
+            self.grid.add(not_a_number(actual[some], left_out), not_a_number(expected[some], left_out))
+
+    def add_rows(
+        self, largest: NDArray[np.float64], *, first_row: int, lengths: NDArray[np.float64] | None = None
+    ) -> None:
+        """Take in the rows of one batch.
+
+        Args:
+            largest: Of each row, the largest part of its limit that a difference takes.
+            first_row: The position of the first of them.
+            lengths: Their lengths; None where they have none.
+        """
+        self.by_row.add(np.arange(first_row, first_row + len(largest)), largest)
+        if lengths is not None:
+            self.by_length.add(lengths.astype(np.int64), largest)
+
+    def add_flips(
+        self, decision: Decision, flips: Flips, actual: NDArray[np.generic], expected: NDArray[np.generic]
+    ) -> None:
+        """Take in the decisions of one batch: of one class among several, by the score that the reference decides by.
+
+        That of a set is the smallest one in it.
+        """
+        if self.grid is None or not flips.flipped.any():
+            return
+        left_out = left_out_of(expected)
+        sides = [not_a_number(array, left_out) for array in (actual, expected)]
+        if flips.flipped.shape != expected.shape:
+            axis = -1 if decision.axis is None else decision.axis
+            chosen = flips.classes if flips.classes.ndim == flips.flipped.ndim else flips.classes[..., -1]
+            sides = [
+                np.take_along_axis(np.moveaxis(side, axis, -1), chosen[..., np.newaxis], axis=-1)[..., 0]
+                for side in sides
+            ]
+        self.grid.add_flips(sides[0][flips.flipped], sides[1][flips.flipped])
+
+
+def empty_sketch(profile: OutputProfile, decision: Decision | None = None) -> Sketch:
+    """Return the sketch before the first batch.
+
+    Args:
+        profile: What is known of the reference, its smallest and largest value among it.
+        decision: The rule by which the output is decided on; None for none.
+    """
+    boundary = decision.threshold if decision is not None and decision.has_threshold else None
+    if profile.low is None or profile.high is None:
+        return Sketch(grid=None, boundary=boundary)
+    low, high = profile.low, profile.high
+    span = high - low
+    if boundary is not None and low - span <= boundary <= high + span:
+        low, high = min(low, boundary), max(high, boundary)
+    # One value all over has a range as well.
+    room = _MARGIN * ((high - low) or abs(high) or 1.0)
+    if not (math.isfinite(room) and low - room < high + room):
+        return Sketch(grid=None, boundary=boundary)
+    return Sketch(grid=Grid(low=low - room, high=high + room), boundary=boundary)

@@ -1,0 +1,435 @@
+"""What is known of each reference output before any candidate is looked at: scale, size, variation.
+
+Limits are scaled by what is found here, so it is computed on the reference alone and stored with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.codec import Floats
+from paritygate.distance import distance
+from paritygate.signature import is_float_dtype
+from paritygate.validate.measure import value_sample
+from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, on_axis, rows_of
+from paritygate.validate.measure.robust_scale import (
+    LEAST_VARYING,
+    NORMAL_REACH,
+    bulk_of,
+    repeated_fills,
+    typical_row_norm,
+)
+from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
+
+if TYPE_CHECKING:
+    from paritygate.validate.measure.value_sample import ValueSample
+
+# An array of float64, one a channel, that is written to files.
+FloatArray = Annotated[NDArray[np.float64], Floats]
+
+# An output of this rank has columns, each a channel; of more columns than these all are one channel.
+_COLUMNS_RANK = 2
+_MOST_COLUMNS = 4096
+# Entries of a channel axis are shares of one quantity where their sum is 1 within this, and there are so many.
+_SUM_WITHIN = 1e-3
+_LEAST_SHARES = 3
+# How many times as wide a cap is where what a bounded function differs by is not known at the output. One percent off
+# is beyond it still.
+ROOM_BEHIND_BOUNDED = 4.0
+# Rows of different shapes that are remembered to see whether an output varies over its inputs.
+_SHAPES_REMEMBERED = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputProfile:
+    """One output of the reference, over all samples.
+
+    Attributes:
+        name: The output.
+        dtype: Its NumPy dtype name.
+        axis: The channel axis; None for one channel.
+        center: Median of the ordinary values, those that are finite and no fill values, one a channel.
+        spread: Spread of their bulk around it, one a channel; the standard deviation, were they normal.
+        own_spread: Spread by which each channel is judged, where it differs from `spread`: that of the values off
+            its constant, or the size of the whole where the channels are shares of it. 0 where a channel hardly varies.
+        size: How large each channel is, as `robust_scale.Bulk` has it; 0 for a constant of zero.
+        tail: The distance from the center that a few values reach, one a channel, as `robust_scale.Bulk` has it.
+        rms: The root mean square distance from the center, one a channel.
+        output_spread: The spread of all columns together, for an output of rank 2; None where each channel has its own.
+        is_shares: Whether the channels are shares of one quantity: their sum is 1 everywhere.
+        noise: How far the reference differs from itself, one a channel.
+        activation_floor: What an implementation of the last operator may differ by, one a channel.
+        cap_room: How many times as wide the cap by the own spread is, one a channel: more than 1 where a bounded
+            function is computed with others, and what its implementations differ by is not known at the output.
+        max_abs: Largest magnitude of an ordinary value, one a channel.
+        row_norm: The 2-norm of a typical row; huge rows are clipped.
+        rows: Rows seen.
+        values: Values seen.
+        non_finite: How many of them were NaN or infinite.
+        fills: The fill values that it holds: the largest numbers of its dtype, and constants far beyond all else.
+        varies: Whether the output differs between rows; None if no two rows could be compared.
+        low: The smallest ordinary value of all channels; None where there is none, or it was not recorded.
+        high: The largest one.
+    """
+
+    name: str
+    dtype: str
+    axis: int | None
+    center: FloatArray
+    spread: FloatArray
+    max_abs: FloatArray
+    row_norm: float
+    rows: int
+    values: int
+    non_finite: int
+    varies: bool | None
+    fills: tuple[float, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    own_spread: FloatArray = field(default_factory=lambda: np.zeros(0))
+    size: FloatArray = field(default_factory=lambda: np.zeros(0))
+    cap_room: FloatArray = field(default_factory=lambda: np.zeros(0))
+    tail: FloatArray = field(default_factory=lambda: np.zeros(0))
+    rms: FloatArray = field(default_factory=lambda: np.zeros(0))
+    output_spread: float | None = None
+    is_shares: bool = False
+    noise: FloatArray = field(default_factory=lambda: np.zeros(0))
+    activation_floor: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        """Fill in zeros for what was not recorded: without a spread of its own, a channel has no cap."""
+        for name in ("own_spread", "size", "tail", "rms", "noise", "activation_floor"):
+            if not getattr(self, name).size:
+                object.__setattr__(self, name, np.zeros_like(self.spread))
+        if not self.cap_room.size:
+            object.__setattr__(self, "cap_room", np.ones_like(self.spread))
+
+    @property
+    def channels(self) -> int:
+        """How many channels it has."""
+        return self.spread.size
+
+    @property
+    def is_float(self) -> bool:
+        """Whether differences of this output are judged by tolerance and not exactly."""
+        return is_float_dtype(self.dtype)
+
+    @property
+    def scale(self) -> NDArray[np.float64]:
+        """What default limits are multiplied by before they are capped, one a channel: max(1, spread)."""
+        return np.maximum(max(1.0, self.output_spread or 0.0), self.spread)
+
+    @property
+    def bulk_abs(self) -> NDArray[np.float64]:
+        """The magnitude up to which the bulk goes, one a channel."""
+        return np.minimum(np.abs(self.center) + NORMAL_REACH * self.spread, self.max_abs)
+
+    def beyond_bulk(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how many scales each value of an array of this output is from the center, 1 at least."""
+        from_center = np.abs(values - on_axis(self.center, self.axis, values.ndim))
+        return np.maximum(1.0, from_center / on_axis(self.scale, self.axis, values.ndim))
+
+
+def ulp_of(magnitude: float, dtype: str) -> float:
+    """Return the distance from `magnitude` to the next larger value of `dtype` (float16/32/64, bfloat16).
+
+    Source:
+        IEEE 754: 2 ** (floor(log2 |x|) - mantissa bits), not below the smallest subnormal.
+    """
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    if not math.isfinite(magnitude) or magnitude < float(info.smallest_normal):
+        return float(info.smallest_subnormal)
+    exponent = math.frexp(magnitude)[1] - 1
+    return math.ldexp(float(info.eps), exponent)
+
+
+def infer_channel_axis(
+    shapes: Iterable[Sequence[int]],
+    declared: Sequence[int | str | None] | None,
+    inputs: Iterable[Sequence[int | str | None]] = (),
+) -> int | None:
+    """Return the axis whose entries are channels, or None for one channel.
+
+    Below rank 3 there is none, but for columns: see `has_columns`. From rank 3 on it is an axis of fixed size: the
+    smallest one, as channels, classes and coordinates are fewer than positions; the last one among equals. A map of one
+    number for each place of a picture, such as a depth, has none: its rows and columns are places. It has the picture's
+    proportions.
+
+    Args:
+        shapes: The shapes seen.
+        declared: The shape in the signature, where there is one; its symbolic dims are no channels.
+        inputs: The shapes of the inputs in the signature, where there is one.
+    """
+    seen = [tuple(shape) for shape in shapes]
+    if not seen or len({len(shape) for shape in seen}) > 1 or len(seen[0]) < 3:  # noqa: PLR2004 - a rank
+        return None
+    first = seen[0]
+    if any(_is_map_of(first, shape) for shape in inputs):
+        return None
+    fixed = [axis for axis in range(1, len(first)) if first[axis] and len({shape[axis] for shape in seen}) == 1]
+    if declared is not None and len(declared) == len(first):
+        fixed = [axis for axis in fixed if isinstance(declared[axis], int)]
+    if not fixed:
+        return None
+    return min(fixed, key=lambda axis: (first[axis], -axis))
+
+
+def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:
+    """Say whether an output of rank 3 is as high as it is wide as a picture is: a map of it, of whatever resolution."""
+    if len(output) != 3 or len(picture) != 4:  # noqa: PLR2004 - ranks
+        return False
+    # Channels come before the places of a picture, or after them.
+    sides = [(height, width) for height, width in (picture[2:], picture[1:3])]
+    return any(
+        isinstance(height, int) and isinstance(width, int) and output[1] * width == output[2] * height
+        for height, width in sides
+    )
+
+
+def has_columns(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | None] | None = None) -> bool:
+    """Return whether an output of rank 2 has several columns, always as many.
+
+    A square whose second dim is declared as of no fixed size may hold an answer to each pair of rows.
+
+    Args:
+        shapes: The shapes seen.
+        declared: The shape in the signature, where there is one.
+    """
+    seen = [tuple(shape) for shape in shapes]
+    widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in seen}
+    is_fixed = declared is None or len(declared) != _COLUMNS_RANK or isinstance(declared[1], int)
+    is_of_pairs = not is_fixed and all(shape[0] == shape[-1] for shape in seen)
+    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS and not is_of_pairs
+
+
+def with_activation_floors(
+    profiles: Mapping[str, OutputProfile], floors: Mapping[str, NDArray[np.float64]]
+) -> dict[str, OutputProfile]:
+    """Return the profiles with these floors; where columns are no channels, the smallest floor counts for all."""
+    found = dict(profiles)
+    for name in profiles.keys() & floors.keys():
+        profile, floor = profiles[name], floors[name]
+        if not profile.is_float:
+            continue
+        is_by_column = profile.output_spread is not None and floor.size == profile.channels
+        own = floor if is_by_column else np.full(profile.channels, floor.min())
+        # A floor that is not a number is one that is not known.
+        found[name] = replace(
+            profile,
+            activation_floor=np.nan_to_num(own, nan=0.0),
+            cap_room=np.where(np.isnan(own), ROOM_BEHIND_BOUNDED, 1.0),
+        )
+    return found
+
+
+class _Variation:
+    """Whether rows differ from the first row of the same shape by more than rounding."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, ...], tuple[NDArray[np.float64], NDArray[np.bool_] | None]] = {}
+        self.is_compared = False
+        self.max_difference = 0.0
+
+    def add(self, rows: NDArray[np.float64], left_out: NDArray[np.bool_] | None) -> None:
+        shape = rows.shape[1:]
+        if shape not in self._first:
+            if len(self._first) >= _SHAPES_REMEMBERED or len(rows) == 0:
+                return
+            self._first[shape] = rows[0].copy(), None if left_out is None else left_out[0]
+            rows, left_out = rows[1:], None if left_out is None else left_out[1:]
+        first, out_of_first = self._first[shape]
+        out = False if out_of_first is None else out_of_first
+        is_out = np.broadcast_to(out if left_out is None else out | left_out, rows.shape)
+        if is_out.all():
+            return
+        self.is_compared = True
+        # NaN or infinity that comes and goes is variation as well; the same of both rows is none.
+        largest = float(np.where(is_out, 0.0, distance(rows, first)).max(initial=0.0))
+        self.max_difference = max(self.max_difference, largest)
+
+
+def profile_outputs(
+    name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str, is_whole: bool = True
+) -> OutputProfile:
+    """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
+
+    Args:
+        name: The output.
+        arrays: Each batch's array, whose positions that do not count are masked, and the number of rows of the batch;
+            starts again when it is read again.
+        axis: The channel axis, or None.
+        dtype: NumPy dtype name of the output.
+        is_whole: Whether these are all samples: a few rows do not tell a column of one fill value from a large value.
+    """
+    if iter(arrays) is arrays:
+        msg = "the arrays are read more than once: give a list, or what starts again"
+        raise TypeError(msg)
+    is_float = is_float_dtype(dtype)
+    found = _Pass(axis, _extremes(dtype) if is_float else ())
+    found.read(arrays)
+    values = found.ordinary_sample()
+    is_table = axis is not None and found.rank == _COLUMNS_RANK
+    repeated: set[float] = set()
+    if is_float:
+        repeated.update(repeated_fills(values, found.fills))
+        if is_table and is_whole and values.shape[1] >= LEAST_VARYING:
+            # What stands in for whole columns is known by the others.
+            columns = set(values[(values == values[:, :1]).all(axis=1), 0].tolist())
+            repeated |= columns.intersection(repeated_fills(values.reshape(1, -1), found.fills))
+    if repeated:
+        found = _Pass(axis, (*found.fills, *sorted(repeated)))
+        found.read(arrays)
+    bulk = bulk_of(values, found.fills)
+    shares = found.shares.typical_largest if is_float else None
+    rounding = 4 * ulp_of(float(found.max_abs.max(initial=0.0)), dtype) if is_float else 0.0
+    return OutputProfile(
+        name=name,
+        dtype=dtype,
+        axis=axis,
+        center=bulk.center,
+        spread=bulk.spread,
+        own_spread=bulk.own_spread if shares is None else np.where(bulk.own_spread > 0, shares, 0.0),
+        size=bulk.size,
+        tail=bulk.tail,
+        rms=bulk.rms,
+        output_spread=float(bulk_of(values.reshape(1, -1), found.fills).spread[0]) if is_table else None,
+        is_shares=shares is not None,
+        noise=np.zeros_like(bulk.spread),
+        activation_floor=np.zeros_like(bulk.spread),
+        max_abs=found.max_abs,
+        row_norm=typical_row_norm(*value_sample.finish(found.norms)),
+        rows=found.rows,
+        values=found.values,
+        non_finite=found.non_finite,
+        varies=found.variation.max_difference > rounding if found.variation.is_compared else None,
+        fills=tuple(sorted(found.seen_fills)),
+        low=found.low if found.low <= found.high else None,
+        high=found.high if found.low <= found.high else None,
+    )
+
+
+def _extremes(dtype: str) -> tuple[float, ...]:
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    return float(info.min), float(info.max)
+
+
+class _Shares:
+    """Whether the entries along an axis add up to 1 everywhere, and how large the largest of them are."""
+
+    def __init__(self, axis: int | None) -> None:
+        self._axis = axis
+        self._is_possible = True
+        self._largest = value_sample.empty(1)
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take in values, whole rows; NaN where they do not count."""
+        axis = -1 if self._axis is None else self._axis
+        if not self._is_possible or not values.size:
+            return
+        if values.ndim < _COLUMNS_RANK or values.shape[axis] < _LEAST_SHARES:
+            self._is_possible = False
+            return
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = values.sum(axis=axis)
+        is_counted = ~np.isnan(values).any(axis=axis)
+        is_one = np.abs(sums[is_counted] - 1.0) <= _SUM_WITHIN
+        self._is_possible = bool(is_one.all()) and not (values < -_SUM_WITHIN).any()
+        if self._is_possible:
+            value_sample.update(self._largest, values.max(axis=axis)[is_counted].reshape(1, -1))
+
+    @property
+    def typical_largest(self) -> float | None:
+        """The median of the largest entries; None where the entries are no shares."""
+        largest = value_sample.finish(self._largest)
+        return float(np.median(largest)) if self._is_possible and largest.size else None
+
+
+class _Pass:
+    """One reading of an output, with what is known of its fill values."""
+
+    def __init__(self, axis: int | None, fills: tuple[float, ...]) -> None:
+        self.fills = fills
+        self.seen_fills: set[float] = set()
+        self.variation = _Variation()
+        # The norm of each row, and how many values it has.
+        self.norms = value_sample.empty(2)
+        self.max_abs = np.zeros(1)
+        self.rows = self.values = self.non_finite = 0
+        self.low, self.high = math.inf, -math.inf
+        self.rank = 0
+        self.shares = _Shares(axis)
+        self._axis = axis
+        self._sample: ValueSample | None = None
+        self._nearest_fill = min(map(abs, fills), default=math.inf)
+
+    def read(self, arrays: Iterable[tuple[NDArray[np.generic], int]]) -> None:
+        """Take in every batch."""
+        for block, rows in _blocks(arrays):
+            left_out = left_out_of(block)
+            self._add(not_a_number(block, left_out), rows, left_out)
+
+    def ordinary_sample(self) -> NDArray[np.float64]:
+        """Return the sample of the values, shape (channels, n)."""
+        return np.zeros((1, 0)) if self._sample is None else value_sample.finish(self._sample)
+
+    def _add(self, wide: NDArray[np.float64], rows: int, left_out: NDArray[np.bool_] | None) -> None:
+        channels = by_channel(wide, self._axis)
+        if self._sample is None:
+            self._sample = value_sample.empty(len(channels))
+            self.max_abs = np.zeros(len(channels))
+        value_sample.update(self._sample, channels)
+        self.rank = wide.ndim
+        self.shares.add(wide)
+        per_row = rows_of(wide, rows)
+        out_by_row = None if left_out is None else rows_of(left_out, rows)
+        self.variation.add(per_row, out_by_row)
+        without = 0 if left_out is None else int(np.count_nonzero(left_out))
+        self.rows += len(per_row)
+        self.values += wide.size - without
+        is_ordinary = self._is_ordinary(per_row)
+        # What does not count is no NaN of the reference.
+        self.non_finite -= without
+        kept = per_row if is_ordinary is None else np.where(is_ordinary, per_row, 0.0)
+        if wide.size:
+            magnitudes = np.abs(by_channel(kept if wide.shape == kept.shape else kept[0], self._axis))
+            np.maximum(self.max_abs, magnitudes.max(axis=1), out=self.max_abs)
+        ordinary = per_row if is_ordinary is None else per_row[is_ordinary]
+        self.low = min(self.low, float(ordinary.min(initial=math.inf)))
+        self.high = max(self.high, float(ordinary.max(initial=-math.inf)))
+        flat = kept.reshape(len(kept), -1) if kept.size else np.zeros((len(kept), 0))
+        with np.errstate(over="ignore"):
+            norms = np.sqrt(np.einsum("rn,rn->r", flat, flat))
+        sizes = np.full(len(flat), float(flat.shape[1]))
+        if out_by_row is not None:
+            sizes -= np.count_nonzero(out_by_row.reshape(len(flat), -1), axis=1)
+        value_sample.update(self.norms, np.stack([norms, sizes]))
+
+    def _is_ordinary(self, values: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+        """Return which values are finite and no fill values; None where all are."""
+        largest = float(np.abs(values).max(initial=0.0))
+        if largest < self._nearest_fill:
+            return None
+        finite = np.isfinite(values)
+        self.non_finite += int(values.size - np.count_nonzero(finite))
+        for fill in self.fills:
+            is_fill = values == fill
+            if is_fill.any():
+                self.seen_fills.add(fill)
+                finite &= ~is_fill
+        return None if finite.all() else finite
+
+
+def _blocks(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> Iterator[tuple[NDArray[np.generic], int]]:
+    for array, rows in arrays:
+        for first, last in blocks_of_rows(array.shape, rows):
+            yield (array, rows) if last - first == rows else (array[first:last], last - first)

@@ -1,0 +1,800 @@
+"""Statistics of the difference of one output, over any number of batches, in memory that does not grow.
+
+The state has the four operations of a mergeable statistic: `empty`, `update`, `merge`, `finish`.
+Differences are taken in float64. What cannot be subtracted (NaN, infinity) is counted, not averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, by_threads, on_axis, rows_of, values_of_block
+from paritygate.validate.measure.bounds import mean_interval_95
+from paritygate.validate.measure.histogram import add_magnitudes, empty_histogram, quantile
+from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.measure.profile import OutputProfile
+    from paritygate.validate.measure.tolerance import Limits
+
+_WORST_ROWS = 10
+# The most parts of a batch that are measured at once: each has copies of its block in float64.
+_PARTS = 4
+# Floor of the denominator of the elementwise relative difference, in the unit of the output.
+_RELATIVE_FLOOR = 1e-12
+# A declared limit of zero is a unit too small to divide by.
+_SMALLEST_UNIT = 1e-300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class WorstRow:
+    """A row, and the difference in it that is furthest beyond its limit, or nearest to it.
+
+    Attributes:
+        in_limits: That difference divided by its limit; infinite where finiteness or a fill value differs.
+        max_abs_diff: That |actual - expected|; infinite where finiteness differs.
+        row_id: The id of the row in the samples.
+        index: Its position within the row.
+        actual: The candidate's value there.
+        expected: The reference's value there.
+        limit: Its limit.
+        channel: Its channel.
+    """
+
+    in_limits: float
+    max_abs_diff: float
+    row_id: str
+    index: tuple[int, ...]
+    actual: float
+    expected: float
+    limit: float
+    channel: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class RowDifference:
+    """The row whose difference is furthest beyond its limit, or nearest to it; 2-norms relative to the row's.
+
+    Attributes:
+        in_limits: The difference divided by its limit.
+        max_row_rel_diff: The difference.
+        limit: Its limit.
+        row_id: The id of the row.
+    """
+
+    in_limits: float
+    max_row_rel_diff: float
+    limit: float
+    row_id: str
+
+
+@dataclass(kw_only=True, slots=True)
+class DiffState:
+    """What is kept of the batches seen.
+
+    Sums are by channel, shape (channels,). `sum_abs` counts a value far from the bulk in proportion to its own limit.
+    `nearest` is the finite difference that is nearest to its limit, or furthest beyond it; `nearest_row` the row, and
+    `nearest_bounded_row` the row where channels within [-1, 1] have the floor of a bounded function.
+    """
+
+    limits: Limits
+    row_norm: float
+    count: NDArray[np.float64]
+    sum_abs: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    sum_squares: NDArray[np.float64]
+    max_abs: float = 0.0
+    min_abs: float = math.inf
+    total: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+    mean_abs: float = 0.0
+    squares_abs: float = 0.0
+    dot: float = 0.0
+    actual_norm: float = 0.0
+    expected_norm: float = 0.0
+    max_rel: float = 0.0
+    max_row_rel: float = 0.0
+    max_row_rel_id: str = ""
+    nearest_row: RowDifference | None = None
+    nearest_bounded_row: RowDifference | None = None
+    min_row_cosine: float = math.inf
+    min_row_cosine_id: str = ""
+    rows: int = 0
+    values: int = 0
+    mismatches: int = 0
+    candidate_non_finite: int = 0
+    non_finite_mismatches: int = 0
+    non_finite_matches: int = 0
+    non_finite_rows: int = 0
+    first_non_finite_id: str = ""
+    fill_values: int = 0
+    fill_mismatches: int = 0
+    fill_substitutes: int = 0
+    left_out: int = 0
+    beyond: int = 0
+    first_wrong_fill: tuple[str, float] | None = None
+    histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
+    limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
+    nearest: WorstRow | None = None
+    worst: list[WorstRow] = field(default_factory=list)
+
+    @property
+    def has_exact_channels(self) -> bool:
+        """Whether the limit of some values is 0, or too small to divide by."""
+        return bool(self.limits.max_abs_diff.min(initial=np.inf) < _SMALLEST_UNIT)
+
+
+@dataclass(kw_only=True, slots=True)
+class RowFigures:
+    """What was found of each row of one batch, block by block.
+
+    Attributes:
+        largest_blocks: The largest |actual - expected|; infinite where the one is finite otherwise than the other.
+        in_limits_blocks: The largest part of its limit that a difference takes.
+        relative_blocks: The part of its limit that the difference of the whole row takes, in 2-norms.
+    """
+
+    largest_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+    in_limits_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+    relative_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def add(self, block: _Block, relative: NDArray[np.float64]) -> None:
+        """Take in some rows, and the part of its limit that each takes."""
+        self.largest_blocks.append(block.by_row(block.magnitude).max(axis=1))
+        self.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
+        self.relative_blocks.append(relative)
+
+    def extend(self, later: RowFigures) -> None:
+        """Take in the figures of the rows that come after these."""
+        self.largest_blocks += later.largest_blocks
+        self.in_limits_blocks += later.in_limits_blocks
+        self.relative_blocks += later.relative_blocks
+
+    @property
+    def largest(self) -> NDArray[np.float64]:
+        """The largest |actual - expected| of each row."""
+        return _joined(self.largest_blocks)
+
+    @property
+    def in_limits(self) -> NDArray[np.float64]:
+        """The largest part of its limit that a difference takes, of each row."""
+        return _joined(self.in_limits_blocks)
+
+    @property
+    def relative(self) -> NDArray[np.float64]:
+        """The part of its limit that the difference of each whole row takes."""
+        return _joined(self.relative_blocks)
+
+
+def _joined(blocks: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+
+def empty(profile: OutputProfile, limits: Limits) -> DiffState:
+    """Return the state before the first batch, for an output with the given reference profile and limits."""
+    return _empty(limits, profile.row_norm)
+
+
+def _empty(limits: Limits, row_norm: float) -> DiffState:
+    channels = limits.max_abs_diff.size
+    return DiffState(
+        limits=limits,
+        row_norm=row_norm,
+        count=np.zeros(channels),
+        sum_abs=np.zeros(channels),
+        sums=np.zeros(channels),
+        sum_squares=np.zeros(channels),
+    )
+
+
+def update(
+    state: DiffState,
+    actual: NDArray[np.generic],
+    expected: NDArray[np.generic],
+    ids: Sequence[str],
+    figures: RowFigures | None = None,
+) -> DiffState:
+    """Take in one batch and return the state that follows.
+
+    Of many values, parts are measured at once and put together in their order: the result is the same, however many
+    threads there are.
+
+    Args:
+        state: The state so far; not to be used again.
+        actual: The candidate's output, numeric or bool.
+        expected: The reference's output, of the same shape and dtype.
+        ids: The ids of the batch's rows. An output without a row of its own per input counts as one row.
+        figures: Where what is found of each row is put, if it is wanted.
+    """
+    blocks = list(blocks_of_rows(expected.shape, len(ids)))
+    if len(blocks) == 1:
+        _update(state, actual, expected, ids, figures)
+        return state
+
+    def measured(part: Sequence[tuple[int, int]]) -> tuple[DiffState, RowFigures]:
+        found, of_rows = _empty(state.limits, state.row_norm), RowFigures()
+        for first, last in part:
+            _update(found, actual[first:last], expected[first:last], ids[first:last], of_rows)
+        return found, of_rows
+
+    size = math.ceil(len(blocks) / _PARTS)
+    parts = [blocks[at : at + size] for at in range(0, len(blocks), size)]
+    for found, of_rows in by_threads(measured, parts, values=values_of_block(expected.shape)):
+        state = merge(state, found)
+        if figures is not None:
+            figures.extend(of_rows)
+    return state
+
+
+def _update(
+    state: DiffState,
+    actual: NDArray[np.generic],
+    expected: NDArray[np.generic],
+    ids: Sequence[str],
+    figures: RowFigures | None,
+) -> None:
+    left_out = left_out_of(expected)
+    # NaN on both sides is kept out of everything, and is counted below where it is the reference's own.
+    wide_expected, wide_actual = (not_a_number(array, left_out) for array in (expected, actual))
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    without = 0 if left_out is None else int(np.count_nonzero(left_out))
+    state.left_out += without
+    state.values += expected.size - without
+    state.rows += len(rows_of(wide_expected, len(ids)))
+    if expected.size == 0:
+        return
+    with np.errstate(invalid="ignore"):
+        difference = wide_actual - wide_expected
+    magnitude = np.abs(difference)
+    limits, of_mean = state.limits.of_max_and_mean(wide_expected)
+    # The sum of magnitudes is finite exactly when no difference is NaN or infinite (or it overflowed: then look).
+    is_kept: NDArray[np.bool_] | None = None
+    broken: _Broken | None = None
+    is_fill = state.limits.is_fill(wide_expected) if state.limits.fills else None
+    if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
+        is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
+        _count_non_finite(state, wide_actual, wide_expected, ids)
+        state.non_finite_matches -= without
+        is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
+        is_broken = ~(is_kept | is_same)
+        if is_fill is not None:
+            is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected, ids)
+            is_kept &= ~is_fill
+            is_broken |= is_wrong
+        # What is not finite is the largest of all.
+        broken = _Broken(is_broken=is_broken, magnitude=np.where(np.isfinite(magnitude), magnitude, np.inf))
+        difference = np.where(is_kept, difference, 0.0)
+        magnitude = np.abs(difference)
+        wide_actual = np.where(is_kept, wide_actual, 0.0)
+        wide_expected = np.where(is_kept, wide_expected, 0.0)
+        of_mean = state.limits.of_values("mean_abs_diff", wide_expected)
+    if expected.dtype.kind in "iub":
+        is_other = actual != expected
+        state.mismatches += int(np.count_nonzero(is_other if left_out is None else is_other & ~left_out))
+    with np.errstate(over="ignore"):
+        in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if state.has_exact_channels else limits)
+    _add_sums(state, difference, magnitude, is_kept, of_mean)
+    _add_relative(state, magnitude, wide_expected)
+    add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
+    add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
+    block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
+    _add_nearest(state, block)
+    products = _RowProducts.of(block, difference, wide_actual, wide_expected)
+    _add_directions(state, products, block)
+    relative = _add_rows(state, products, block, wide_expected)
+    if broken is not None:
+        block = broken.put_into(block)
+    _keep_worst(state, block)
+    if figures is not None:
+        figures.add(block, relative)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """Some rows, and what was found of each value; `limits` broadcasts over them."""
+
+    actual: NDArray[np.generic]
+    expected: NDArray[np.generic]
+    magnitude: NDArray[np.float64]
+    in_limits: NDArray[np.float64]
+    limits: NDArray[np.float64]
+    ids: Sequence[str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are; an output without a row of its own per input is one."""
+        return len(rows_of(self.magnitude, len(self.ids)))
+
+    def by_row(self, values: NDArray[np.generic]) -> NDArray[Any]:
+        """Return values of this block in the shape (rows, n)."""
+        return values.reshape(self.rows, -1)
+
+    def name_of(self, row: int) -> str:
+        """Return the id of a row."""
+        return self.ids[row] if self.rows == len(self.ids) else f"{self.ids[0]}..{self.ids[-1]}"
+
+    def worst_row(self, row: int, at: int, axis: int | None) -> WorstRow:
+        """Return a row and its value at a position."""
+        has_rows = self.actual.ndim > 0 and self.actual.shape[0] == self.rows
+        shape = self.actual.shape[1:] if has_rows else self.actual.shape
+        index = tuple(int(i) for i in np.unravel_index(at, shape)) if shape else ()
+        whole = (row, *index) if has_rows else index
+        return WorstRow(
+            in_limits=float(self.by_row(self.in_limits)[row, at]),
+            max_abs_diff=float(self.by_row(self.magnitude)[row, at]),
+            row_id=self.name_of(row),
+            index=index,
+            actual=float(self.by_row(self.actual)[row, at]),
+            expected=float(self.by_row(self.expected)[row, at]),
+            limit=float(np.broadcast_to(self.limits, self.actual.shape)[whole]),
+            channel=0 if axis is None else whole[axis],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Broken:
+    """Where finiteness or a fill value differs, and by how much: infinite where that is no number."""
+
+    is_broken: NDArray[np.bool_]
+    magnitude: NDArray[np.float64]
+
+    def put_into(self, block: _Block) -> _Block:
+        """Return the block with these differences in it, each beyond any limit."""
+        return replace(
+            block,
+            magnitude=np.where(self.is_broken, self.magnitude, block.magnitude),
+            in_limits=np.where(self.is_broken, np.inf, block.in_limits),
+            limits=np.where(self.is_broken, 0.0, block.limits),
+        )
+
+
+def _count_fills(
+    state: DiffState,
+    is_fill: NDArray[np.bool_],
+    actual: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    ids: Sequence[str],
+) -> NDArray[np.bool_]:
+    """Count the fill values, and return which of them the candidate does not hold."""
+    is_substituted = is_fill & state.limits.is_substituted(actual, expected)
+    is_wrong: NDArray[np.bool_] = is_fill & ~(actual == expected) & ~is_substituted
+    state.fill_values += int(np.count_nonzero(is_fill))
+    state.fill_substitutes += int(np.count_nonzero(is_substituted))
+    state.fill_mismatches += int(np.count_nonzero(is_wrong))
+    if state.first_wrong_fill is None and is_wrong.any():
+        row = _first_row(is_wrong, ids)
+        state.first_wrong_fill = row, float(actual[is_wrong][0])
+    return is_wrong
+
+
+def _count_non_finite(
+    state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64], ids: Sequence[str]
+) -> None:
+    expected_bad = ~np.isfinite(expected)
+    only_actual_bad = ~np.isfinite(actual) & ~expected_bad
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    mismatch = expected_bad & ~same
+    state.candidate_non_finite += int(np.count_nonzero(only_actual_bad))
+    state.non_finite_matches += int(np.count_nonzero(expected_bad & same))
+    state.non_finite_mismatches += int(np.count_nonzero(mismatch))
+    by_row = rows_of(only_actual_bad | mismatch, len(ids))
+    state.non_finite_rows += int(by_row.reshape(len(by_row), -1).any(axis=1).sum())
+    if not state.first_non_finite_id and by_row.any():
+        state.first_non_finite_id = _first_row(by_row, ids)
+
+
+def _first_row(flags: NDArray[Any], ids: Sequence[str]) -> str:
+    """Return the first row in which a flag is set; of an output without rows of its own, all rows."""
+    by_row = rows_of(flags, len(ids))
+    if len(by_row) != len(ids):
+        return f"{ids[0]}..{ids[-1]}"
+    return ids[int(by_row.reshape(len(by_row), -1).any(axis=1).argmax())]
+
+
+def _add_sums(
+    state: DiffState,
+    difference: NDArray[np.float64],
+    magnitude: NDArray[np.float64],
+    finite: NDArray[np.bool_] | None,
+    of_mean: NDArray[np.float64],
+) -> None:
+    limits = state.limits
+    weighted = magnitude
+    if "mean_abs_diff" in limits.growth:
+        weighted = on_axis(limits.mean_abs_diff, limits.axis, magnitude.ndim) / of_mean
+        weighted = np.multiply(magnitude, weighted)
+    channels = by_channel(weighted, limits.axis)
+    state.sum_abs += channels.sum(axis=1)
+    signed = by_channel(difference, limits.axis)
+    state.sums += signed.sum(axis=1)
+    state.sum_squares += np.einsum("cn,cn->c", signed, signed)
+    state.max_abs = max(state.max_abs, float(magnitude.max()))
+    count = float(magnitude.size)
+    kept_magnitude, kept = magnitude, difference
+    if finite is None:
+        state.count += channels.shape[1]
+    else:
+        state.count += by_channel(finite.astype(np.float64), limits.axis).sum(axis=1)
+        kept_magnitude, kept = magnitude[finite], difference[finite]
+        count = float(kept.size)
+    if count == 0:
+        return
+    state.min_abs = min(state.min_abs, float(kept_magnitude.min()))
+    state.mean, state.squares = _merge_moments((state.total, state.mean, state.squares), (count, *_moments(kept)))
+    state.mean_abs, state.squares_abs = _merge_moments(
+        (state.total, state.mean_abs, state.squares_abs), (count, *_moments(kept_magnitude))
+    )
+    state.total += count
+
+
+def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
+    mean = float(values.mean())
+    deviation = (values - mean).ravel()
+    return mean, _dot(deviation, deviation)
+
+
+def _dot(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the dot product of two vectors.
+
+    Why not `@`: it has several threads of a library wake up for it, which wait for more in a loop that takes CPU.
+    """
+    return float(np.einsum("n,n->", one, other))
+
+
+def _merge_moments(a: tuple[float, float, float], b: tuple[float, float, float]) -> tuple[float, float]:
+    """Return mean and squared deviation of two parts together, by Chan, Golub and LeVeque (1979)."""
+    (count_a, mean_a, squares_a), (count_b, mean_b, squares_b) = a, b
+    count = count_a + count_b
+    if count == 0:
+        return 0.0, 0.0
+    delta = mean_b - mean_a
+    return mean_a + delta * count_b / count, squares_a + squares_b + delta * delta * count_a * count_b / count
+
+
+def _add_relative(state: DiffState, magnitude: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+    # Worked on in place: of a language model, an array of one row holds millions of values.
+    sizes = np.atleast_1d(np.abs(expected))
+    np.maximum(sizes, _RELATIVE_FLOOR, out=sizes)
+    state.max_rel = max(state.max_rel, float(np.divide(magnitude, sizes, out=sizes).max()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RowProducts:
+    """The dot products of each row with itself and with the other side's, shape (rows,)."""
+
+    difference: NDArray[np.float64]
+    actual: NDArray[np.float64]
+    expected: NDArray[np.float64]
+    both: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        block: _Block,
+        difference: NDArray[np.float64],
+        actual: NDArray[np.float64],
+        expected: NDArray[np.float64],
+    ) -> _RowProducts:
+        apart, one, other = (block.by_row(values) for values in (difference, actual, expected))
+        return cls(
+            difference=np.einsum("rn,rn->r", apart, apart),
+            actual=np.einsum("rn,rn->r", one, one),
+            expected=np.einsum("rn,rn->r", other, other),
+            both=np.einsum("rn,rn->r", one, other),
+        )
+
+
+def _add_nearest(state: DiffState, block: _Block) -> None:
+    """Keep the finite difference that is nearest to its limit, or furthest beyond it; count those beyond."""
+    in_limits = block.by_row(block.in_limits)
+    state.beyond += int(np.count_nonzero(in_limits > 1))
+    at = int(in_limits.argmax())
+    row, place = divmod(at, in_limits.shape[1])
+    if in_limits[row, place] > (0.0 if state.nearest is None else state.nearest.in_limits):
+        state.nearest = block.worst_row(row, place, state.limits.axis)
+
+
+def _add_rows(
+    state: DiffState, products: _RowProducts, block: _Block, expected: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Take in the rows, and return the part of its limit that each takes."""
+    norms = np.sqrt(products.difference)
+    sizes = np.maximum(np.sqrt(products.expected), state.row_norm)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Where the reference is zero all over, there is nothing to be relative to: the absolute limits hold.
+        is_none = (norms == 0) | (sizes == 0)
+        relative = np.where(is_none, 0.0, norms / sizes)
+    at = int(relative.argmax())
+    if relative[at] > state.max_row_rel:
+        state.max_row_rel, state.max_row_rel_id = float(relative[at]), block.name_of(at)
+    found, parts = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=False)
+    state.nearest_row = _further(state.nearest_row, found)
+    if found.in_limits > 1:
+        found, _ = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=True)
+    state.nearest_bounded_row = _further(state.nearest_bounded_row, found)
+    return parts
+
+
+def _furthest_row(
+    limits: Limits,
+    block: _Block,
+    norms_and_sizes: tuple[NDArray[np.float64], NDArray[np.float64]],
+    expected: NDArray[np.float64],
+    *,
+    is_bounded: bool,
+) -> tuple[RowDifference, NDArray[np.float64]]:
+    """Return the row of a block that is furthest beyond its limit, and the part of its limit that each row takes."""
+    norms, sizes = norms_and_sizes
+    allowed = limits.of_rows(expected, sizes, is_bounded=is_bounded)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        parts = np.where((norms == 0) | (sizes == 0), 0.0, norms / allowed)
+    at = int(parts.argmax())
+    size = float(sizes[at]) or 1.0
+    row = RowDifference(
+        in_limits=float(parts[at]),
+        max_row_rel_diff=float(norms[at]) / size,
+        limit=float(allowed[at]) / size,
+        row_id=block.name_of(at),
+    )
+    return row, parts
+
+
+def _further(one: RowDifference | None, other: RowDifference | None) -> RowDifference | None:
+    return max((row for row in (one, other) if row is not None), default=None)
+
+
+def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> None:
+    """Take in the directions of both answers, and keep the row where they are furthest apart."""
+    state.dot += float(products.both.sum())
+    state.actual_norm += float(products.actual.sum())
+    state.expected_norm += float(products.expected.sum())
+    norms = np.sqrt(products.actual) * np.sqrt(products.expected)
+    is_same = (products.actual == products.expected) & (products.both == products.expected)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Equal vectors are no rounding apart, two zero vectors included; a zero vector and another one are not alike.
+        cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, products.both / norms))
+    at = int(cosines.argmin())
+    if cosines[at] < state.min_row_cosine:
+        state.min_row_cosine, state.min_row_cosine_id = max(-1.0, float(cosines[at])), block.name_of(at)
+
+
+def _keep_worst(state: DiffState, block: _Block) -> None:
+    """Keep the rows whose differences are furthest beyond their limits, or nearest to them."""
+    in_limits = block.by_row(block.in_limits)
+    largest: NDArray[np.float64] = in_limits.max(axis=1)
+    bar = state.worst[-1].in_limits if len(state.worst) == _WORST_ROWS else 0.0
+    rows = np.flatnonzero(largest > bar)
+    if rows.size > _WORST_ROWS:
+        rows = rows[largest[rows] >= np.partition(largest[rows], -_WORST_ROWS)[-_WORST_ROWS]]
+    if rows.size:
+        found = [block.worst_row(row, int(in_limits[row].argmax()), state.limits.axis) for row in map(int, rows)]
+        state.worst = _worst_of([*state.worst, *found])
+
+
+def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
+    # One entry a row id (repeats see the same row again); ties by id so that any order of merging agrees.
+    best: dict[str, WorstRow] = {}
+    for row in sorted(rows, key=lambda row: (-row.in_limits, -row.max_abs_diff, row.row_id)):
+        best.setdefault(row.row_id, row)
+    return list(best.values())[:_WORST_ROWS]
+
+
+def merge(a: DiffState, b: DiffState) -> DiffState:
+    """Return the state of both parts together; associative up to rounding in the sums."""
+    mean, squares = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
+    mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
+    row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
+    cosine_side = min((a, b), key=lambda side: (side.min_row_cosine, side.min_row_cosine_id))
+    nearest = max((side.nearest for side in (a, b) if side.nearest is not None), default=None)
+    return DiffState(
+        limits=a.limits,
+        row_norm=a.row_norm,
+        count=a.count + b.count,
+        sum_abs=a.sum_abs + b.sum_abs,
+        sums=a.sums + b.sums,
+        sum_squares=a.sum_squares + b.sum_squares,
+        nearest_row=_further(a.nearest_row, b.nearest_row),
+        nearest_bounded_row=_further(a.nearest_bounded_row, b.nearest_bounded_row),
+        max_abs=max(a.max_abs, b.max_abs),
+        min_abs=min(a.min_abs, b.min_abs),
+        total=a.total + b.total,
+        mean=mean,
+        squares=squares,
+        mean_abs=mean_abs,
+        squares_abs=squares_abs,
+        dot=a.dot + b.dot,
+        actual_norm=a.actual_norm + b.actual_norm,
+        expected_norm=a.expected_norm + b.expected_norm,
+        max_rel=max(a.max_rel, b.max_rel),
+        max_row_rel=row_side.max_row_rel,
+        max_row_rel_id=row_side.max_row_rel_id,
+        min_row_cosine=cosine_side.min_row_cosine,
+        min_row_cosine_id=cosine_side.min_row_cosine_id,
+        rows=a.rows + b.rows,
+        values=a.values + b.values,
+        mismatches=a.mismatches + b.mismatches,
+        candidate_non_finite=a.candidate_non_finite + b.candidate_non_finite,
+        non_finite_mismatches=a.non_finite_mismatches + b.non_finite_mismatches,
+        non_finite_matches=a.non_finite_matches + b.non_finite_matches,
+        non_finite_rows=a.non_finite_rows + b.non_finite_rows,
+        first_non_finite_id=a.first_non_finite_id or b.first_non_finite_id,
+        fill_values=a.fill_values + b.fill_values,
+        fill_mismatches=a.fill_mismatches + b.fill_mismatches,
+        fill_substitutes=a.fill_substitutes + b.fill_substitutes,
+        left_out=a.left_out + b.left_out,
+        beyond=a.beyond + b.beyond,
+        first_wrong_fill=a.first_wrong_fill or b.first_wrong_fill,
+        histogram=a.histogram + b.histogram,
+        limit_histogram=a.limit_histogram + b.limit_histogram,
+        nearest=nearest,
+        worst=_worst_of(a.worst + b.worst),
+    )
+
+
+def counts(state: DiffState) -> dict[str, int]:
+    """Return all counts of the state, by their names in `DiffStatistics`."""
+    return {
+        "rows": state.rows,
+        "values": state.values,
+        "compared": int(state.total),
+        "mismatches": state.mismatches,
+        "non_finite": state.candidate_non_finite,
+        "non_finite_mismatches": state.non_finite_mismatches,
+        "non_finite_matches": state.non_finite_matches,
+        "non_finite_rows": state.non_finite_rows,
+        "fill_values": state.fill_values,
+        "fill_mismatches": state.fill_mismatches,
+        "fill_substitutes": state.fill_substitutes,
+        "left_out": state.left_out,
+        "beyond": state.beyond,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffStatistics:
+    """The difference of one output over all batches; statistics of |actual - expected| where not said otherwise.
+
+    NaN where nothing could be subtracted. Quantiles are upper edges of bins, at most 1/128 above the
+    true value. `std_abs_diff` is of |d| with ddof 0; `bias` is the mean of the signed difference;
+    `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
+    difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
+    counts in proportion to its own limit.
+    `nearest_row` is the row whose difference is nearest to its own limit, or furthest beyond it, and
+    `nearest_bounded_row` that row where channels within [-1, 1] have the floor of a bounded function.
+    `mean_abs_diff_of_columns` is the mean of these over all channels.
+    `rms_by_channel` is the root mean square difference, and `bias_by_channel` the mean of the signed one, each with
+    `count_by_channel` values.
+    `left_out` counts the positions that do not count, and `values` the others; `beyond` those whose difference is
+    beyond its own max limit.
+    `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
+    `off_slope` the part of the squared difference that it does not explain.
+    """
+
+    rows: int
+    values: int
+    compared: int
+    max_abs_diff: float
+    min_abs_diff: float
+    mean_abs_diff: float
+    std_abs_diff: float
+    p50_abs_diff: float
+    p90_abs_diff: float
+    p99_abs_diff: float
+    p999_abs_diff: float
+    bias: float
+    bias_low_95: float
+    bias_high_95: float
+    std_diff: float
+    cosine_similarity: float
+    min_cosine_similarity: float
+    min_cosine_similarity_id: str
+    slope: float
+    off_slope: float
+    max_rel_diff: float
+    max_row_rel_diff: float
+    max_row_rel_id: str
+    mismatches: int
+    non_finite: int
+    non_finite_mismatches: int
+    non_finite_matches: int
+    non_finite_rows: int
+    first_non_finite_id: str
+    fill_values: int
+    fill_mismatches: int
+    fill_substitutes: int
+    left_out: int
+    beyond: int
+    first_wrong_fill: tuple[str, float] | None
+    nearest: WorstRow | None
+    nearest_row: RowDifference | None
+    nearest_bounded_row: RowDifference | None
+    mean_abs_by_channel: NDArray[np.float64]
+    mean_abs_diff_of_columns: float
+    rms_by_channel: NDArray[np.float64]
+    bias_by_channel: NDArray[np.float64]
+    count_by_channel: NDArray[np.float64]
+    p9999_in_limits: float
+    worst_rows: tuple[WorstRow, ...]
+
+
+def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffStatistics:
+    """Return the statistics of all that was taken in.
+
+    Args:
+        state: The state.
+        counted: What to give as the counts, by the names of `counts`, where the state saw rows repeatedly.
+    """
+    compared = int(state.total)
+    nothing = math.nan
+    variance = state.squares / state.total if compared else nothing
+    low, high = mean_interval_95(state.mean, variance, compared) if compared else (nothing, nothing)
+    largest = state.max_abs if compared else nothing
+
+    def at(fraction: float) -> float:
+        return min(quantile(state.histogram, fraction), largest)
+
+    slope, off_slope = _slope(state)
+    with np.errstate(invalid="ignore"):
+        mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
+        bias_by_channel = state.sums / np.maximum(state.count, 1.0)
+        rms_by_channel = np.sqrt(state.sum_squares / np.maximum(state.count, 1.0))
+    return DiffStatistics(
+        **(counts(state) if counted is None else counted),
+        max_abs_diff=largest,
+        min_abs_diff=state.min_abs if compared else nothing,
+        mean_abs_diff=state.mean_abs if compared else nothing,
+        std_abs_diff=math.sqrt(state.squares_abs / state.total) if compared else nothing,
+        p50_abs_diff=at(0.5),
+        p90_abs_diff=at(0.9),
+        p99_abs_diff=at(0.99),
+        p999_abs_diff=at(0.999),
+        bias=state.mean if compared else nothing,
+        bias_low_95=low,
+        bias_high_95=high,
+        std_diff=math.sqrt(variance) if compared else nothing,
+        cosine_similarity=_cosine(state),
+        min_cosine_similarity=min(1.0, state.min_row_cosine) if compared else nothing,
+        min_cosine_similarity_id=state.min_row_cosine_id,
+        slope=slope,
+        off_slope=off_slope,
+        max_rel_diff=state.max_rel if compared else nothing,
+        max_row_rel_diff=state.max_row_rel if compared else nothing,
+        max_row_rel_id=state.max_row_rel_id,
+        first_non_finite_id=state.first_non_finite_id,
+        first_wrong_fill=state.first_wrong_fill,
+        nearest=state.nearest if compared else None,
+        nearest_row=state.nearest_row if compared else None,
+        nearest_bounded_row=state.nearest_bounded_row if compared else None,
+        mean_abs_by_channel=mean_by_channel,
+        mean_abs_diff_of_columns=float(state.sum_abs.sum() / max(1.0, float(state.count.sum()))),
+        rms_by_channel=rms_by_channel,
+        bias_by_channel=bias_by_channel,
+        count_by_channel=state.count,
+        p9999_in_limits=quantile(state.limit_histogram, 0.9999),
+        worst_rows=tuple(state.worst),
+    )
+
+
+def _cosine(state: DiffState) -> float:
+    product = math.sqrt(state.actual_norm) * math.sqrt(state.expected_norm)
+    if product == 0:
+        # Two zero vectors point the same way; a zero vector and another one do not.
+        return 1.0 if state.total and state.actual_norm == state.expected_norm else math.nan
+    return max(-1.0, min(1.0, state.dot / product))
+
+
+def _slope(state: DiffState) -> tuple[float, float]:
+    squares = state.squares + state.total * state.mean**2
+    if state.expected_norm == 0 or squares == 0:
+        return math.nan, math.nan
+    # From the differences: subtracting the norms themselves would lose what is looked for.
+    along = state.dot - state.expected_norm
+    return 1.0 + along / state.expected_norm, max(0.0, 1.0 - along * along / (state.expected_norm * squares))

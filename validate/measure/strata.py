@@ -1,0 +1,120 @@
+"""Statistics apart for each value of a stratum, such as the corpus that a sample comes from.
+
+A fault that lives in one stratum is bounded by that stratum's rows alone, so each has its own counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from paritygate.batch import Batch
+from paritygate.errors import UsageError
+from paritygate.validate.measure.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
+from paritygate.validate.measure.check import Check, Kind, Status
+from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.samples.split import RowsLeftOut
+from paritygate.validate.words.sentence import Words, joined, say
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+# Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
+_MAX_VALUES = 100
+# More values than this are counted in a sentence, not named.
+NAMED_VALUES = 5
+
+
+class StratifiedComparison:
+    """One comparison for each value of each declared stratum."""
+
+    def __init__(self, plan: ComparisonPlan, strata: Sequence[str]) -> None:
+        self._plan = plan
+        self._comparisons: dict[str, dict[str, Comparison]] = {name: {} for name in strata}
+
+    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        """Take in one batch; outputs that have no row of their own per input are left out.
+
+        Raises:
+            UsageError: The samples lack a declared stratum, or it has too many values.
+        """
+        for name, comparisons in self._comparisons.items():
+            if name not in batch.strata:
+                seen = ", ".join(batch.strata) or "none"
+                msg = f"the samples have no stratum {name!r} (seen: {seen})"
+                raise UsageError(msg, hint="declare strata that the sample function yields, or none")
+            rows: dict[str, list[int]] = {}
+            for row, value in enumerate(batch.strata[name]):
+                rows.setdefault(str(value), []).append(row)
+            for value, chosen in rows.items():
+                if value not in comparisons and len(comparisons) >= _MAX_VALUES:
+                    msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
+                    raise UsageError(msg, hint="a stratum groups rows; an id is none")
+                comparison = comparisons.setdefault(value, Comparison(self._plan))
+                part = Batch(inputs={}, ids=[batch.ids[row] for row in chosen])
+                comparison.add(part, _rows(actual, chosen, batch.rows), _rows(expected, chosen, batch.rows))
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches."""
+        for comparisons in self._comparisons.values():
+            for comparison in comparisons.values():
+                comparison.end_pass()
+
+    def finish(self) -> dict[str, dict[str, Measurement]]:
+        """Return what was measured for each value of each stratum."""
+        return {
+            name: {value: comparison.finish() for value, comparison in sorted(comparisons.items())}
+            for name, comparisons in self._comparisons.items()
+        }
+
+
+def _rows(outputs: Outputs, rows: list[int], of: int) -> dict[str, NDArray[np.generic]]:
+    return {name: array[rows] for name, array in outputs.items() if array.ndim and array.shape[0] == of}
+
+
+def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Check, ...]:
+    """Return for each declared stratum whether each of its values has enough rows to say anything of it."""
+    checks = []
+    for name, values in strata.items():
+        rows = {value: measured.rows for value, measured in values.items()}
+        few = {value: count for value, count in sorted(rows.items(), key=lambda item: item[1]) if count < COVERED_ROWS}
+        words = say("strata", count=len(rows), stratum=name, least=COVERED_ROWS)
+        if few:
+            bound = upper_bound_text(mismatch_rate_upper_95(0, COVERED_ROWS))
+            words = say("strata.few", stratum=name, least=COVERED_ROWS, values=values_named(few))
+            words += say("strata.bound", least=COVERED_ROWS, bound=bound)
+        checks.append(
+            Check(
+                name="strata_coverage",
+                status=Status.WARNING if few else Status.PASS,
+                words=words,
+                rows=sum(rows.values()),
+                measured=min(rows.values(), default=0),
+                limit=COVERED_ROWS,
+            )
+        )
+    return tuple(checks)
+
+
+def values_named(rows: Mapping[str, int]) -> Words:
+    """Return the first values of a stratum, each with its number of rows, and how many others there are."""
+    first = list(rows.items())[:NAMED_VALUES]
+    named = joined(say("stratum_value", value=value, rows=count) for value, count in first)
+    return named + say("other_values", count=len(rows) - NAMED_VALUES) if len(rows) > NAMED_VALUES else named
+
+
+def strata_left_out(left_out: RowsLeftOut) -> list[Check]:
+    """Return a warning for each stratum that has values none of whose rows was compared."""
+    return [
+        Check(
+            name="strata_coverage",
+            status=Status.WARNING,
+            kind=Kind.NOT_MEASURED,
+            words=say("strata.left_out", stratum=name, values=values_named(values)),
+        )
+        for name, values in left_out.values_left_out().items()
+        if values
+    ]

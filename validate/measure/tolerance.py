@@ -1,0 +1,546 @@
+"""How much a candidate may differ: the declared limits, and what they come to for one output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.precision import Precision
+from paritygate.validate.measure.blocks import on_axis
+from paritygate.validate.measure.precision_steps import LEAST_STEPS, UNIT_ROUNDOFF, Step
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.robust_scale import spread_within
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tolerance:
+    """Limits by the names the report uses. A candidate passes that stays at or below each.
+
+    Attributes:
+        max_abs_diff: Largest |actual - expected|, in the unit of the output.
+        mean_abs_diff: Mean of |actual - expected|.
+        max_row_rel_diff: Largest |actual - expected| of a row relative to its norm, 2-norms.
+        repeat_max_abs_diff: Largest difference between two runs on the same input.
+        decision_mismatches: How many decisions may differ, near the boundary or not; None for the
+            default, which allows only a few, and only where the reference is at the boundary.
+        mismatch_rate_upper_95: Largest 95 % upper bound of the rate of rows that decide differently.
+        precision: What the limits are for: a fill value may be the nearest number that it holds.
+        declared: Names of the limits that the user set: they hold as written, while a default is
+            multiplied by the scale of the output, capped by its spread, and never below what arithmetic can do.
+        outputs: By output and the name of a limit, what the user set for it alone: one number, or one for each column,
+            None where the default holds.
+    """
+
+    max_abs_diff: float
+    mean_abs_diff: float
+    max_row_rel_diff: float
+    repeat_max_abs_diff: float
+    decision_mismatches: int | None = None
+    mismatch_rate_upper_95: float | None = None
+    precision: Precision = Precision.FP32
+    declared: frozenset[str] = frozenset()
+    outputs: Mapping[str, Mapping[str, tuple[float | None, ...]]] = field(default_factory=dict)
+
+
+def _tolerance(precision: Precision, limits: tuple[float, float, float, float]) -> Tolerance:
+    max_abs, mean_abs, row, repeat = limits
+    return Tolerance(
+        max_abs_diff=max_abs,
+        mean_abs_diff=mean_abs,
+        max_row_rel_diff=row,
+        repeat_max_abs_diff=repeat,
+        precision=precision,
+    )
+
+
+# Source: measured on equivalent and faulty conversions; see docs/tolerances.md. Mixed precision is judged as
+# its lowest part, FP16.
+DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
+    precision: _tolerance(precision, limits)
+    for precision, limits in {
+        Precision.FP32: (1e-4, 2e-5, 1e-4, 5e-5),
+        Precision.TF32: (1e-2, 2e-3, 1e-2, 5e-3),
+        Precision.FP16: (1e-2, 2e-3, 1e-2, 5e-3),
+        Precision.MIXED: (1e-2, 2e-3, 1e-2, 5e-3),
+        Precision.BF16: (5e-2, 1e-2, 5e-2, 2.5e-2),
+        Precision.INT8: (1e-1, 2e-2, 1e-1, 5e-2),
+    }.items()
+}
+
+# The version of the rule by which limits follow from a tolerance and a reference: shares of limits of another version
+# are no measure. 1: by the spread of the whole output; 2: capped by the spread of each channel.
+LIMIT_RULE = 2
+
+# What a limit may be at most of the spread of its own channel, so that a small column beside a large one is judged too.
+# Source: measured on equivalent and faulty conversions; see docs/tolerances.md.
+SHARES_OF_SPREAD: Mapping[Precision, float] = {
+    Precision.FP32: 1e-3,
+    Precision.TF32: 5e-2,
+    Precision.FP16: 5e-2,
+    Precision.MIXED: 5e-2,
+    Precision.BF16: 1e-1,
+    Precision.INT8: 4e-1,
+}
+# Of shares of one quantity, what the root mean square of a column's differences may be of that of its distances from
+# the median. Source: as above.
+SHARES_OF_RMS: Mapping[Precision, float] = {**SHARES_OF_SPREAD, Precision.INT8: 3.5e-1}
+
+# No cap is below so many roundings of the bulk: those of the weights move a nearly constant column as a whole.
+# Source: measured on honest FP16 and BF16 of small networks, up to 8.9.
+_ROUNDINGS_OF_CAP = 12
+
+# Of the limit of a single value, its cap and its floor, how much that of a mean and of a repeat has.
+_CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
+_FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 8, "repeat_max_abs_diff": 1 / 2}
+# On made-up rows, a limit may be so many times as large a share of the spread of its channel, and half of it at most.
+_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
+# A candidate has noise of its own beside that of the reference.
+_NOISE_ROOM = 2.0
+_MOST_NOISE = 10.0
+# What implementations of a bounded function, such as Sigmoid, differ by in float32 at any value.
+# Source: ONNX Runtime's rational approximation against PyTorch's, up to 1.2e-7 measured; see docs/tolerances.md.
+ACTIVATION_FLOOR = 3e-7
+
+# The precisions whose range or steps do not hold every fill value of FP32; INT8 and TF32 keep such constants.
+_FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision.BF16: "bfloat16"}
+# Limits of single values, which grow with the distance of the value.
+_GROWING = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
+# Limits that mean nothing where nothing is decided.
+DECISION_LIMITS = frozenset({"decision_mismatches", "mismatch_rate_upper_95"})
+LIMIT_NAMES = tuple(item.name for item in fields(Tolerance) if item.name not in {"declared", "outputs", "precision"})
+# Those that may be declared for one output.
+OUTPUT_LIMITS = ("max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "repeat_max_abs_diff")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """A tolerance applied to one output: the numbers that its differences are held against.
+
+    The limit of a value is that of its channel, or `growth` times its distance from the center where that is more; in
+    a row that is spread much further than others, no value has less than what comes of that row's own spread. A limit
+    of `max_abs_diff` is never below the floor: that of the channel, or four steps at the largest value of the row in
+    its channel. That of a row is never below what the floors of its values add up to.
+
+    Attributes:
+        max_abs_diff: One a channel, shape (channels,): the limit of a value of the bulk.
+        mean_abs_diff: One a channel.
+        repeat_max_abs_diff: One a channel.
+        max_row_rel_diff: Dimensionless.
+        axis: The channel axis of the output, or None for one channel.
+        floor: One a channel: what arithmetic alone moves a value of the bulk by; 0 where `max_abs_diff` was declared.
+        row_floor: The same for the check of a row, where channels without a known last operator have more.
+        row_share: One a channel: what the mean difference may be of the spread of the channel; no row has less.
+        is_one_value: Whether each row is one value.
+        rms_diff: One a channel: the limit of the root mean square difference; empty where the channels are no shares.
+        has_row_floor: Whether the check of a row has a floor: it has none where its limit was declared.
+        center: The median of each channel; not read where nothing grows.
+        growth: By the name of a limit, how it grows with the distance; a limit that is not named does not.
+        share: By the name of a limit that is capped, what part of the distance a value may be off where that is less
+            than `uncapped`.
+        uncapped: By the name of a limit that is capped, what it would be without the cap, one a channel.
+        mean_of_columns: The limit of the mean over all columns of a table; infinite for other outputs.
+        is_table: Whether the channels are the columns of an output of rank 2.
+        fixed: By the name of a limit, the channels whose limit was declared: it holds as written.
+        step: The coarsest step that a value may have been rounded to; none where `max_abs_diff` was declared.
+        fills: The fill values of the reference, which are compared exactly.
+        substitutes: For each of them, what may stand there instead: the nearest number of the precision judged as.
+    """
+
+    max_abs_diff: NDArray[np.float64]
+    mean_abs_diff: NDArray[np.float64]
+    repeat_max_abs_diff: NDArray[np.float64]
+    max_row_rel_diff: float
+    axis: int | None
+    floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    row_floor: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    row_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    is_one_value: bool = False
+    rms_diff: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    has_row_floor: bool = False
+    center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    growth: Mapping[str, float] = field(default_factory=dict)
+    share: Mapping[str, float] = field(default_factory=dict)
+    uncapped: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    mean_of_columns: float = math.inf
+    is_table: bool = False
+    fixed: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    step: Step | None = None
+    fills: tuple[float, ...] = ()
+    substitutes: tuple[float, ...] = ()
+
+    def widened(self, factor: float) -> Limits:
+        """Return limits that are so many times as wide; the floor and what is compared exactly stay as they are."""
+        return replace(
+            self,
+            max_abs_diff=self.max_abs_diff * factor,
+            mean_abs_diff=self.mean_abs_diff * factor,
+            repeat_max_abs_diff=self.repeat_max_abs_diff * factor,
+            max_row_rel_diff=self.max_row_rel_diff * factor,
+            rms_diff=self.rms_diff * factor,
+            growth={name: growth * factor for name, growth in self.growth.items()},
+            share={name: share * factor for name, share in self.share.items()},
+            uncapped={name: limit * factor for name, limit in self.uncapped.items()},
+            mean_of_columns=self.mean_of_columns * factor,
+        )
+
+    def of_values(self, name: str, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the limit of each of these values by its name, in a shape that broadcasts over them.
+
+        A NaN or an infinity has the limit of the bulk.
+
+        Args:
+            name: `max_abs_diff`, `mean_abs_diff` or `repeat_max_abs_diff`.
+            expected: The reference's values, whole rows along axis 0; some may be masked.
+        """
+        # What is left out is masked, and no ordinary value of its row.
+        expected = np.ma.filled(expected, np.nan)
+        return self._of_values(name, expected, self._distance(expected))
+
+    def of_max_and_mean(self, expected: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the limits of `max_abs_diff` and of `mean_abs_diff`, each as `of_values` does."""
+        expected = np.ma.filled(expected, np.nan)
+        distance = self._distance(expected)
+        return (
+            self._of_values("max_abs_diff", expected, distance),
+            self._of_values("mean_abs_diff", expected, distance),
+        )
+
+    def of_rows(
+        self, expected: NDArray[np.float64], sizes: NDArray[np.float64], *, is_bounded: bool = False
+    ) -> NDArray[np.float64]:
+        """Return how far each row may be off, in the 2-norm; shape (rows,).
+
+        Args:
+            expected: The reference's values, whole rows along axis 0; some may be masked.
+            sizes: What the difference of each row is relative to, shape (rows,).
+            is_bounded: Whether channels within [-1, 1] count as the values of a bounded function.
+        """
+        allowed = self.max_row_rel_diff * sizes
+        if not self.has_row_floor or not expected.size:
+            return allowed
+        expected = np.ma.filled(expected, np.nan)
+        if self.is_one_value:
+            # Such a row is off by as much as its value is.
+            own = np.broadcast_to(self.of_values("max_abs_diff", expected), expected.shape)
+            return np.maximum(allowed, own.reshape(len(sizes)))
+        floors = on_axis(self.row_floor if is_bounded else self.floor, self.axis, expected.ndim)
+        floors = np.maximum(floors, on_axis(self.row_share, self.axis, expected.ndim))
+        if self.step is not None:
+            floors = np.maximum(floors, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
+        # What is left out has no difference.
+        is_left_out = np.isnan(expected)
+        squares = np.where(is_left_out, 0.0, floors**2) if is_left_out.any() else floors**2
+        has_rows = expected.ndim > 0 and len(expected) == len(sizes)
+        summed = tuple(range(1, expected.ndim)) if has_rows else None
+        floor: NDArray[np.float64] = np.sqrt(np.broadcast_to(squares, expected.shape).sum(axis=summed))
+        return np.maximum(allowed, floor)
+
+    def widens_rows(self, expected: NDArray[np.float64]) -> bool:
+        """Return whether some of these rows have limits by their own spread, in the unit that the limits give.
+
+        Args:
+            expected: The reference's values, whole rows along axis 0; some may be masked.
+        """
+        expected = np.ma.filled(expected, np.nan)
+        distance, bulk = self._distance(expected), on_axis(self.max_abs_diff, self.axis, expected.ndim)
+        if distance is None or not expected.ndim:
+            return False
+        return bool(_rows_beyond(distance * self.growth.get("max_abs_diff", 0.0), bulk).size)
+
+    def _of_values(
+        self, name: str, expected: NDArray[np.float64], distance: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        found = self._grown(name, expected, distance)
+        if name == "max_abs_diff" and self.step is not None and expected.size:
+            found = np.maximum(found, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
+        fixed = self.fixed.get(name)
+        if fixed is None:
+            return found
+        as_written = on_axis(getattr(self, name), self.axis, expected.ndim)
+        return np.where(on_axis(fixed, self.axis, expected.ndim), as_written, found)
+
+    def _distance(self, expected: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Return how far each value is from the center of its channel, 0 of none; None where no limit grows."""
+        if not any(self.growth.values()):
+            return None
+        with np.errstate(invalid="ignore", over="ignore"):
+            distance = np.asarray(expected - on_axis(self.center, self.axis, expected.ndim))
+            distance = np.abs(distance, out=distance) if distance.ndim else np.abs(distance)
+            if not math.isfinite(float(distance.sum())):
+                distance = np.where(np.isfinite(distance), distance, 0.0)
+        return distance
+
+    def _grown(
+        self, name: str, expected: NDArray[np.float64], distance: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        bulk = on_axis(getattr(self, name), self.axis, expected.ndim)
+        growth = self.growth.get(name, 0.0)
+        if not growth or distance is None:
+            return bulk
+        own: NDArray[np.float64] = np.asarray(distance * growth)
+        own = np.maximum(bulk, own, out=own) if own.ndim else np.maximum(bulk, own)
+        of_bulk = np.broadcast_to(bulk, expected.shape)
+        from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
+        for row in _rows_beyond(own, bulk):
+            is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
+            # Columns are one quantity here: behind an added mask, each has another share of masked values.
+            unit = np.ones(()) if self.is_table else of_bulk[row]
+            apart = expected[row] if self.is_table else expected[row] - from_center[row]
+            spread = spread_within((apart / unit)[is_ordinary]) * growth
+            own[row] = np.maximum(own[row], unit * spread)
+        if name in self.uncapped:
+            # Far from the others, a value is rounded in proportion to what it is.
+            most = on_axis(self.uncapped[name], self.axis, expected.ndim)
+            own = np.maximum(own, np.minimum(most, distance * self.share[name]))
+        return own
+
+    def _largest_of_rows(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the largest ordinary magnitude in each row, by channel, in a shape that broadcasts over the values.
+
+        A sum is rounded as coarsely as its largest terms, which are those of its own row: one huge row loosens nothing
+        for the others.
+        """
+        magnitudes = np.abs(expected)
+        # A NaN is below nothing.
+        if not magnitudes.max() < min(map(abs, self.fills), default=math.inf):
+            magnitudes = np.where(np.isfinite(expected) & ~self.is_fill(expected), magnitudes, 0.0)
+        others = tuple(axis for axis in range(1, expected.ndim) if axis != self.axis)
+        largest: NDArray[np.float64] = magnitudes.max(axis=others, keepdims=True)
+        return largest
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether an array of this shape has as many channels."""
+        return self.axis is None or (self.axis < len(shape) and shape[self.axis] == self.max_abs_diff.size)
+
+    def band(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how far each of these values may be off; nothing where it is compared exactly."""
+        limits = np.broadcast_to(self.of_values("max_abs_diff", expected), expected.shape)
+        is_exact = self.is_fill(expected) | ~np.isfinite(expected)
+        return np.where(is_exact, 0.0, limits) if is_exact.any() else limits
+
+    def is_fill(self, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which of these values are fill values."""
+        found = np.zeros(expected.shape, dtype=bool)
+        for fill in self.fills:
+            found |= expected == fill
+        return found
+
+    def is_substituted(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return where a fill value is another number than the reference's, and one that may stand for it."""
+        found = np.zeros(expected.shape, dtype=bool)
+        for fill, substitute in zip(self.fills, self.substitutes, strict=True):
+            found |= (expected == fill) & (actual == substitute)
+        found &= actual != expected
+        return found
+
+    def is_within(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which values are within their limit; NaN is where the reference holds NaN alone."""
+        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+        with np.errstate(invalid="ignore"):
+            near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
+        within: NDArray[np.bool_] = same | near | self.is_substituted(actual, expected)
+        return within
+
+
+def _rows_beyond(own: NDArray[np.float64], bulk: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the rows in which more than half of the values have a wider limit than the bulk."""
+    if not own.size or own.ndim == 0:
+        return np.empty(0, dtype=np.intp)
+    is_wider = (own > bulk).reshape(len(own), -1)
+    return np.flatnonzero(np.count_nonzero(is_wider, axis=1) * 2 > is_wider.shape[1])
+
+
+def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
+    """Return the limits for one output: defaults scaled by the reference, declared ones as written.
+
+    Outputs that are not float are compared exactly: their limits are zero.
+    """
+    if not profile.is_float:
+        zero = np.zeros(profile.channels)
+        return Limits(
+            max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
+        )
+    has_max = "max_abs_diff" in tolerance.declared
+    own = {name: _own_limit(tolerance, profile, name) for name in OUTPUT_LIMITS}
+    step = Step(precision=tolerance.precision, dtype=profile.dtype)
+    floor = floor_of_bulk(tolerance, profile)
+    share = SHARES_OF_SPREAD[tolerance.precision]
+    own_size = _own_size(tolerance.precision, profile)
+    least = _ROUNDINGS_OF_CAP * UNIT_ROUNDOFF[tolerance.precision] * profile.bulk_abs
+
+    def cap(name: str) -> NDArray[np.float64]:
+        capped = np.maximum(_CAP_SHARE[name] * share * own_size * profile.cap_room, least)
+        return np.where(own_size > 0, capped, np.inf)
+
+    is_table = profile.output_spread is not None
+    mean = tolerance.mean_abs_diff * profile.scale
+    uncapped = {
+        "max_abs_diff": tolerance.max_abs_diff * profile.scale,
+        # All columns of a table together have this limit, and each has its cap.
+        "mean_abs_diff": np.where(own_size > 0, np.inf, mean) if is_table else mean,
+        "repeat_max_abs_diff": tolerance.repeat_max_abs_diff * profile.scale,
+    }
+
+    def limit(name: str) -> NDArray[np.float64]:
+        default = np.maximum(np.minimum(uncapped[name], cap(name)), _FLOOR_SHARE[name] * floor)
+        if name in tolerance.declared:
+            default = np.full_like(profile.scale, getattr(tolerance, name))
+        return np.where(np.isnan(own[name]), default, own[name])
+
+    fixed = {name: ~np.isnan(own[name]) for name in _GROWING}
+    row = float(own["max_row_rel_diff"][0])
+    is_bounded = (profile.max_abs <= 1) & (profile.activation_floor == 0)
+    return Limits(
+        max_abs_diff=limit("max_abs_diff"),
+        mean_abs_diff=limit("mean_abs_diff"),
+        repeat_max_abs_diff=limit("repeat_max_abs_diff"),
+        max_row_rel_diff=tolerance.max_row_rel_diff if math.isnan(row) else row,
+        axis=profile.axis,
+        floor=np.where(is_declared(tolerance, profile, "max_abs_diff"), 0.0, floor),
+        row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
+        row_share=_CAP_SHARE["mean_abs_diff"] * share * profile.own_spread * profile.cap_room,
+        # Below FP32 the limit of a row is near that of a value, and finds what is off everywhere.
+        is_one_value=tolerance.precision is Precision.FP32 and profile.values == profile.rows,
+        rms_diff=_rms_limit(tolerance, profile, floor),
+        has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
+        center=profile.center,
+        growth={name: float(getattr(tolerance, name)) for name in _GROWING if name not in tolerance.declared},
+        share={name: share * _CAP_SHARE[name] for name in _GROWING if name not in tolerance.declared},
+        uncapped={name: limit for name, limit in uncapped.items() if name not in tolerance.declared},
+        mean_of_columns=_mean_of_columns(tolerance, profile, float(_FLOOR_SHARE["mean_abs_diff"] * floor.max())),
+        is_table=is_table,
+        fixed={name: channels for name, channels in fixed.items() if channels.any()},
+        step=None if has_max else step,
+        fills=profile.fills,
+        substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
+    )
+
+
+def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArray[np.float64]:
+    """Return what was declared for one output alone, one a channel; NaN where nothing was."""
+    declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
+    if len(declared) not in {1, profile.channels}:
+        msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers, and the output {profile.channels} channels"
+        raise UsageError(msg, hint="give one number for each column of the output, or one for all")
+    values = np.array([math.nan if value is None else value for value in declared])
+    own: NDArray[np.float64] = np.full(profile.channels, values)
+    return own
+
+
+def is_declared(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArray[np.bool_]:
+    """Return of which channels a limit was declared, for the output or for all outputs."""
+    is_own = ~np.isnan(_own_limit(tolerance, profile, name))
+    return np.ones_like(is_own) if name in tolerance.declared else is_own
+
+
+def _own_size(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
+    """Return by what each channel is capped, one a channel: its own spread; 0 where it has none.
+
+    In FP32 a channel that hardly varies is capped by its size: rounding is in proportion to it. Below FP32 rounding is
+    that of what it is computed from, which may be far larger than a few rare values.
+    """
+    size = profile.size if precision is Precision.FP32 else 0.0
+    return np.where(profile.own_spread > 0, profile.own_spread, size)
+
+
+def floor_of_bulk(tolerance: Tolerance, profile: OutputProfile) -> NDArray[np.float64]:
+    """Return what arithmetic alone moves a value of the bulk by, one a channel.
+
+    It is four steps of the precision, what implementations of the last operator differ by, or the noise of the
+    reference; noise of more than ten limits is a fault of the reference, and loosens nothing beyond that.
+    """
+    steps = LEAST_STEPS * Step(precision=tolerance.precision, dtype=profile.dtype).at(profile.bulk_abs)
+    noise = np.minimum(_NOISE_ROOM * profile.noise, _MOST_NOISE * tolerance.max_abs_diff * profile.scale)
+    return np.maximum(np.maximum(steps, profile.activation_floor), noise)
+
+
+def _mean_of_columns(tolerance: Tolerance, profile: OutputProfile, floor: float) -> float:
+    if (
+        profile.output_spread is None
+        or "mean_abs_diff" in tolerance.declared | tolerance.outputs.get(profile.name, {}).keys()
+    ):
+        return math.inf
+    # Columns of far larger spread than the others have limits of their own.
+    return max(tolerance.mean_abs_diff * float(profile.scale.max()), floor)
+
+
+def without_cap(profile: OutputProfile) -> OutputProfile:
+    """Return the profile of an output whose channels have no spread of their own, by which limits would be capped."""
+    none = np.zeros_like(profile.own_spread)
+    return replace(profile, own_spread=none, size=none)
+
+
+def _rms_limit(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not profile.is_shares or profile.axis is None or "max_abs_diff" in tolerance.declared:
+        return np.zeros(0)
+    limit = np.maximum(SHARES_OF_RMS[tolerance.precision] * profile.rms, floor)
+    return np.where(is_declared(tolerance, profile, "max_abs_diff"), np.inf, limit)
+
+
+def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
+    """Return the limits of one output on inputs that no sample holds: none is stricter than the default.
+
+    A limit that a service declares is about its own inputs. It does not grow with the answer, and answers to made-up
+    inputs may be of any size.
+    """
+    declared = limits_for(tolerance, profile)
+    # Many more rows are made up than sampled, and the largest of honest differences grows with them.
+    share = SHARES_OF_SPREAD[tolerance.precision]
+    wider = replace(profile, own_spread=profile.own_spread * max(1.0, min(_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP / share)))
+    default = limits_for(DEFAULT_TOLERANCES[tolerance.precision], wider)
+    return replace(
+        default,
+        max_abs_diff=np.maximum(declared.max_abs_diff, default.max_abs_diff),
+        mean_abs_diff=np.maximum(declared.mean_abs_diff, default.mean_abs_diff),
+        repeat_max_abs_diff=np.maximum(declared.repeat_max_abs_diff, default.repeat_max_abs_diff),
+        max_row_rel_diff=max(declared.max_row_rel_diff, default.max_row_rel_diff),
+        # Columns of made-up rows are other mixtures than those of the samples.
+        rms_diff=np.zeros(0),
+    )
+
+
+def _nearest_in(precision: Precision, fill: float) -> float:
+    """Return the finite number of a precision below FP32 that is nearest to a fill value, as a converter clamps it."""
+    import ml_dtypes
+
+    dtype = _FILL_DTYPES.get(precision)
+    if dtype is None:
+        return fill
+    info = ml_dtypes.finfo(dtype)
+    clamped = min(max(fill, float(info.min)), float(info.max))
+    return float(np.asarray(clamped, dtype=np.float64).astype(info.dtype))
+
+
+def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> tuple[str, ...]:
+    """Return the names of the declared limits that are looser than what the default comes to for some output."""
+    default = DEFAULT_TOLERANCES[tolerance.precision]
+    defaults = {profile.name: limits_for(default, profile) for profile in profiles if profile.is_float}
+    loose: list[str] = [
+        name
+        for name in OUTPUT_LIMITS
+        if name in tolerance.declared
+        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in defaults.values())
+    ]
+    loose += [
+        f"{output}:{name}"
+        for output, declared in tolerance.outputs.items()
+        for name, values in declared.items()
+        if output in defaults and _is_looser(values, np.atleast_1d(getattr(defaults[output], name)))
+    ]
+    # The default cap on mismatches holds near the boundary only: any other count may be looser.
+    if tolerance.decision_mismatches:
+        loose.append("decision_mismatches")
+    return tuple(loose)
+
+
+def _is_looser(declared: Sequence[float | None], defaults: NDArray[np.float64]) -> bool:
+    values = np.array([-math.inf if value is None else value for value in declared])
+    return bool((values > defaults).any())

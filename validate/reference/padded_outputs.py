@@ -1,0 +1,43 @@
+"""What the reference holds where a mask that nobody declared leaves an output out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paritygate.validate.measure.profile import OutputProfile
+from paritygate.validate.measure.valid_positions import PaddingMask
+from paritygate.validate.words.sentence import Words, say
+
+# A constant so many times beyond what counts stands in for no value.
+_FAR = 1000.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UndeclaredPadding:
+    """What an undeclared mask leaves out of an output.
+
+    Attributes:
+        mask: The mask, and how it lies in the output.
+        profile: The reference's profile of what is left out.
+        is_fill: Whether the reference holds constants there that stand in for no value, such as the -1e9 of a mask.
+    """
+
+    mask: PaddingMask
+    profile: OutputProfile
+    is_fill: bool
+
+    def advice(self, output: str) -> Words:
+        """Return what to write, in the spec or as an option."""
+        key = "padding.advice_rows" if self.mask.is_of_empty_rows else "padding.advice"
+        return say(key, output=output, input=self.mask.input)
+
+
+def holds_fill(padding: OutputProfile, counting: OutputProfile) -> bool:
+    """Return whether the reference writes a constant where it is padded that is far beyond all that counts."""
+    if not padding.is_float:
+        return False
+    is_constant = not padding.spread.any()
+    bar = _FAR * max(1.0, float(counting.bulk_abs.max(initial=0.0)))
+    return bool(padding.fills) or (is_constant and bool((np.abs(padding.center) > bar).all()))

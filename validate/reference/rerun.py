@@ -1,0 +1,240 @@
+"""Runs the reference on some rows again, in other batches, sessions and roundings, to measure its own noise."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.text import counted
+from paritygate.validate.measure.check import Kind
+from paritygate.validate.reference.health import Health
+from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference, typical_difference
+from paritygate.validate.samples.row_digest import has_rows
+from paritygate.validate.words.sentence import say
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.validate.measure.profile import OutputProfile
+    from paritygate.validate.reference.recording import StoredBatch
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+# Rows that are answered one by one, or by so few as are answered, in all and of one batch.
+_ROWS_ALONE = 16
+_ROWS_ALONE_OF_BATCH = 4
+# Rows that are run in other sessions; a first batch of fixed size may have more.
+_ROWS = 32
+
+
+class _Asked(Protocol):
+    """What answers."""
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """Return all outputs."""
+        ...
+
+
+class OtherBatches:
+    """Asks the reference for some rows again, in batches of other sizes."""
+
+    def __init__(self, runner: _Asked, outputs: tuple[str, ...], *, is_batch_fixed: bool) -> None:
+        self._runner = runner
+        self._outputs = outputs
+        self._rows_left = 0 if is_batch_fixed else _ROWS_ALONE
+        # How many rows it did not answer, and why.
+        self._refused: dict[int, str] = {}
+        self.why_not = "its batch size is fixed" if is_batch_fixed else "no batch held several rows"
+
+    def answers(self, batch: Batch, inputs: Arrays, outputs: Arrays, head: Arrays | None) -> dict[str, Any]:
+        """Return some rows as answered in their batch and otherwise, by keys that `measure_noise` knows.
+
+        Args:
+            batch: The batch, for its rows.
+            inputs: Its inputs as the model takes them.
+            outputs: What was answered.
+            head: What the first rows alone were answered, where they were asked.
+        """
+        rows = min(self._rows_left, _ROWS_ALONE_OF_BATCH, batch.rows)
+        if batch.rows == 1 or not rows or not has_rows(batch):
+            return {}
+        self._rows_left -= rows
+        size, parts = self._in_parts(inputs, batch.rows, rows)
+        if not parts:
+            return {}
+        self.why_not = ""
+        asked = size * len(parts)
+        found: dict[str, Any] = {}
+        for name in self._outputs:
+            whole = outputs[name]
+            if not whole.ndim or len(whole) != batch.rows:
+                continue
+            if head is not None:
+                found[f"head-whole/{name}"], found[f"head/{name}"] = whole[: len(head[name])], head[name]
+            found[f"alone-whole/{name}"] = whole[:asked]
+            found[f"alone/{name}"] = _stacked([answer[name] for answer in parts])
+        return found
+
+    def _in_parts(self, inputs: Arrays, of: int, rows: int) -> tuple[int, list[Arrays]]:
+        """Return the answers to the first rows, and how many of them were asked at once: as few as are answered.
+
+        A statistic over the batch is often refused for one row alone. No answers are returned where all is refused.
+        """
+        sizes = [size for size in sorted({1, 2, of // 2}) if size < of and size not in self._refused]
+        for size in sizes:
+            starts = range(0, max(rows // size, 1) * size, size)
+            try:
+                return size, [self._runner.run(_part(inputs, start, size, of)) for start in starts]
+            except (BackendError, UsageError) as err:
+                self._refused[size] = str(err)
+        if self.why_not and self._refused:
+            least, why = min(self._refused.items())
+            self.why_not = f"it does not answer fewer rows than a batch holds ({counted(least, 'row')}: {why})"
+        return 0, []
+
+    @property
+    def health(self) -> tuple[Health, ...]:
+        """What is said of a reference that answers rows in no other batch; empty for others."""
+        if not self._refused or not self.why_not:
+            return ()
+        words = say("reference_batch.not_measured", reason=self.why_not)
+        return (Health(name="reference_batch", kind=Kind.NOT_MEASURED, words=words),)
+
+
+def _part(inputs: Arrays, start: int, size: int, of: int) -> dict[str, NDArray[np.generic]]:
+    return {
+        name: array[start : start + size] if array.ndim and len(array) == of else array
+        for name, array in inputs.items()
+    }
+
+
+def _stacked(rows: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+    # Rows of several shapes are not those of one batch: the first alone shows that the shape is another one.
+    if len({row.shape for row in rows}) > 1 or not rows[0].ndim:
+        return rows[0]
+    return np.concatenate(rows)
+
+
+class OtherSessions:
+    """Keeps the inputs of the first rows that were run twice, and runs them once more otherwise.
+
+    On one thread, without graph optimisations, and with each float input moved by one rounding.
+    """
+
+    def __init__(self, runner: Runner, blank: Callable[[Arrays, Arrays], Arrays] = lambda outputs, _: outputs) -> None:
+        """Begin.
+
+        Args:
+            runner: The reference.
+            blank: Puts zeros into outputs where, by the inputs, they do not count, as in what it is compared with.
+        """
+        self._runner = runner
+        self._blank = blank
+        self._kept: list[dict[str, NDArray[np.generic]]] = []
+        self._rows_left = _ROWS
+        self.why_no_threads = ""
+
+    def keep(self, inputs: Arrays, rows: int) -> None:
+        """Keep a copy of what was run twice, while there are rows left.
+
+        Args:
+            inputs: The inputs of the batch, cut to the rows that were run twice.
+            rows: How many these are.
+        """
+        if self._kept and rows > self._rows_left:
+            # No later one is taken either: those kept are the first that were run twice.
+            self._rows_left = 0
+            return
+        self._rows_left -= rows
+        self._kept.append({name: np.array(array, order="C") for name, array in inputs.items()})
+
+    def measure(
+        self, noise: NoiseFloor, batches: Callable[[], Iterable[StoredBatch]], profiles: Mapping[str, OutputProfile]
+    ) -> NoiseFloor:
+        """Return the noise floor with what other sessions differ by. What was kept is dropped.
+
+        Args:
+            noise: The noise floor so far.
+            batches: Starts reading what was run twice, in the order in which it was kept: outputs by `first/NAME`.
+            profiles: The profile of each output.
+        """
+        floats = [profile for profile in profiles.values() if profile.is_float]
+        opened = self._runner.on_one_thread() if floats else ""
+        threads: dict[str, NDArray[np.float64]] = {}
+        if isinstance(opened, str):
+            self.why_no_threads = opened
+        else:
+            try:
+                threads = self._largest(opened, batches(), floats)
+            except ParitygateError as err:
+                self.why_no_threads = f"it does not answer on one thread ({err})"
+        plain = self._runner.unoptimised() if floats else None
+        optimisations: dict[str, NDArray[np.float64]] = {}
+        roundings: dict[str, NDArray[np.float64]] = {}
+        # What it refuses so shows no noise.
+        with contextlib.suppress(ParitygateError):
+            optimisations = {} if plain is None else self._largest(plain, batches(), floats)
+        with contextlib.suppress(ParitygateError):
+            roundings = self._of_roundings(batches(), floats)
+        self._kept = []
+        return replace(
+            noise,
+            threads=threads,
+            why_no_threads=self.why_no_threads,
+            optimisations=optimisations,
+            roundings=roundings,
+        )
+
+    def _largest(
+        self,
+        opened: AbstractContextManager[Runner],
+        batches: Iterable[StoredBatch],
+        floats: Sequence[OutputProfile],
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the largest difference of an answer of another session, by output, one a channel."""
+        largest = {profile.name: np.zeros(profile.channels) for profile in floats}
+        with opened as other:
+            for inputs, batch in zip(self._kept, batches, strict=False):
+                answer = self._blank(other.run(inputs), inputs)
+                for profile in floats:
+                    pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
+                    largest[profile.name] = np.maximum(largest[profile.name], largest_difference(*pair, profile))
+        return largest
+
+    def _of_roundings(
+        self, batches: Iterable[StoredBatch], floats: Sequence[OutputProfile]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return what a row typically differs by where its inputs move, by output, one a channel; empty if none can."""
+        found: dict[str, list[NDArray[np.float64]]] = {profile.name: [] for profile in floats}
+        for inputs, batch in zip(self._kept, batches, strict=False):
+            moved = moved_by_rounding(inputs)
+            if moved is None:
+                return {}
+            # What does not count is that of the inputs as they are.
+            answer = self._blank(self._runner.run(moved), inputs)
+            for profile in floats:
+                pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
+                found[profile.name].append(typical_difference(*pair, profile))
+        return {name: np.median(np.stack(parts), axis=0) for name, parts in found.items() if parts}
+
+
+def moved_by_rounding(inputs: Arrays) -> dict[str, NDArray[np.generic]] | None:
+    """Return the inputs with each finite float value moved to a neighbour, up and down by turns; None without any."""
+    moved = {name: _moved(array) for name, array in inputs.items() if array.dtype.kind == "f"}
+    return {**inputs, **moved} if moved else None
+
+
+def _moved(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    values = array.astype(array.dtype)
+    is_up = np.arange(values.size).reshape(values.shape) % 2 == 1
+    towards = np.where(is_up, np.inf, -np.inf).astype(values.dtype)
+    moved: NDArray[np.generic] = np.where(np.isfinite(values), np.nextafter(values, towards), values)
+    return moved

@@ -1,1 +1,0 @@
-"""Runs ONNX models in ONNX Runtime."""

@@ -1,0 +1,326 @@
+"""The execution providers of ONNX Runtime: which one is asked for, with which options, and what it was given.
+
+Nothing here lowers the precision of what the file says. CUDA's provider has an option for TF32; TensorRT's has none,
+so for that one it is barred by NVIDIA_TF32_OVERRIDE, which CUDA's libraries read when they start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paritygate.engine.settings import ProfileShapes, profile_of
+from paritygate.errors import BackendError, UsageError
+from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, nodes_in
+from paritygate.signature import Signature
+from paritygate.text import counted, one_or_many
+from paritygate.validate.runners.onnxruntime_placement import GraphNode, PlacedNode, Placement, judge, say_nodes
+
+if TYPE_CHECKING:
+    import onnx
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+# By the names that users give them, and the device that each is of.
+PROVIDERS: Mapping[str, tuple[str, str]] = {"cpu": (CPU, "cpu"), "cuda": (CUDA, "cuda"), "tensorrt": (TENSORRT, "cuda")}
+_TF32 = "NVIDIA_TF32_OVERRIDE"
+_CUDA_OPTIONS: Mapping[str, str] = {
+    "use_tf32": "0",
+    # Why not EXHAUSTIVE, the default? It times the algorithms in each session, and takes another where another was
+    # faster: the same file would answer otherwise the next time.
+    "cudnn_conv_algo_search": "HEURISTIC",
+}
+# Engines and timings of an earlier build would be another engine than the one that this file makes.
+_TENSORRT_OPTIONS: Mapping[str, str] = {"trt_engine_cache_enable": "0", "trt_timing_cache_enable": "0"}
+_LOWERING = ("trt_fp16_enable", "trt_int8_enable")
+_BF16 = "trt_bf16_enable"
+_PROFILE = "trt_profile_"
+_ON = frozenset({"1", "true"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProviderRequest:
+    """What a session is opened with.
+
+    Attributes:
+        name: The provider that is asked for, by ONNX Runtime's name.
+        providers: It and those that may take what it lacks, each with its options.
+        notes: What the user should know of it.
+        warnings: What it leaves open.
+        is_tf32_barred: Whether what has no option for TF32 is kept from it otherwise.
+    """
+
+    name: str
+    providers: tuple[tuple[str, Mapping[str, str]], ...]
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    is_tf32_barred: bool = True
+
+
+def check_provider(provider: str, device: str) -> str:
+    """Return ONNX Runtime's name of a provider, after checking that it is one of the device's.
+
+    Raises:
+        UsageError: It is not, or is not known.
+    """
+    if provider not in PROVIDERS:
+        msg = f"provider {provider!r} is not known (allowed: {', '.join(PROVIDERS)})"
+        raise UsageError(msg, hint="name one of the providers above")
+    name, of_device = PROVIDERS[provider]
+    if of_device != device:
+        msg = f"provider {provider!r} runs on device {of_device}, and the device asked for is {device!r}"
+        raise UsageError(msg, hint=f"use --device {of_device}, or leave --provider out")
+    return name
+
+
+def provider_request(
+    provider: str | None, device: str, *, own: Signature, served: Signature | None, dtypes: frozenset[str]
+) -> ProviderRequest:
+    """Return what a session is to be opened with.
+
+    Args:
+        provider: `cpu`, `cuda` or `tensorrt`; None for that of the device.
+        device: `cpu` or `cuda`.
+        own: The inputs of the file.
+        served: A signature that declares the sizes of symbolic dims; None where nothing does.
+        dtypes: What the graph holds below float32: of `float16`, `bfloat16`, `int8`.
+
+    Raises:
+        UsageError: The provider is not known, or is none of the device's.
+    """
+    name = check_provider(provider or device, device)
+    if name == CPU:
+        return ProviderRequest(name=name, providers=((CPU, {}),))
+    if name == CUDA:
+        return ProviderRequest(name=name, providers=((CUDA, _CUDA_OPTIONS),), notes=(_note_on_algorithms(),))
+    return _tensorrt_request(own, served, dtypes)
+
+
+def _note_on_algorithms() -> str:
+    return (
+        "cuDNN chose the algorithms of convolutions by rule (cudnn_conv_algo_search=HEURISTIC), the same in every "
+        "session; by default ONNX Runtime times them, and may serve others"
+    )
+
+
+def _tensorrt_request(own: Signature, served: Signature | None, dtypes: frozenset[str]) -> ProviderRequest:
+    options = dict(_TENSORRT_OPTIONS)
+    options["trt_fp16_enable"] = "1" if "float16" in dtypes else "0"
+    options["trt_int8_enable"] = "1" if "int8" in dtypes else "0"
+    if "bfloat16" in dtypes:
+        # Not named otherwise: versions without the option refuse it, and are without the precision.
+        options[_BF16] = "1"
+    warnings = []
+    lower = ", ".join(sorted(dtypes))
+    if dtypes:
+        warnings.append(
+            f"the file holds {lower}, so TensorRT may compute in it, where the file says float32 too: "
+            "this provider builds networks that are not strongly typed"
+        )
+    profile = None if served is None else _profile(own, served)
+    if profile:
+        options |= _profile_options(profile)
+    elif any(isinstance(dim, str) or dim is None for spec in own.inputs for dim in spec.shape or (None,)):
+        warnings.append(
+            "no sizes of the inputs' symbolic dims are declared: TensorRT builds another engine when a shape comes "
+            "that is outside of those before, so the answers may be those of several engines"
+        )
+    return ProviderRequest(
+        name=TENSORRT, providers=((TENSORRT, options), (CUDA, _CUDA_OPTIONS)), warnings=tuple(warnings)
+    )
+
+
+def _profile(own: Signature, served: Signature) -> Mapping[str, ProfileShapes]:
+    """Return the shapes of the inputs with symbolic dims, by the file's names; empty where a size is not declared."""
+    declared = Signature(inputs=own.inputs, outputs=own.outputs, dims=served.dims)
+    try:
+        shapes = profile_of(declared)
+    except UsageError:
+        return {}
+    return {
+        spec.name: shapes[spec.name] for spec in own.inputs if any(not isinstance(dim, int) for dim in spec.shape or ())
+    }
+
+
+def _profile_options(profile: Mapping[str, ProfileShapes]) -> dict[str, str]:
+    return {
+        f"{_PROFILE}{end}_shapes": ",".join(
+            f"{name}:{'x'.join(map(str, getattr(shapes, end)))}" for name, shapes in profile.items()
+        )
+        for end in ("min", "opt", "max")
+    }
+
+
+def lower_dtypes(model: onnx.ModelProto) -> frozenset[str]:
+    """Return what tensors of the graph are in below float32: of `float16`, `bfloat16` and `int8` (quantized)."""
+    from onnx import TensorProto
+
+    names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+    found = {names.get(value.type.tensor_type.elem_type) for value in (*model.graph.input, *model.graph.output)}
+    found |= {names.get(tensor.data_type) for graph in graphs_in(model.graph) for tensor in graph.initializer}
+    for node in nodes_in(model.graph):
+        if node.op_type in QUANTIZATION_OPERATORS:
+            found.add("int8")
+        for attribute in node.attribute:
+            found.add(names.get(attribute.t.data_type))
+            if attribute.name in {"to", "dtype"}:
+                found.add(names.get(attribute.i))
+    return frozenset(name for name in found if name)
+
+
+@functools.cache
+def bar_tf32() -> bool:
+    """Forbid TF32 to what of CUDA's libraries starts after this, and return whether that is all of them.
+
+    TensorRT's provider has no option for it, and TensorRT allows it by default. The answer stays that of the first
+    call: what had started before it is not asked again.
+    """
+    if os.environ.get(_TF32, "").strip() == "0":
+        return True
+    os.environ[_TF32] = "0"
+    torch = sys.modules.get("torch")
+    return torch is None or not torch.cuda.is_initialized()
+
+
+def prepare_process(provider: str | None) -> None:
+    """Prepare a process for a provider, by its users' name, before anything in it starts CUDA."""
+    if provider == "tensorrt":
+        bar_tf32()
+
+
+def say_provider(provider: str | None) -> tuple[str, ...]:
+    """Return by which provider a model was run, where that goes without saying for the CPU alone."""
+    return () if provider in {None, CPU} else (f"ONNX Runtime ran it by {provider}",)
+
+
+def load_libraries(onnxruntime: object, provider: str) -> None:
+    """Load the libraries that a provider needs from the packages that hold them, so that it finds them.
+
+    What is not there is for the system to find, or for the session to miss.
+    """
+    if provider == CPU:
+        return
+    preload = getattr(onnxruntime, "preload_dlls", None)
+    if preload is not None:
+        preload()
+    if provider == TENSORRT:
+        with contextlib.suppress(ImportError, OSError):
+            importlib.import_module("tensorrt_libs")
+
+
+def check_options(request: ProviderRequest, found: Mapping[str, Mapping[str, str]]) -> None:
+    """Check that a session has the options it was opened with.
+
+    Args:
+        request: What it was opened with.
+        found: What it says of itself: `get_provider_options()`.
+
+    Raises:
+        BackendError: An option is another, or a precision is allowed that was not asked for.
+    """
+    for provider, options in request.providers:
+        has = found.get(provider, {})
+        for name, value in options.items():
+            # Shapes change no answer: a call beyond them fails.
+            if not name.startswith(_PROFILE) and not _is_same(has.get(name), value):
+                msg = f"{provider} was given {name}={value} and runs with {name}={has.get(name, 'nothing')}"
+                raise BackendError(msg, hint="use another version of onnxruntime-gpu")
+        for name in (*_LOWERING, _BF16):
+            if name not in options and has.get(name, "0").lower() in _ON:
+                msg = f"{provider} runs with {name}={has[name]}, which nobody asked for"
+                raise BackendError(msg, hint=f"unset ORT_TENSORRT_{name.removeprefix('trt_').upper()}")
+
+
+def _is_same(found: str | None, asked: str) -> bool:
+    if found is None:
+        return False
+    # Some versions say their booleans in words.
+    words = {"false": "0", "true": "1"}
+    return words.get(found.lower(), found) == asked
+
+
+def tf32_of(request: ProviderRequest, found: Mapping[str, Mapping[str, str]]) -> bool | None:
+    """Return whether a session may use TF32; None on the CPU, where there is none."""
+    if request.name == CPU:
+        return None
+    # A build that does not know the option has TF32 on for convolutions.
+    is_on = found.get(CUDA, {}).get("use_tf32", "1") != "0"
+    return is_on if request.name == CUDA else is_on or not request.is_tf32_barred
+
+
+def check_placement(
+    request: ProviderRequest,
+    placed: Sequence[PlacedNode] | None,
+    nodes: Sequence[GraphNode],
+    *,
+    version: str,
+    optimised: Callable[[], Iterable[GraphNode]] = tuple,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Check that what computes runs on the provider asked for, and return notes and warnings.
+
+    Args:
+        request: What was asked for.
+        placed: Where the nodes are; None where ONNX Runtime does not tell.
+        nodes: The nodes of the file.
+        version: ONNX Runtime's.
+        optimised: Returns the nodes of the graph as ONNX Runtime optimised it.
+
+    Raises:
+        BackendError: Nodes that compute floats are on the CPU, or TensorRT has none.
+    """
+    if request.name == CPU:
+        return (), ()
+    if placed is None:
+        return (), (
+            f"onnxruntime {version} does not tell where nodes run: some may run on the CPU and not on {request.name}",
+        )
+    placement = judge(placed, nodes, cpu=CPU, optimised=optimised)
+    if placement.computing:
+        msg = (
+            f"{request.name} was asked for, and onnxruntime {version} computes {len(placement.computing)} of "
+            f"{len(placed)} nodes on the CPU: {say_nodes(placement.computing)}"
+        )
+        raise BackendError(
+            msg,
+            hint="the GPU has no kernel for these operators or types: export the model without them, or use device cpu",
+        )
+    if not placement.counts.get(request.name):
+        msg = f"{request.name} was asked for, and none of {counted(len(placed), 'node')} runs on it"
+        raise BackendError(msg, hint="use --provider cuda, or another model")
+    return tuple(_notes(request, placement)), tuple(_warnings(request, placement, placed))
+
+
+def _notes(request: ProviderRequest, placement: Placement) -> list[str]:
+    notes = [f"{request.name} runs {placement.counts[request.name]} of {sum(placement.counts.values())} nodes"]
+    if placement.arithmetic:
+        few = one_or_many(
+            placement.arithmetic,
+            "node that computes shapes or indices runs",
+            "nodes that compute shapes and indices run",
+        )
+        notes.append(f"{placement.arithmetic} {few} on the CPU, as ONNX Runtime does")
+    return notes
+
+
+def _warnings(request: ProviderRequest, placement: Placement, placed: Sequence[PlacedNode]) -> list[str]:
+    found = []
+    if not request.is_tf32_barred:
+        found.append(f"CUDA was in use before {_TF32}=0 could be set: whether TensorRT uses TF32 was not seen")
+    if count := len(placement.undecided):
+        found.append(
+            f"{counted(count, 'node')} without a name {one_or_many(count, 'runs', 'run')} on the CPU, and whether "
+            f"{one_or_many(count, 'it computes', 'they compute')} floats cannot be told: "
+            f"{say_nodes(placement.undecided)}"
+        )
+    others = [node for node in placed if node.provider not in {CPU, request.name}]
+    if others:
+        names = ", ".join(sorted({node.provider for node in others}))
+        found.append(
+            f"{len(others)} of {len(placed)} nodes run on {names} and not on {request.name}: {say_nodes(others)}"
+        )
+    return found
