@@ -16,7 +16,7 @@ from paritygate.errors import ParitygateError, UsageError
 from paritygate.pipelines.spec.loading import load_spec, parse_spec
 from paritygate.pipelines.spec.yaml import load_yaml
 
-_PACKAGED = sorted((Path(__file__).parents[2] / "pipelines/specs").glob("*.yaml"))
+_PACKAGED = sorted((Path(__file__).parents[3] / "pipelines/specs").glob("*.yaml"))
 
 
 def _laughs(levels: int, *, merge: bool = False) -> str:

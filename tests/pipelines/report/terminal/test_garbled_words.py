@@ -8,7 +8,14 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.pipelines.test_compare_in_ci import _not_finite, _of_a_batch, _only_alone, _refused_rows, _samples, _wrong
+from tests.pipelines.report.ci.test_compare_in_ci import (
+    _not_finite,
+    _of_a_batch,
+    _only_alone,
+    _refused_rows,
+    _samples,
+    _wrong,
+)
 
 from paritygate import errors
 from paritygate.codec import from_data, to_data

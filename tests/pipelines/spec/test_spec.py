@@ -93,7 +93,7 @@ def test_a_short_decision_that_is_none_is_refused(short: str, words: str) -> Non
 def test_a_packaged_spec_loads_and_its_schema_holds(name: str) -> None:
     resolved = load_spec_to_run(name)
 
-    written = yaml.safe_load((Path(__file__).parents[2] / f"pipelines/specs/{name}.yaml").read_text(encoding="utf-8"))
+    written = yaml.safe_load((Path(__file__).parents[3] / f"pipelines/specs/{name}.yaml").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema_of_spec()).validate(written)
     assert resolved.name == name
     assert resolved.signature is not None

@@ -209,7 +209,7 @@ def test_a_dim_that_only_the_source_knows_is_checked_at_export(desk: Desk) -> No
 @pytest.mark.thorough
 def test_a_sentence_model_for_one_shape_is_promoted(tmp_path: Path) -> None:
     desk = Desk(folder=tmp_path)
-    spec = yaml.safe_load((Path(__file__).parents[2] / "pipelines/specs/klue-sts.yaml").read_text(encoding="utf-8"))
+    spec = yaml.safe_load((Path(__file__).parents[3] / "pipelines/specs/klue-sts.yaml").read_text(encoding="utf-8"))
     zero = {"input_ids": 0, "attention_mask": 0}
     shape = {"batch": 1, "sequence": 128}
     dtypes = {"input_ids": "int32", "attention_mask": "float32"}

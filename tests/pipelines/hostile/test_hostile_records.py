@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
 _WRONG: tuple[object, ...] = (None, True, -1, 1e300, "text", [], ["text"], {}, {"text": 1}, [[[]]], "\ud800", 10**400)
-_OF_0_1_0 = Path(__file__).parent / "repository/of_0_1_0/repository"
+_OF_0_1_0 = Path(__file__).parents[1] / "repository/of_0_1_0/repository"
 # What reads each file, quickest first.
 _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "evidence.json": (

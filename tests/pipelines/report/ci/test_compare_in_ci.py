@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from tests.pipelines.test_format_option import result_of
+from tests.pipelines.report.ci.test_format_option import result_of
 
 from paritygate.pipelines.compare.result import CheckResult, EdgeFindingResult
 from paritygate.pipelines.report.markdown_report import render_comparison
