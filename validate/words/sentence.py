@@ -139,7 +139,13 @@ def _is_data(value: Any) -> bool:  # noqa: ANN401 - a value of a sentence
 
 def _sentences(words: Any) -> list[Sentence]:  # noqa: ANN401 - sentences, or their JSON data
     items = [words] if isinstance(words, Sentence) else words
-    return [item if isinstance(item, Sentence) else Sentence(item["key"], item["values"]) for item in items]
+    return [item if isinstance(item, Sentence) else _sentence_of(item) for item in items]
+
+
+def _sentence_of(data: Any) -> Sentence:  # noqa: ANN401 - JSON data of a file, which anyone may have edited
+    if not _is_data(data) or not isinstance(data["values"], Mapping):
+        return Sentence("", {})
+    return Sentence(str(data["key"]), data["values"])
 
 
 def render(words: Any) -> str:  # noqa: ANN401 - sentences, or their JSON data
