@@ -128,11 +128,17 @@ def family_of(leader: int) -> Mapping[int, Member]:
 
 def _proportional(pid: int, member: Member) -> int:
     """Return the bytes that a process holds alone and its part of those that it shares."""
-    with contextlib.suppress(OSError):
-        for line in (_PROC / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines():
+    folder = _PROC / str(pid)
+    try:
+        for line in (folder / "smaps_rollup").read_text(encoding="ascii").splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * _KIB
-    return member.resident
+    except ProcessLookupError:
+        return 0
+    except OSError:
+        pass
+    # It may have ended since it was found. Otherwise, its part cannot be read here, and all of it counts.
+    return member.resident if folder.exists() else 0
 
 
 def usable_memory() -> int:

@@ -7,12 +7,12 @@ import itertools
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelines.conftest import make_desk
+from tests.processes import wait_until
 
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.spec.benchmark_plan import is_benchmark_wanted, plan_of
@@ -247,10 +247,7 @@ def test_ctrl_c_leaves_no_worker_and_no_half_result(finished: Desk, tmp_path: Pa
     )
     try:
         assert process.stderr is not None
-        deadline = time.monotonic() + 600
-        while len(_workers(folder)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(_workers(folder)) == 2
+        wait_until(lambda: len(_workers(folder)) >= 2)
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait(timeout=600) == 130
@@ -259,8 +256,5 @@ def test_ctrl_c_leaves_no_worker_and_no_half_result(finished: Desk, tmp_path: Pa
         process.wait()
     assert "interrupted: nothing was published in part" in rest
     assert "Traceback" not in rest
-    deadline = time.monotonic() + 600
-    while _workers(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert _workers(folder) == []
+    wait_until(lambda: _workers(folder) == [])
     assert list(folder.glob("benchmark.json*")) == []

@@ -25,7 +25,7 @@ _BEGIN = """
 _END = """
     print(json.dumps(read_in_python()))
 """
-_LIMIT_S = 60
+_LIMIT_S = 600
 
 
 def environment() -> dict[str, str]:

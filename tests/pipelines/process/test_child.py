@@ -9,12 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.processes import is_alive, wait_until
 
 from paritygate.errors import BackendError, ConversionError
 from paritygate.pipelines.process.child import ChildJob, environment_of_job, run_child
@@ -74,9 +74,15 @@ def talking_binary() -> Iterator[Batch]:
     raise RuntimeError("after noise")
 
 
+def _write_whole(name: str, text: str) -> None:
+    # Who waits for the file may end this process at once.
+    Path("written").write_text(text)
+    os.replace("written", name)
+
+
 def hanging() -> Iterator[Batch]:
     yield from _good()
-    Path("child.pid").write_text(str(os.getpid()))
+    _write_whole("child.pid", str(os.getpid()))
     time.sleep(600)
 
 
@@ -165,23 +171,6 @@ def misbehave(isolated_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callabl
     return lambda name, *options: bench.compare(*sides, "--samples", f"samples_that:{name}", *options)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A child whose end nobody has asked for yet is dead all the same.
-    status = Path(f"/proc/{pid}/status")
-    return not (status.exists() and "State:\tZ" in status.read_text())
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("job", sorted(JOBS))
 def test_the_threads_of_a_child_wait_without_using_a_core_but_in_a_benchmark(
     job: str, monkeypatch: pytest.MonkeyPatch
@@ -246,16 +235,23 @@ def test_a_log_that_is_no_text_is_shown_as_far_as_it_goes(misbehave: Callable[..
 
 @pytest.mark.parametrize("name", ["hanging", "deaf"])
 def test_a_child_that_hangs_is_stopped_at_the_time_limit(
-    misbehave: Callable[..., Outcome], time_is_over_once: Callable[[Path], None], tmp_path: Path, name: str
+    misbehave: Callable[..., Outcome],
+    time_is_over_once: Callable[[Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
 ) -> None:
     time_is_over_once(tmp_path / "child.pid")
+    if name == "deaf":
+        # It would use all of it.
+        monkeypatch.setattr("paritygate.pipelines.process.child._GRACE_S", 0.1)
 
     outcome = misbehave(name, "--time-limit", "600")
 
     assert (outcome.code, outcome.result["verdict"]) == (5, "error")
     assert "did not end within 600 s and was stopped while running the reference" in outcome.err
     assert outcome.result["error"]["hint"].startswith("give it more time with --time-limit SECONDS")
-    assert not _is_alive(int((tmp_path / "child.pid").read_text()))
+    assert not is_alive(int((tmp_path / "child.pid").read_text()))
 
 
 def test_what_the_child_started_is_stopped_with_it(
@@ -266,7 +262,7 @@ def test_what_the_child_started_is_stopped_with_it(
     misbehave("with_child", "--time-limit", "600")
 
     grandchild = int((tmp_path / "grandchild.pid").read_text())
-    _wait_until(lambda: not _is_alive(grandchild))
+    wait_until(lambda: not is_alive(grandchild))
 
 
 @pytest.mark.parametrize("name", ["forking", "of_many_processes"])
@@ -277,7 +273,7 @@ def test_samples_that_leave_a_process_behind_are_compared_and_the_process_is_end
 
     assert (outcome.code, outcome.result["verdict"]) == (0, "pass"), outcome.err
     grandchild = int((tmp_path / "grandchild.pid").read_text())
-    _wait_until(lambda: not _is_alive(grandchild))
+    wait_until(lambda: not is_alive(grandchild))
 
 
 def test_a_fork_that_goes_on_with_the_job_is_ended_and_changes_no_result(misbehave: Callable[..., Outcome]) -> None:
@@ -348,9 +344,8 @@ import json, os, sys, time
 from pathlib import Path
 pid = os.fork()
 if not pid:
-    os.setpgid(0, 0)
     time.sleep(600)
-time.sleep(0.2)
+os.setpgid(pid, pid)
 Path(json.loads(Path(sys.argv[3]).read_text())["result"]).write_text(json.dumps({"status": "ok", "value": pid}))
 """
     monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
@@ -358,7 +353,7 @@ Path(json.loads(Path(sys.argv[3]).read_text())["result"]).write_text(json.dumps(
 
     left_behind = run_child(job)
 
-    _wait_until(lambda: not _is_alive(left_behind))
+    wait_until(lambda: not is_alive(left_behind))
 
 
 # Starts a child that would sleep for long, says its id and dies: the child is at the very beginning then.
@@ -382,7 +377,7 @@ def test_a_child_whose_parent_dies_at_once_ends_too(tmp_path: Path) -> None:
     assert tool.returncode == -signal.SIGKILL, tool.stderr
     child = int(tool.stdout)
     try:
-        _wait_until(lambda: not _is_alive(child))
+        wait_until(lambda: not is_alive(child))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -432,13 +427,13 @@ def _started(bench: Bench, tool: list[str], *options: str) -> Iterator[tuple[sub
     pid_file = folder / "child.pid"
     child = 0
     try:
-        _wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()))
+        wait_until(pid_file.exists)
         child = int(pid_file.read_text())
         yield process, child
     finally:
         process.kill()
         process.wait()
-        if child and _is_alive(child):
+        if child and is_alive(child):
             os.kill(child, signal.SIGKILL)
 
 
@@ -457,7 +452,7 @@ def test_a_signal_ends_the_tool_and_its_child_and_leaves_nothing(
         assert process.returncode == code
         assert f"{word}: nothing is kept" in err
         assert "Traceback" not in err
-        assert not _is_alive(child)
+        assert not is_alive(child)
     assert list((isolated_bench.folder / "tmp").glob("paritygate-*")) == []
     # What an earlier comparison had written does not stand for this one.
     assert not target.exists()
@@ -467,7 +462,7 @@ def test_the_child_does_not_outlive_a_tool_that_is_killed(isolated_bench: Bench,
     with _started(isolated_bench, tool) as (process, child):
         process.kill()
 
-        _wait_until(lambda: not _is_alive(child))
+        wait_until(lambda: not is_alive(child))
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import time
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.processes import is_alive, wait_until
 
 from paritygate.errors import BackendError, ConversionError, ParitygateError
 from paritygate.pipelines.benchmark.worker import Worker
 from paritygate.pipelines.process import child, child_memory
 from paritygate.pipelines.process.child import ChildJob, run_child
-from paritygate.pipelines.process.child_memory import MEMORY_SHARE, MemoryWatch, family_of, memory_limit, usable_memory
+from paritygate.pipelines.process.child_memory import (
+    MEMORY_SHARE,
+    Member,
+    MemoryWatch,
+    family_of,
+    memory_limit,
+    usable_memory,
+)
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
@@ -76,9 +84,10 @@ from pathlib import Path
 pid = os.fork()
 if not pid:
     os.setsid()
+    # All are ended once it has grown.
+    Path("grandchild.pid").write_text(str(os.getpid()))
     held = grow()
     time.sleep(600)
-Path("grandchild.pid").write_text(str(pid))
 os.waitpid(pid, 0)
 """
     + _DONE
@@ -110,11 +119,6 @@ def _run(
         return run_child(
             ChildJob(name="x", args={}, folder=folder, what="the job", time_limit_s=600, crash_error=crash_error)
         )
-
-
-def _is_alive(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status")
-    return status.exists() and "State:\tZ" not in status.read_text()
 
 
 def test_a_comparison_that_holds_too_much_is_an_error_and_the_other_variants_go_on(desk: Desk) -> None:
@@ -150,9 +154,10 @@ def test_what_a_process_holds_that_the_samples_started_counts(
 
 
 def test_a_conversion_that_holds_too_much_is_an_error_of_its_variant(desk: Desk) -> None:
-    desk.onnx()
+    # However fast the rest is, it is looked at while this waits.
+    desk.module("net", "import time\ntime.sleep(600)\nmodel = None\n")
 
-    called = desk.json("export", "--verbose", desk.spec(), "--memory-limit", "1MB")
+    called = desk.json("export", "--verbose", desk.module_spec("net:model"), "--memory-limit", "1MB")
 
     assert called.code == called.data["exit_code"] == 4
     message = called.data["failures"]["onnx-fp32"]["message"]
@@ -191,15 +196,30 @@ def test_a_process_in_another_session_counts_and_is_ended(tmp_path: Path, monkey
         _run(_IN_ANOTHER_SESSION, tmp_path, monkeypatch, limit=100_000_000, crash_error=ConversionError)
 
     grandchild = int((tmp_path / "grandchild.pid").read_text())
-    deadline = time.monotonic() + 600
-    while _is_alive(grandchild):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not is_alive(grandchild))
 
 
 def test_what_processes_share_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Four processes of 100 MB each, which are the same ones.
-    assert _run(_SHARED, tmp_path, monkeypatch, limit=200_000_000) == "done"
+    # Four processes of 100 MB each, which are the same ones. They are looked at one after the other, as some may end.
+    assert _run(_SHARED, tmp_path, monkeypatch, limit=300_000_000) == "done"
+
+
+def test_a_process_that_ends_during_a_look_holds_nothing() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+
+    assert child_memory._proportional(ended.pid, Member(session=1, resident=100_000_000)) == 0
+    assert child_memory._proportional(os.getpid(), Member(session=1, resident=0)) > 0
+
+
+def test_where_the_part_of_a_process_is_not_to_be_read_all_of_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a kernel that has no such file.
+    (tmp_path / "7").mkdir()
+    monkeypatch.setattr(child_memory, "_PROC", tmp_path)
+
+    assert child_memory._proportional(7, Member(session=7, resident=5)) == 5
 
 
 def test_a_child_within_its_limit_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.processes import is_alive, wait_until
 
 from paritygate.files import MARKER
 
@@ -301,19 +301,8 @@ def _start(desk: Desk) -> subprocess.Popen[str]:
 
 def _pid_of_child(desk: Desk) -> int:
     path = desk.folder / "pid"
-    for _ in range(6000):
-        if path.is_file() and path.read_text():
-            return int(path.read_text())
-        time.sleep(0.1)
-    pytest.fail("the child never came to where it waits")
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    wait_until(lambda: path.is_file() and bool(path.read_text()))
+    return int(path.read_text())
 
 
 @pytest.mark.parametrize(
@@ -346,7 +335,7 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
     after = "next: the same command begins anew, as nothing is kept in the cache"
     assert err.splitlines()[-2:] == [f"{word}: {left}", after]
     assert "Traceback" not in err
-    assert not _is_running(child)
+    assert not is_alive(child)
     assert desk.releases == []
     assert not list(desk.run_folder.glob(".*.partial"))
     (desk.folder / "slow").unlink()

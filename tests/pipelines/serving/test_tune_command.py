@@ -54,8 +54,6 @@ class Server:
     url: str = ""
     name: str = "triton"
     is_controlled: bool = True
-    # Seconds that an answer really takes.
-    call_s: float = 0.0
     # Whether it has addresses of versions; and the version that it says it has and answers as, if any.
     is_versioned: bool = True
     version: str = ""
@@ -67,11 +65,9 @@ class Server:
     asked: int = 0
     rows: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    running: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
 
     def load(self, config: dict[str, Any]) -> None:
         self.config = config
-        self.running = threading.Semaphore(settings_of(config).instances)
 
     @property
     def settings(self) -> Settings:
@@ -147,8 +143,6 @@ def _handler(server: Server) -> type[QuietHandler]:
             if isinstance(wrong, tuple):
                 self.send(wrong[1], wrong[0])
                 return
-            with server.running:
-                time.sleep(server.call_s)
             head, raw = _answer(server, body, int(self.headers["Inference-Header-Content-Length"]), wrong)
             self.send(head + raw, Inference_Header_Content_Length=str(len(head)))
 
@@ -519,7 +513,7 @@ def test_two_that_tune_one_model_do_not_both_go_on(tmp_path: Path, server: Serve
     assert marks[0] == marks[-1] == ""
     assert all(marks[1:-1])
 
-    server.load({**before, "metric_tags": {"paritygate_tune": f"x until {time.time() + 60:.0f}"}})
+    server.load({**before, "metric_tags": {"paritygate_tune": f"x until {time.time() + 3600:.0f}"}})
     asked = server.asked
     with pytest.raises(MeasurementError, match="another tune measures adds"):
         call("--json", "result.json")
@@ -650,19 +644,24 @@ def test_a_signal_leaves_the_server_with_what_it_had(
     tmp_path: Path, server: Server, call: Callable[..., Result], number: signal.Signals, code: int
 ) -> None:
     del call
-    server.call_s = _CALL_S
     before = json.loads(json.dumps(server.config))
-    arguments = words(server, "--seconds", "1")
+    is_measured, goes_on = threading.Event(), threading.Event()
+
+    def hold(_: int) -> None:
+        # It has other settings than it had, and is measured with them until the signal is sent.
+        if server.settings.instances == 4:
+            is_measured.set()
+            goes_on.wait(600)
+
+    server.instead = hold
+    arguments = words(server, "--latency-budget", "600s")
     process = subprocess.Popen(
         [sys.executable, "-m", "paritygate", *arguments], cwd=tmp_path, env=dict(os.environ), stderr=subprocess.PIPE
     )
     try:
-        end = time.monotonic() + 600
-        # Once it has other settings than it had, and is measured with them.
-        while server.settings.instances == 1 and time.monotonic() < end:
-            time.sleep(0.05)
-        assert server.settings.instances == 4
+        assert is_measured.wait(600)
         process.send_signal(number)
+        goes_on.set()
         _, said = process.communicate(timeout=600)
     finally:
         if process.poll() is None:

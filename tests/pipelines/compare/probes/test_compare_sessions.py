@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import TYPE_CHECKING
 
@@ -106,20 +107,17 @@ def test_answers_that_are_wrong_from_the_second_time_on_are_found(
 
 
 def test_calls_at_once_that_share_a_buffer_are_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    came = threading.Condition()
+    made_by_threads = itertools.count()
+    both = threading.Barrier(2, timeout=600)
 
     def shared(_: object, inputs: Arrays, answer: object) -> Arrays:
-        with came:
-            calls.append(1)
-            came.notify_all()
-            # Of calls at once, each waits for another one, however slow the machine is.
-            is_of_many = threading.current_thread() is not threading.main_thread()
-            is_alone = not (is_of_many and came.wait_for(lambda: len(calls) > 1, timeout=5))
+        # The first two calls of threads are at once, however slow the machine is.
+        is_by_thread = threading.current_thread() is not threading.main_thread()
+        is_shared = is_by_thread and next(made_by_threads) < both.parties
+        if is_shared:
+            both.wait()
         found = answer(inputs)  # type: ignore[operator]
-        with came:
-            calls.pop()
-        return found if is_alone else {name: array + np.float32(1) for name, array in found.items()}
+        return {name: array + np.float32(1) for name, array in found.items()} if is_shared else found
 
     _change(monkeypatch, "b", shared)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-import time
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +39,8 @@ class Server:
     versions: list[str] = field(default_factory=list)
     # How many rows it takes at once, as its extension says; 0 where that has none.
     largest_batch: int = 0
+    # Set when the test is over: until then, a server that hangs does.
+    over: threading.Event = field(default_factory=threading.Event)
     # How it answers of a version that it lacks.
     of_no_version: int = 400
     # Of the answer, counted from 0: the version that it says it is of.
@@ -96,7 +98,8 @@ def handler_of(server: Server) -> type[QuietHandler]:
                 self.close_connection = True
                 return
             if wrong == "hang":
-                time.sleep(4)
+                server.over.wait(600)
+                self.close_connection = True
                 return
             if isinstance(wrong, tuple):
                 self.send(wrong[1], wrong[0])
@@ -132,3 +135,4 @@ def server() -> Iterator[Server]:
     told = Server()
     with serving(handler_of(told)) as told.url:
         yield told
+        told.over.set()

@@ -441,7 +441,7 @@ def _reset(handler: _Handler, body: bytes) -> None:
 
 def _hang(handler: _Handler, body: bytes) -> None:
     del body
-    handler.over.wait(200)
+    handler.over.wait(3600)
     handler.close_connection = True
 
 

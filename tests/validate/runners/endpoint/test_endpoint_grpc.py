@@ -108,7 +108,7 @@ def model() -> Iterator[tuple[TinyModel, str]]:
 
 def compare(url: str) -> pg.Comparison:
     return pg.compare(
-        original, url, samples={"x": _X}, probes=["batches"], endpoint={"requests_per_second": 1e5, "timeout_s": 5}
+        original, url, samples={"x": _X}, probes=["batches"], endpoint={"requests_per_second": 1e5, "timeout_s": 600}
     )
 
 
