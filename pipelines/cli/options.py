@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,9 +53,13 @@ def _check_target(path: Path) -> None:
         msg = f"{path} could not be written: it is a folder"
         raise StorageError(msg, hint="name a file with --json")
     # Found out now: what a command has released by the time that it writes its result, it cannot take back.
-    place = next(folder for folder in path.absolute().parents if folder.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        msg = f"{path} could not be written: {place} is no folder that may be written to"
+    folder = path.parent
+    if not folder.exists():
+        # A typing error is no reason to make a folder.
+        msg = f"{path} could not be written: the folder {folder} does not exist"
+        raise StorageError(msg, hint=f"create it: {shlex.join(['mkdir', '-p', str(folder)])}")
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        msg = f"{path} could not be written: {folder} is no folder that may be written to"
         raise StorageError(msg, hint="name another file with --json")
     if path.is_file() and not _is_result(path):
         msg = f"{path} exists and is no result in JSON: it is left alone"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, MeasurementError, NotRunHereError, ParitygateError
-from paritygate.files import MARKER
+from paritygate.files import MARKER, make_temporary_folder
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.partial import PartialResult, PartialResultFile, side_not_opened
 from paritygate.pipelines.compare.result import (
@@ -94,7 +93,7 @@ def compare(
     itself = _itself(job)
     if itself:
         return _compared_with_itself(job, itself)
-    own = Path(tempfile.mkdtemp(prefix="paritygate-compare-")) if folder is None else None
+    own = make_temporary_folder("compare") if folder is None else None
     place = own or folder
     assert place is not None  # noqa: S101 - one of the two is set
     (place / MARKER).touch() if own else None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from paritygate.backends import backend_state
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.errors import NotAvailableError, ParitygateError
+from paritygate.files import temporary_folder
 from paritygate.formats import FORMATS
 from paritygate.models.digest import files_of_model
 from paritygate.models.loading import LoadedModel
@@ -38,8 +36,8 @@ def impossible_targets(loaded: LoadedModel) -> dict[str, str]:
 def _why_not(loaded: LoadedModel, variant: Variant) -> str:
     if not backend_state(FORMATS[variant.format].runtime).is_available:
         return ""
-    with tempfile.TemporaryDirectory(prefix="paritygate-init-") as folder:
-        job = ConversionJob(source=loaded.ref, folder=Path(folder), precision=variant.precision)
+    with temporary_folder("init") as folder:
+        job = ConversionJob(source=loaded.ref, folder=folder, precision=variant.precision)
         try:
             convert_and_check(job, variant.format)
         except NotAvailableError as err:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import ConversionError
-from paritygate.files import make_marked_folder
+from paritygate.files import make_marked_folder, temporary_folder
 from paritygate.machine import device_name
 from paritygate.pipelines.cache.cache import Cache, Wanted, cache_below
 from paritygate.pipelines.cache.store import Entry
@@ -154,8 +153,8 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         ParitygateError: The run would not begin, or would end early: the source is not there, or less is asked of it
             than by a run that failed.
     """
-    with tempfile.TemporaryDirectory(prefix="paritygate-plan-") as place:
-        folder = make_marked_folder(Path(place).resolve() / "run")
+    with temporary_folder("plan") as place:
+        folder = make_marked_folder(place.resolve() / "run")
         store = None if resolved.hides_inputs(is_leaving=False) else cache_below(options.root, folder).store
         cache = _PlanningCache(run=folder, store=store)
         path = None if samples_path is None else str(Path(samples_path).resolve())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import shlex
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -24,6 +23,7 @@ from paritygate.files import (
     json_bytes,
     read_json,
     storage_errors,
+    temporary_folder,
     write_json_atomically,
 )
 from paritygate.machine import user_name
@@ -160,13 +160,13 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     unmet = _unmet(run, evidence, choice, despite)
     if unmet and not despite:
         raise failed_run(run, repository, unmet, choice, alias)
-    with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
+    with temporary_folder("source") as place:
         if choice.chosen:
             reason = choice.reason
             variants = tuple(_variant(run, item) for item in choice.chosen)
         else:
             reason = _fallback_reason(run, choice, repository, alias, reasons)
-            variants = (_source_variant(run, evidence, Path(place) / SOURCE_VARIANT),)
+            variants = (_source_variant(run, evidence, place / SOURCE_VARIANT),)
         candidate = ReleaseCandidate(
             model=run.resolved.name,
             variants=variants,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.codec import from_data
 from paritygate.errors import UsageError, ZeroRowsError
+from paritygate.files import temporary_folder
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.to_serve import ReleaseToServe
 from paritygate.pipelines.run.record import record_artifact
@@ -135,11 +134,11 @@ def questions_of(request: TuneRequest, released: ReleaseToServe, served: Signatu
     samples = replace(request.samples, batch_size=max(request.rows, 1))
     limits = (provenance.get("tolerances") or {}).get(released.variant)
     tolerance = DEFAULT_TOLERANCES[Variant.parse(released.variant).precision]
-    with tempfile.TemporaryDirectory(prefix="paritygate-tune-") as folder:
+    with temporary_folder("tune") as folder:
         recording = record_artifact(
             released.artifact,
             samples,
-            out=Path(folder) / "reference",
+            out=folder / "reference",
             ignored=ignored,
             is_non_finite_declared=spec.get("non_finite") == "match",
             time_limit_s=request.time_limit_s,

@@ -10,7 +10,6 @@ import functools
 import importlib
 import inspect
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import paritygate.errors
 from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.errors import ExitCode, ParitygateError, UsageError
+from paritygate.files import temporary_folder
 from paritygate.models.json_mapping import JsonMapping, json_mapping_of, read_json_mapping
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.arguments import comparison_of
@@ -289,7 +289,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         if place is None:
             from paritygate.validate.samples.in_memory import store_samples
 
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paritygate-samples-")))
+            folder = stack.enter_context(temporary_folder("samples"))
             job = replace(job, samples=store_samples(samples, folder, source))
         if objects or place is None:
             job = replace(job, again="")

@@ -47,19 +47,22 @@ _UNWRITABLE = {
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _TOO_LARGE = errno.EFBIG
 _OTHER_ROOT = "choose another place with --root"
+_OTHER_TEMPORARY = "set TMPDIR to a folder with more space"
+# How the names of our folders among the temporary files begin.
+_TEMPORARY = "paritygate-"
 # A pipe would be waited at, and a device may have no end.
 _NO_FILE = "a pipe, a socket or a device, and no file"
 
 
 @contextlib.contextmanager
-def storage_errors(path: Path, *, runs_other_code: bool = False, elsewhere: str = _OTHER_ROOT) -> Iterator[None]:
+def storage_errors(path: Path, *, runs_other_code: bool = False, elsewhere: str = "") -> Iterator[None]:
     """Turn an operating-system error on writing `path` into one clear `StorageError`.
 
     Args:
         path: The file or folder that is written.
         runs_other_code: Whether more happens meanwhile than our own writing, such as a framework at work. Then only
             an error that names something below `path`, or that no reading ever has, is one of writing.
-        elsewhere: How to have it written elsewhere, for the hint.
+        elsewhere: How to have it written elsewhere, for the hint; empty for what moves `path`.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.
@@ -71,12 +74,55 @@ def storage_errors(path: Path, *, runs_other_code: bool = False, elsewhere: str 
     except OSError as err:
         if err.errno in _NO_SPACE:
             msg = f"the disk is full: {path} could not be written"
-            raise StorageError(msg, hint=f"free space there, or {elsewhere}") from err
+            raise StorageError(msg, hint=f"free space there, or {elsewhere or _elsewhere_of(path)}") from err
         is_ours = not runs_other_code or err.errno == _TOO_LARGE or _names_below(err, path)
         if err.errno in _UNWRITABLE and is_ours:
             msg = f"{path} could not be written: {err.strerror}"
-            raise StorageError(msg, hint=f"check the permissions, or {elsewhere}") from err
+            raise StorageError(msg, hint=f"check the permissions, or {elsewhere or _elsewhere_of(path)}") from err
         raise
+
+
+def _elsewhere_of(path: Path) -> str:
+    import tempfile
+
+    is_temporary = str(path.absolute()).startswith(str(Path(tempfile.gettempdir(), _TEMPORARY)))
+    return _OTHER_TEMPORARY if is_temporary else _OTHER_ROOT
+
+
+@contextlib.contextmanager
+def temporary_folder(what: str) -> Iterator[Path]:
+    """Make an empty folder among the temporary files, which is removed in the end.
+
+    Args:
+        what: What it is for, as a part of its name.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    folder = make_temporary_folder(what)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_temporary_folder(what: str) -> Path:
+    """Make an empty folder among the temporary files, which stays.
+
+    Args:
+        what: What it is for, as a part of its name.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    import tempfile
+
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{what}-"))
+    except OSError as err:
+        # Python tries the usual places as well, and then the current directory.
+        msg = f"no folder for temporary files can be written to: {err.strerror}"
+        raise StorageError(msg, hint="set TMPDIR to a folder that you can write to") from err
 
 
 def _names_below(err: OSError, folder: Path) -> bool:
@@ -146,13 +192,13 @@ def fsync_tree(folder: Path) -> None:
         _fsync(Path(parent))
 
 
-def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = _OTHER_ROOT) -> None:
+def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = "") -> None:
     """Write `content` to `path` by a temporary name, fsync and rename.
 
     Args:
         path: The file.
         content: What it is to hold.
-        elsewhere: How to have it written elsewhere, for the hint.
+        elsewhere: As of `storage_errors`.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.
@@ -171,13 +217,13 @@ def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = _OTHE
             temporary.unlink(missing_ok=True)
 
 
-def write_json_atomically(path: Path, data: Any, *, elsewhere: str = _OTHER_ROOT) -> None:  # noqa: ANN401 - any JSON data
+def write_json_atomically(path: Path, data: Any, *, elsewhere: str = "") -> None:  # noqa: ANN401 - any JSON data
     """Write JSON data to `path`, readable, keys in the order given.
 
     Args:
         path: The file.
         data: What it is to hold.
-        elsewhere: How to have it written elsewhere, for the hint.
+        elsewhere: As of `storage_errors`.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.

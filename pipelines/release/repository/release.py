@@ -61,6 +61,7 @@ class Release:
         is_new: Whether it was made; if not, at most its alias was moved.
         was_left: Whether its alias had been rolled back from it, and was moved there again.
         damaged: Versions that were made of the same, and are not any more what was released.
+        moved_from: The version that its alias pointed to before; None where the alias is new, or did not move.
     """
 
     model: str
@@ -77,6 +78,12 @@ class Release:
     is_new: bool = True
     was_left: bool = False
     damaged: tuple[int, ...] = ()
+    moved_from: int | None = None
+
+    @property
+    def is_older(self) -> bool:
+        """Whether its alias moved back to it from a later version."""
+        return self.moved_from is not None and self.moved_from > self.version
 
     @property
     def in_words(self) -> str:
@@ -117,7 +124,8 @@ def promote(repository: Path, candidate: ReleaseCandidate, commit: Commit[Releas
     same, damaged = _same_release(repository, candidate, state)
     commit = commit or Commit()
 
-    def release_of(version: int, manifest: str, number: int | None, *, is_new: bool) -> Release:
+    def release_of(version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> Release:
+        before = None if candidate.alias is None else now.aliases.get(candidate.alias)
         return Release(
             model=candidate.model,
             version=version,
@@ -133,21 +141,23 @@ def promote(repository: Path, candidate: ReleaseCandidate, commit: Commit[Releas
             is_new=is_new,
             was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
             damaged=damaged,
+            moved_from=None if before == version else before,
         )
 
     with staging_folder(repository) as staging:
         if same is None:
             return _release(repository, candidate, staging, commit, release_of)
-        manifest = str(state.releases[same].manifest)
+        manifest, before = str(state.releases[same].manifest), state
 
         def record_of(now: ModelState) -> Record | None:
-            record = _move_to(candidate, same, now)
+            nonlocal before
+            before, record = now, _move_to(candidate, same, now)
             if record is not None:
-                commit.begin(release_of(same, manifest, len(now.history) + 1, is_new=False))
+                commit.begin(release_of(same, manifest, len(now.history) + 1, now=now, is_new=False))
             return record
 
         number = append_record(repository, candidate.model, record_of, staging, commit)
-        return release_of(same, manifest, number, is_new=False)
+        return release_of(same, manifest, number, now=before, is_new=False)
 
 
 def _same_release(
@@ -182,8 +192,8 @@ def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Re
 
 
 class _ReleaseOf(Protocol):
-    def __call__(self, version: int, manifest: str, number: int | None, *, is_new: bool) -> Release:
-        """Return the release of a version, the digest of its manifest, and the number of its record."""
+    def __call__(self, version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> Release:
+        """Return the release of a version, by the digest of its manifest, its record, and the state before that."""
 
 
 def _release(
@@ -198,14 +208,15 @@ def _release(
     version, manifest = _claim_version(repository, candidate, content, files)
     aliases = {} if candidate.alias is None else {candidate.alias: version}
     released = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, str, ModelState]] = []
 
     def record_of(state: ModelState) -> Record | None:
         same, _ = _same_release(repository, candidate, state)
-        found.append((version, manifest) if same is None else (same, str(state.releases[same].manifest)))
+        made, of = (version, manifest) if same is None else (same, str(state.releases[same].manifest))
+        found.append((made, of, state))
         record = released if same is None else _move_to(candidate, same, state)
         if record is not None:
-            commit.begin(release_of(*found[-1], len(state.history) + 1, is_new=same is None))
+            commit.begin(release_of(made, of, len(state.history) + 1, now=state, is_new=same is None))
         return record
 
     try:
@@ -216,10 +227,10 @@ def _release(
     except BaseException:
         _withdraw_unrecorded(content, repository, candidate.model, version)
         raise
-    is_new = found[-1][0] == version
-    if not is_new:
+    made, of, before = found[-1]
+    if made != version:
         _withdraw_unrecorded(content, repository, candidate.model, version)
-    return release_of(*found[-1], number, is_new=is_new)
+    return release_of(made, of, number, now=before, is_new=made == version)
 
 
 def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:

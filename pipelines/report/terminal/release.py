@@ -153,9 +153,13 @@ def _limits(tolerance: Mapping[str, Any], name: str) -> str:
 
 def _same(release: Release) -> str:
     said = f"{release.model} version {release.version} already holds exactly this: no new version was made"
-    if release.alias:
-        said += f"; alias {release.alias} {'is at' if release.record is None else 'was moved to'} {release.version}"
-    return said
+    if not release.alias:
+        return said
+    if release.record is None:
+        return f"{said}; alias {release.alias} is at {release.version}"
+    back = "back " if release.is_older else ""
+    since = "" if release.moved_from is None else f"from {release.moved_from} "
+    return f"{said}; alias {release.alias} was moved {back}{since}to {release.version}"
 
 
 def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool = False) -> None:

@@ -46,6 +46,9 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
     if shown.is_quiet:
         _print_errors(outcome, report)
         echo(_verdict_of_run(report), err=shown.to_stderr)
+        if outcome.release is not None and outcome.release.is_older:
+            # What is served becomes older, which nobody may have meant.
+            print_errors(f"warning: {next(release_lines(outcome.release))}")
         return
     if shown.is_verbose:
         _print_outcome_details(outcome, report, to_stderr=shown.to_stderr)

@@ -336,6 +336,25 @@ def test_promoting_what_was_judged_by_other_rules_makes_a_version(desk: Desk) ->
     assert desk.releases == ["tiny/1", "tiny/2"]
 
 
+def test_a_run_of_an_older_state_moves_the_alias_back_as_promote_does_and_reports_it(desk: Desk) -> None:
+    fields = ("version", "is_new", "moved_from", "alias", "record")
+    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    first = str(desk.run_folder)
+    desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-6}})
+    second = desk.json("run", "spec.yaml", "--quiet").data["runs"][0]
+    desk.spec()
+
+    back = desk.json("run", "spec.yaml")
+
+    assert [second["release"][name] for name in fields] == [2, True, 1, "prod", 2]
+    assert [back.data["runs"][0]["release"][name] for name in fields] == [1, False, 2, "prod", 3]
+    assert "alias prod was moved back from 2 to 1" in " ".join(back.out.split())
+    assert desk.json("promote", "--run", second["run"]).data["moved_from"] == 1
+    promoted = desk.json("promote", "--run", first).data
+    assert [promoted[name] for name in fields] == [1, False, 2, "prod", 5]
+    assert desk.json("run", "spec.yaml").data["runs"][0]["release"]["moved_from"] is None
+
+
 def test_a_record_that_was_edited_stops_every_command_that_reads_the_log(finished: Desk, tmp_path: Path) -> None:
     desk = finished.copy(tmp_path)
     path = desk.folder / "artifacts/repository/log/tiny/000001.json"

@@ -71,6 +71,7 @@ def test_the_same_again_moves_an_alias_that_is_elsewhere(tmp_path: Path, same: M
     again = promote(tmp_path, same(reason="the better one after all", who="kim", host="box"))
 
     assert (again.is_new, again.version, again.record) == (False, 1, 3)
+    assert (again.moved_from, again.is_older) == (2, True)
     record = read_records(tmp_path, "klue-sts")[-1]
     assert (record.kind, record.version, record.aliases) == (RecordKind.ALIAS_MOVED, None, {"prod": 1})
     assert (record.reason, record.who, record.host) == ("the better one after all", "kim", "box")
