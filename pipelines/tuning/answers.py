@@ -13,7 +13,7 @@ import numpy as np
 from paritygate.codec import from_data
 from paritygate.errors import UsageError, ZeroRowsError
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.release.to_serve import ReleaseToServe
+from paritygate.pipelines.release.views.to_serve import ReleaseToServe
 from paritygate.pipelines.run.record import record_artifact
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.precision import Variant
