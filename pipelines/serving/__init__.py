@@ -19,12 +19,14 @@ class Server:
         summary: The short help of the command that writes its views.
         file: The file by which a view is known: in the folder of each model, or one in the root for all models.
         module: Where its `KIND` is.
+        sign: What that file contains, where files of other programs have the same name.
     """
 
     title: str
     summary: str
     file: str
     module: str
+    sign: str = ""
 
     @property
     def is_shared(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from paritygate.errors import ChangedViewError, UsageError
 from paritygate.pipelines.serving import SERVERS
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class ServerKind:
     Attributes:
         reads: What reads the files, for messages.
         formats: The formats of variants that it serves.
+        own_format: The one that it runs as it was verified; empty where that is so of all.
         make: Return the view of a model that is to be written to a place.
         shown: Return the version of a model that a place shows; None where there is none, or it cannot be read.
         files_of: Return the files of a version's folder: by the name there, the name in the artifact's folder.
@@ -142,12 +144,36 @@ class ServerKind:
     shown: Callable[[Place, str], int | None]
     files_of: Callable[[Artifact], Mapping[str, str]] = lambda artifact: {name: name for name in artifact.files}
     required: Mapping[str, str] = field(default_factory=dict)
+    own_format: str = ""
     folder: str = "{name}/{version}"
     is_one_per_name: bool = False
 
     def folder_of(self, name: str, version: int) -> str:
         """Return the folder of a version in the root."""
         return self.folder.format(name=name, version=version)
+
+
+def path_on_server(base_path: str, name: str) -> str:
+    """Return the folder of a model as the server sees it, from that of all models.
+
+    Raises:
+        UsageError: It is not absolute.
+    """
+    if not base_path.startswith("/"):
+        msg = f"the base path {base_path!r} is not absolute"
+        raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
+    return f"{base_path.rstrip('/')}/{name}"
+
+
+def check_same_path(file: str, name: str, before: str, now: str) -> None:
+    """Check that a list of models has a model where it is written now; `file` is the list as messages have it.
+
+    Raises:
+        ChangedViewError: It has it elsewhere.
+    """
+    if before != now:
+        msg = f"{file} has {name} at {before}, and this call has it at {now}"
+        raise ChangedViewError(msg, hint=f"give --base-path {before.removesuffix(f'/{name}')}")
 
 
 def kind_of(command: str) -> ServerKind:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
-from paritygate.errors import ChangedViewError, UsageError
+from paritygate.errors import UsageError
 from paritygate.pipelines.serving.place import Content, Place, add_version
 from paritygate.pipelines.serving.protobuf import (
     ConfigError,
@@ -23,7 +23,14 @@ from paritygate.pipelines.serving.protobuf import (
     parse_message,
     text_of,
 )
-from paritygate.pipelines.serving.server_kind import Guide, ModelToServe, ServerKind, WrittenView
+from paritygate.pipelines.serving.server_kind import (
+    Guide,
+    ModelToServe,
+    ServerKind,
+    WrittenView,
+    check_same_path,
+    path_on_server,
+)
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
 
@@ -147,16 +154,13 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
     if artifact.variant.format != FORMAT:
         msg = f"TensorFlow Serving does not serve {artifact.variant} (allowed: {FORMAT})"
         raise UsageError(msg, hint=f"leave --variant out, which takes the released variant of the format {FORMAT}")
-    if not base_path.startswith("/"):
-        msg = f"the base path {base_path!r} is not absolute"
-        raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
     hindrance = _hindrance_of_batching(artifact.signature)
     return SavedModelView(
         name=name,
         version=version,
         files={name: artifact.folder / name for name in artifact.files},
         digests=artifact.files,
-        base_path=f"{base_path.rstrip('/')}/{name}",
+        base_path=path_on_server(base_path, name),
         batching=None if hindrance else _batching_of(artifact.signature),
         notes=(f"requests are not batched: {hindrance}",) if hindrance else (),
     )
@@ -184,10 +188,7 @@ def _check_nothing_is_lost(view: SavedModelView, place: Place, models: Mapping[s
         if content is not None:
             check_as_written(content, place.path_of(name), keep="put a copy elsewhere, and start the server with that")
     before = models.get(view.name, {}).get("base_path", view.base_path)
-    if before != view.base_path:
-        msg = f"{place.path_of(MODELS_FILE)} has {view.name} at {before}, and this call has it at {view.base_path}"
-        base = before.removesuffix(f"/{view.name}")
-        raise ChangedViewError(msg, hint=f"give --base-path {base}")
+    check_same_path(place.path_of(MODELS_FILE), view.name, before, view.base_path)
 
 
 def _entry(view: SavedModelView) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def _files_of_views(place: Place) -> Iterator[tuple[str, str]]:
         for folder in folders:
             for command, server in SERVERS.items():
                 file = server.file_of(folder)
-                if server.is_shared == is_shared and place.read(file) is not None:
+                content = place.read(file) if server.is_shared == is_shared else None
+                if content is not None and server.sign.encode() in content:
                     yield command, file
 
 

@@ -79,7 +79,9 @@ def variant_to_serve(
     if variant is not None and variant not in converted:
         msg = f"{what} has no variant {variant!r} (released: {', '.join(entries)})"
         raise UsageError(msg, hint="name one of these with --variant")
-    names = [variant] if variant is not None else [n for n in converted if Variant.parse(n).format in kind.formats]
+    formats = {name: Variant.parse(name).format for name in converted}
+    served = sorted((n for n in converted if formats[n] in kind.formats), key=lambda n: formats[n] != kind.own_format)
+    names = [variant] if variant is not None else served
     if not names:
         raise nothing_to_serve(repository, details, kind)
     entry = converted[names[0]]
