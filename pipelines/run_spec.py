@@ -15,7 +15,6 @@ from paritygate.pipelines.choice.choose import choose_stage
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.afterwards import Afterwards
-from paritygate.pipelines.release.following import FollowingView, write_following_views
 from paritygate.pipelines.release.promote import (
     FailedRunError,
     NothingToRelease,
@@ -26,6 +25,7 @@ from paritygate.pipelines.release.promote import (
 )
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
 from paritygate.pipelines.run.earlier_failures import check_asks_enough
@@ -99,7 +99,7 @@ class RunOutcome:
     reports: tuple[Path, ...]
     would_release: str = ""
     advice: tuple[str, ...] = ()
-    views: tuple[FollowingView, ...] = ()
+    views: tuple[ViewUpdate, ...] = ()
     jobs: tuple[JobDone, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -294,10 +294,10 @@ def _run(
     # A release carries the report from before it: where this one cannot be written, only the run folder lacks it.
     reports: tuple[Path, ...] = ()
     reports = after.do("write the report of the run", lambda: write_reports(run, release=said), otherwise=reports)
-    views: tuple[FollowingView, ...] = ()
+    views: tuple[ViewUpdate, ...] = ()
     if release is not None:
         model, alias = release.model, release.alias
-        views = after.do("write views", lambda: write_following_views(repository, model, alias), otherwise=())
+        views = after.do("write views", lambda: update_views(repository, model, alias), otherwise=())
     return replace(outcome_of(promotion), reports=reports, views=views)
 
 

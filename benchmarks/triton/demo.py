@@ -17,11 +17,10 @@ from triton_server import TritonServer, shadow_of, why_no_server
 
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.release.repository.inspect import show
-from paritygate.pipelines.release.triton_view import publish_triton_view
-from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.release.views.publish import publish_view
+from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines
-from paritygate.pipelines.serving.place import LocalPlace
-from paritygate.pipelines.serving.triton.view import write_view
+from paritygate.pipelines.serving.place import Place
 from paritygate.validate.samples.source import SampleSource
 
 _MODEL = "klue-sts"
@@ -58,7 +57,7 @@ def main(place: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="paritygate-triton-") as folder:
         work = Path(folder)
         # What the command wrote a moment ago, and so nothing is written again.
-        order = ViewOrder(
+        order = ViewRequest(
             command="triton",
             model=_MODEL,
             which="prod",
@@ -67,8 +66,8 @@ def main(place: Path) -> int:
             variant=_VARIANT,
             samples=_SAMPLES,
         )
-        published = publish_triton_view(repository, order, SampleSource(text=_SAMPLES, folder=Path.cwd()))
-        write_view(shadow_of(published.view, models), LocalPlace(work / "shadow"))
+        published = publish_view(repository, order, SampleSource(text=_SAMPLES, folder=Path.cwd()))
+        shadow_of(published.view, models).write(Place(work / "shadow"))
         with TritonServer(place, work / "shadow", work) as server:
             server.wait_until_ready(_MODEL)
             warm = sum(event["event"] == "executed" for event in server.done())

@@ -37,10 +37,9 @@ from paritygate.pipelines.release.repository import (
     VariantEvidence,
     promote,
 )
-from paritygate.pipelines.release.triton_view import publish_triton_view
-from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.serving.place import LocalPlace
-from paritygate.pipelines.serving.triton.view import write_view
+from paritygate.pipelines.release.views.publish import publish_view
+from paritygate.pipelines.release.views.request import ViewRequest
+from paritygate.pipelines.serving.place import Place
 from paritygate.precision import Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 
@@ -218,9 +217,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="paritygate-tune-") as folder:
         work = Path(folder)
         _release(work, hidden=_WIDTH_THAT_WAITS if given.waits else None)
-        order = ViewOrder(command="triton", model=_MODEL, which="prod", root=work / "models", name=_MODEL)
-        published = publish_triton_view(work / "repository", order)
-        write_view(shadow_of(published.view, work / "models", waits_ms=given.waits), LocalPlace(work / "shadow"))
+        order = ViewRequest(command="triton", model=_MODEL, which="prod", root=work / "models", name=_MODEL)
+        published = publish_view(work / "repository", order)
+        shadow_of(published.view, work / "models", waits_ms=given.waits).write(Place(work / "shadow"))
         found: dict[str, Any] = {"machine": machine_facts(), "processors": os.cpu_count(), "limit_ms": given.limit_ms}
         found["waits_ms"] = list(given.waits)
         found["tune"] = _tune(given.place, work, given.limit_ms)

@@ -10,6 +10,7 @@ import click
 
 from paritygate import __version__
 from paritygate.errors import ExitCode, UsageError
+from paritygate.pipelines.serving import SERVERS
 from paritygate.text import echo_block
 
 # Short helps stand here because Click would import every command to get them.
@@ -33,10 +34,8 @@ COMMANDS: Mapping[str, str] = {
     "alias": "Point an alias to a release.",
     "runs": "List runs with verdict, releases and size on disk.",
     "clean": "Remove old runs and the stage cache. Released runs stay.",
-    "triton": "Write a release into a Triton model repository.",
+    **{command: server.summary for command, server in SERVERS.items()},
     "tune": "Find the fastest settings of a running server within a latency limit.",
-    "tfserving": "Write a release into a TensorFlow Serving model folder.",
-    "kserve": "Write a release as a KServe InferenceService on Triton.",
     "views": "List the model-server views that follow an alias, or forget one.",
     "pack": "Pack a run folder into one file for another machine.",
     "unpack": "Restore a packed run and check every digest.",
@@ -52,7 +51,7 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
     "running": ("run", "plan", "export", "build", "record", "benchmark"),
     "judging": ("compare", "validate", "selftest", "gate", "choose", "report"),
     "releasing": ("promote", "rollback", "alias", "list", "show", "verify"),
-    "serving": ("triton", "tune", "tfserving", "kserve", "views"),
+    "serving": (*SERVERS, "tune", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),
 }
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.json_file import JsonFile
 from paritygate.pipelines.release.afterwards import Afterwards
-from paritygate.pipelines.release.following import FollowingView, write_following_views
 from paritygate.pipelines.release.repository.aliases import AliasMove
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.terminal.printing import print_errors
-from paritygate.pipelines.report.terminal.serving import code_of_views, print_following_views
+from paritygate.pipelines.report.terminal.serving import code_of_views, print_view_updates
 
 _Moved = TypeVar("_Moved", Release, AliasMove)
 
@@ -45,14 +45,14 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     commit = Commit[_Moved](prepare=lambda moved: written.prepare(_data(moved, ())))
     try:
         moved = after.record(commit, lambda: work(commit))
-        views: tuple[FollowingView, ...] = ()
+        views: tuple[ViewUpdate, ...] = ()
         model, alias = moved.model, moved.alias
-        views = after.do("write views", lambda: write_following_views(repository, model, alias), otherwise=views)
+        views = after.do("write views", lambda: update_views(repository, model, alias), otherwise=views)
         after.do(written.words, lambda: written.write(_data(moved, views)), otherwise=None)
 
         def print_all() -> None:
             show(moved)
-            print_following_views(views, repository, is_quiet=is_quiet, to_stderr=json_target == "-")
+            print_view_updates(views, repository, is_quiet=is_quiet, to_stderr=json_target == "-")
             if show_last is not None:
                 show_last(moved)
 
@@ -63,5 +63,5 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     return code_of_views(views)
 
 
-def _data(moved: Release | AliasMove, views: tuple[FollowingView, ...]) -> dict[str, Any]:
+def _data(moved: Release | AliasMove, views: tuple[ViewUpdate, ...]) -> dict[str, Any]:
     return {"schema_version": 1, **to_data(moved), "views": [view.to_json() for view in views]}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from paritygate.pipelines.cli.options import LocalPath, json_option, quiet_option, repository_option
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.release.published_view import PublishedView
 
 _OPTIONS = (
     click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given."),
@@ -56,9 +53,8 @@ def view_options(out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return add
 
 
-def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the commands
+def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     kind: str,
-    show: Callable[..., None],
     *,
     model: str,
     which: str,
@@ -75,19 +71,20 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
     base_path: str | None = None,
     storage_uri: str | None = None,
 ) -> int:
-    """Write a view, keep what was asked for, and print what was written by `show`.
+    """Write a view, keep what was asked for, and print what was written.
 
     Raises:
         ParitygateError: It cannot be written.
     """
     from paritygate.errors import ChangedViewError, StorageError, UsageError
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.release.following import publish_order
-    from paritygate.pipelines.release.kept_orders import keep_order
-    from paritygate.pipelines.release.view_order import ViewOrder
+    from paritygate.pipelines.release.views.publish import publish_view
+    from paritygate.pipelines.release.views.request import ViewRequest
+    from paritygate.pipelines.release.views.subscriptions import subscribe
+    from paritygate.pipelines.report.terminal.serving import print_view
     from paritygate.validate.samples.source import SampleSource
 
-    order = ViewOrder(
+    request = ViewRequest(
         command=kind,
         model=model,
         which=which,
@@ -101,16 +98,16 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
     )
     source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
     try:
-        published: PublishedView[Any, Any] = publish_order(repository, order, source, overwrite=overwrite)
+        published = publish_view(repository, request, source, overwrite=overwrite)
     except ChangedViewError as err:
-        over = order.command_line(repository, *(("--no-follow",) if no_follow else ()), "--overwrite")
+        over = request.command_line(repository, *(("--no-follow",) if no_follow else ()), "--overwrite")
         raise ChangedViewError(str(err), hint=f"{err.hint}; or write over it: {over}") from err
     try:
-        keep_order(repository, order, source, is_followed=not no_follow)
+        subscribe(repository, request, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:
         msg = f"the view was written, and will not follow {which}: {err}"
         raise type(err)(msg, hint="give --no-follow where it is not to") from err
-    follows = which if order.follows and not no_follow else None
-    show(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
+    follows = which if request.follows and not no_follow else None
+    print_view(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})
     return 0

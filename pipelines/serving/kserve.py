@@ -8,16 +8,22 @@ ran such a view here.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.serving.place import FolderOfPlace, Place
-from paritygate.pipelines.serving.triton.view import TritonView, write_view
+from paritygate.pipelines.serving.place import Place
+from paritygate.pipelines.serving.server_kind import Guide, ModelToServe, ServerKind, WrittenView
+from paritygate.pipelines.serving.triton.backends import BACKENDS, files_of
+from paritygate.pipelines.serving.triton.server import triton_view_of
+from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.pipelines.serving.written import check_as_written, is_ours
+from paritygate.text import from_here
 
 MANIFEST = "inferenceservice.yaml"
 _RUNTIME = "kserve-tritonserver"
@@ -65,26 +71,52 @@ class KServeView:
         """Return what is particular to KServe as JSON data."""
         return {"manifest": dict(self.manifest), "folder": self.folder, "triton": self.triton.to_json()}
 
+    def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
+        """Write a view: first the version's folder, then at once the service that names it.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenKServe:
-    """What writing a view came to: whether anything was written."""
+        Raises:
+            UsageError: The service's file was not written by this, or the version's folder holds something else.
+            ChangedViewError: A file was changed by hand, or written with options that are left out now.
+            ArtifactIntegrityError: A file is not what was released.
+            StorageError: The disk is full, or the place cannot be written.
+        """
+        name = f"{self.name}/{MANIFEST}"
+        before = place.read(name)
+        if before is not None and not is_ours(before):
+            msg = f"{name} is there and was not written by this command: it is left alone"
+            raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
+        foreign = [] if before is not None else [item for item in place.digests(self.name) if not _is_of_version(item)]
+        if foreign:
+            msg = (
+                f"the folder {self.name} is there, and this command did not write {foreign[0]} in it: it is left alone"
+            )
+            raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
+        if before is not None and not overwrite:
+            check_as_written(before, place.path_of(name), self.triton.head.options, keep=_KEEP)
+        written = self.triton.write(place.within(self.folder), overwrite=overwrite)
+        text = self.triton.head.over(yaml.safe_dump(dict(self.manifest), sort_keys=False)).encode()
+        if before != text:
+            place.replace(name, text)
+        return WrittenView(is_changed=written.is_changed or before != text)
 
-    is_changed: bool
+    def guide(self, root: Path, written: WrittenView) -> Guide:
+        """Return what a user does with it: nobody else brings it into the cluster."""
+        return replace(
+            self.triton.guide(root, written),
+            copy=f"{from_here(root / self.folder)} to {self.storage_uri}",
+            start=f"kubectl apply -f {shlex.quote(from_here(root / self.name / MANIFEST))}",
+            reload=(),
+            address=f"http://HOST/v2/models/{self.name}",
+        )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {"is_changed": self.is_changed}
 
-
-def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on_gpu: bool) -> KServeView:
+def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str) -> KServeView:
     """Return the view of what a Triton reads.
 
     Args:
         triton: What it reads.
         storage_uri: The place of all models as the cluster sees it.
         server: The release of Triton.
-        is_on_gpu: Whether it is served on a GPU.
 
     Raises:
         UsageError: KServe takes no service of that name, or reads no folder from that place.
@@ -106,7 +138,7 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
         # One for each version: a service whose place stays the same is not started again.
         "storageUri": f"{storage_uri.rstrip('/')}/{triton.name}/{triton.version}",
     }
-    if is_on_gpu:
+    if any(group.get("kind") == "KIND_GPU" for group in triton.config.get("instance_group", ())):
         model["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     manifest = {
         "apiVersion": "serving.kserve.io/v1beta1",
@@ -135,38 +167,6 @@ def _check_claim(storage_uri: str) -> None:
         raise UsageError(msg, hint=f"give pvc://{claim}/PATH, {whole}, or pvc://CLAIM/{claim} where it is the path")
 
 
-def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> WrittenKServe:
-    """Write a view: first the version's folder, then at once the service that names it.
-
-    Args:
-        view: The view.
-        place: Where the folder of the service is.
-        overwrite: As of `write_view`, of the service as well.
-
-    Raises:
-        UsageError: The service's file was not written by this, or the version's folder holds something else.
-        ChangedViewError: A file was changed by hand, or written with options that are left out now.
-        ArtifactIntegrityError: A file is not what was released.
-        StorageError: The disk is full, or the place cannot be written.
-    """
-    name = f"{view.name}/{MANIFEST}"
-    before = place.read(name)
-    if before is not None and not is_ours(before):
-        msg = f"{name} is there and was not written by this command: it is left alone"
-        raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
-    foreign = [] if before is not None else [item for item in place.digests(view.name) if not _is_of_version(item)]
-    if foreign:
-        msg = f"the folder {view.name} is there, and this command did not write {foreign[0]} in it: it is left alone"
-        raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
-    if before is not None and not overwrite:
-        check_as_written(before, place.path_of(name), view.triton.head.options, keep=_KEEP)
-    written = write_view(view.triton, FolderOfPlace(place, view.folder), overwrite=overwrite)
-    text = view.triton.head.over(yaml.safe_dump(dict(view.manifest), sort_keys=False)).encode()
-    if before != text:
-        place.replace(name, text)
-    return WrittenKServe(is_changed=written.is_changed or before != text)
-
-
 def _is_of_version(name: str) -> bool:
     """Return whether a file lies in the folder of a version: where writing broke off, there is no service beside it."""
     return name.partition("/")[0].isdecimal()
@@ -179,3 +179,22 @@ def version_in_kserve(place: Place, name: str) -> int | None:
         return int(str(manifest["spec"]["predictor"]["model"]["storageUri"]).rpartition("/")[2])
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
         return None
+
+
+def _make(model: ModelToServe, place: Place) -> KServeView:
+    del place
+    # Both are required.
+    return make_kserve_view(triton_view_of(model), storage_uri=str(model.storage_uri), server=str(model.server))
+
+
+KIND = ServerKind(
+    reads="KServe's Triton",
+    formats=tuple(BACKENDS),
+    required={"--storage-uri": "pvc://CLAIM/PATH", "--server": "25.10"},
+    make=_make,
+    shown=version_in_kserve,
+    files_of=files_of,
+    folder="{name}/{version}/{name}/{version}",
+    # A cluster has one service of a name, whichever folder it was applied from.
+    is_one_per_name=True,
+)

@@ -1,4 +1,4 @@
-"""Where views are written: a few operations, so that a place that is no folder can offer them as well."""
+"""Where views are written: a few operations on a folder that a server may read at any time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
-from paritygate.errors import StorageError
+from paritygate.errors import ArtifactIntegrityError, StorageError, UsageError
 from paritygate.file_names import checked_name
 from paritygate.files import digest_of_file, fsync_tree, storage_errors
 from paritygate.text import from_here
@@ -20,89 +19,30 @@ from paritygate.text import from_here
 Content = Path | bytes
 
 
-class Place(Protocol):
-    """The root that a server reads its models from; names are relative to it, with `/` between their parts."""
-
-    def path_of(self, name: str) -> str:
-        """Return where a file is, as messages say it."""
-
-    def read(self, name: str) -> bytes | None:
-        """Return a small file; None where there is none."""
-
-    def folders(self, folder: str) -> Sequence[str]:
-        """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
-
-    def digests(self, folder: str) -> Mapping[str, str]:
-        """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
-
-    def add_folder(self, folder: str, files: Mapping[str, Content]) -> None:
-        """Add a folder that is not there, with these files by their names within it: it appears whole or not at all."""
-
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a small file: whoever reads it sees the old one or the new one."""
-
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all that is in it, at once; nothing where there is none."""
-
-
 def digest_of(content: Content) -> str:
     """Return `sha256:` and the hex digest of what becomes a file."""
     return digest_of_file(content) if isinstance(content, Path) else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-class FolderOfPlace:
-    """A folder of a place, as a place of its own."""
-
-    def __init__(self, place: Place, folder: str) -> None:
-        """Take a folder, which need not exist, for the root."""
-        self._place, self._folder = place, folder
-
-    def path_of(self, name: str) -> str:
-        """Return where a file is, as messages say it."""
-        return self._place.path_of(self._below(name))
-
-    def read(self, name: str) -> bytes | None:
-        """Return a small file; None where there is none."""
-        return self._place.read(self._below(name))
-
-    def folders(self, folder: str) -> Sequence[str]:
-        """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
-        return self._place.folders(self._below(folder))
-
-    def digests(self, folder: str) -> Mapping[str, str]:
-        """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
-        return self._place.digests(self._below(folder))
-
-    def add_folder(self, folder: str, files: Mapping[str, Content]) -> None:
-        """Add a folder that is not there, with these files by their names within it: it appears whole or not at all."""
-        self._place.add_folder(self._below(folder), files)
-
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a small file: whoever reads it sees the old one or the new one."""
-        self._place.replace(self._below(name), content)
-
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all that is in it, at once; nothing where there is none."""
-        self._place.remove_folder(self._below(folder))
-
-    def _below(self, name: str) -> str:
-        return f"{self._folder}/{name}" if name else self._folder
-
-
-class LocalPlace:
-    """A folder on a local disk.
+class Place:
+    """A folder on a local disk that a server reads its models from; names are relative to it, with `/` between parts.
 
     Everything is put together beside it, never in it: a server that looks for models takes every folder there for one.
     One rename then moves it in, so both have to be on one filesystem.
     """
 
-    def __init__(self, root: Path) -> None:
-        """Take a folder, which need not exist, for the root."""
+    def __init__(self, root: Path, *, staged_beside: Path | None = None) -> None:
+        """Take a folder, which need not exist, for the root; files are put together beside it or another folder."""
         self._root = root.absolute()
+        self._staged_beside = self._root if staged_beside is None else staged_beside
+
+    def within(self, folder: str) -> Place:
+        """Return a folder of this place as a place, whose files are put together where those of this one are."""
+        return Place(self._path(folder), staged_beside=self._staged_beside)
 
     def path_of(self, name: str) -> str:
         """Return where a file is, as messages say it: from the current directory on where it is below that."""
-        return from_here(self._root / name)
+        return from_here(self._path(name))
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""
@@ -176,15 +116,17 @@ class LocalPlace:
         return self._root / checked_name(name)
 
     def _staging(self) -> tempfile.TemporaryDirectory[str]:
-        self._root.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(dir=self._root.parent, prefix=f".{self._root.name}-")
+        beside = self._staged_beside
+        beside.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(dir=beside.parent, prefix=f".{beside.name}-")
 
     def _move(self, staged: Path, target: Path) -> None:
         try:
             staged.replace(target)
         except OSError as err:
             if err.errno == errno.EXDEV:
-                msg = f"{self._root} is on another filesystem than {self._root.parent}: nothing can be moved in at once"
+                root = self._staged_beside
+                msg = f"{root} is on another filesystem than {root.parent}: nothing can be moved in at once"
                 raise StorageError(msg, hint="name a folder below it with --out") from err
             if err.errno in {errno.ENOTEMPTY, errno.EEXIST}:
                 msg = f"{target} is there already, and was written by something else meanwhile"
@@ -196,3 +138,34 @@ class LocalPlace:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def check_released(files: Mapping[str, Content], digests: Mapping[str, str], what: str) -> None:
+    """Check that files are still those released, before they are copied; `what` names the release in the message.
+
+    Raises:
+        ArtifactIntegrityError: One is not.
+    """
+    for name, content in files.items():
+        if digest_of(content) != digests[name]:
+            msg = f"{name} of {what} is not what was released: its digest is another"
+            raise ArtifactIntegrityError(msg, hint="verify the release, and write the view again")
+
+
+def add_version(place: Place, folder: str, files: Mapping[str, Content], digests: Mapping[str, str]) -> bool:
+    """Add the folder of a version with its released files, and return whether it was not there.
+
+    Raises:
+        UsageError: It is there and holds something else.
+        ArtifactIntegrityError: A file is not what was released.
+        StorageError: The place cannot be written.
+    """
+    version = folder.rpartition("/")[2]
+    check_released(files, digests, f"version {version}")
+    there = place.digests(folder)
+    if there and there != dict(digests):
+        msg = f"{folder} is there and is not what was released as version {version}"
+        raise UsageError(msg, hint="serve it under another --name, or remove the folder")
+    if not there:
+        place.add_folder(folder, files)
+    return not there

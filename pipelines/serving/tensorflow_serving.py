@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
-from paritygate.errors import ArtifactIntegrityError, ChangedViewError, UsageError
-from paritygate.pipelines.serving.place import Content, Place, digest_of
+from paritygate.errors import UsageError
+from paritygate.pipelines.serving.place import Content, Place, add_version
 from paritygate.pipelines.serving.protobuf import (
     ConfigError,
     data_of,
@@ -22,11 +23,21 @@ from paritygate.pipelines.serving.protobuf import (
     parse_message,
     text_of,
 )
+from paritygate.pipelines.serving.server_kind import (
+    Guide,
+    ModelToServe,
+    ServerKind,
+    WrittenView,
+    check_same_path,
+    path_on_server,
+)
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
 
 FORMAT = "savedmodel"
 MODELS_FILE = "models.config"
+# The option by which the server reads the list of models again.
+_POLLS = "--model_config_file_poll_wait_seconds"
 # A request waits as long as this for others.
 _BATCH_TIMEOUT_US = 100
 _SERVER: Mapping[str, str] = {
@@ -84,17 +95,48 @@ class SavedModelView:
         """The name of the batching file, beside that of the models: a server reads one for all its models."""
         return f"batching-{self.name}.config"
 
+    def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
+        """Write a view: first the version, then the batching file, then at once the list of models with this one in it.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenSavedModel:
-    """What writing a view came to: whether anything was written, and which models the server has."""
+        Raises:
+            ChangedViewError: The list or the batching file was changed by hand, or the model has another base path.
+            UsageError: The list of models was not written by this, or the version's folder holds something else.
+            ArtifactIntegrityError: A file is not what was released.
+            StorageError: The disk is full, or the place cannot be written.
+        """
+        before = place.read(MODELS_FILE)
+        models = _models_of(before)
+        if not overwrite:
+            _check_nothing_is_lost(self, place, models)
+        models[self.name] = _entry(self)
+        text = Head().over(text_of(_list_of(models))).encode()
+        is_new = add_version(place, f"{self.name}/{self.version}", self.files, self.digests)
+        batching = None if self.batching is None else self.batching.encode()
+        is_other = batching is not None and place.read(self.batching_file) != batching
+        if batching is not None and is_other:
+            place.replace(self.batching_file, batching)
+        if before != text:
+            place.replace(MODELS_FILE, text)
+        return WrittenView(is_changed=is_new or is_other or before != text, models=sorted(models))
 
-    is_changed: bool
-    models: Sequence[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {"is_changed": self.is_changed, "models": list(self.models)}
+    def guide(self, root: Path, written: WrittenView) -> Guide:
+        """Return what a user does with it."""
+        del root
+        place = self.base_path.removesuffix(f"/{self.name}")
+        batching = f" --enable_batching --batching_parameters_file={place}/{self.batching_file}"
+        # The version before may have been one that is batched, and its server reads this one by itself.
+        unbatched = "note: its requests are not batched: run its server without --enable_batching"
+        reload = f"a server with {_POLLS} reads it by itself"
+        return Guide(
+            messages=(
+                f"models in {MODELS_FILE}: {', '.join(written.models or ())}",
+                *(f"note: {note}" for note in self.notes),
+            ),
+            start=f"tensorflow_model_server --model_config_file={place}/{MODELS_FILE}"
+            f"{'' if self.batching is None else batching} {_POLLS}=60 --rest_api_port=8501",
+            reload=(reload, unbatched) if self.batching is None else (reload,),
+            address=f"http://127.0.0.1:8501/v1/models/{self.name}",
+        )
 
 
 def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_path: str) -> SavedModelView:
@@ -112,59 +154,16 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
     if artifact.variant.format != FORMAT:
         msg = f"TensorFlow Serving does not serve {artifact.variant} (allowed: {FORMAT})"
         raise UsageError(msg, hint=f"leave --variant out, which takes the released variant of the format {FORMAT}")
-    if not base_path.startswith("/"):
-        msg = f"the base path {base_path!r} is not absolute"
-        raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
     hindrance = _hindrance_of_batching(artifact.signature)
     return SavedModelView(
         name=name,
         version=version,
         files={name: artifact.folder / name for name in artifact.files},
         digests=artifact.files,
-        base_path=f"{base_path.rstrip('/')}/{name}",
+        base_path=path_on_server(base_path, name),
         batching=None if hindrance else _batching_of(artifact.signature),
         notes=(f"requests are not batched: {hindrance}",) if hindrance else (),
     )
-
-
-def write_saved_model(view: SavedModelView, place: Place, *, overwrite: bool = False) -> WrittenSavedModel:
-    """Write a view: first the version, then the batching file, then at once the list of models with this one in it.
-
-    Args:
-        view: The view.
-        place: Where the server looks for models.
-        overwrite: Whether files are replaced that were changed by hand, and a base path by another one.
-
-    Raises:
-        ChangedViewError: The list or the batching file was changed by hand, or the model has another base path.
-        UsageError: The list of models was not written by this, or the version's folder holds something else.
-        ArtifactIntegrityError: A file is not what was released.
-        StorageError: The disk is full, or the place cannot be written.
-    """
-    for name, content in view.files.items():
-        if digest_of(content) != view.digests[name]:
-            msg = f"{name} of version {view.version} is not what was released: its digest is another"
-            raise ArtifactIntegrityError(msg, hint="verify the release, and write the view again")
-    before = place.read(MODELS_FILE)
-    models = _models_of(before)
-    if not overwrite:
-        _check_nothing_is_lost(view, place, models)
-    models[view.name] = _entry(view)
-    text = Head().over(text_of(_list_of(models))).encode()
-    folder = f"{view.name}/{view.version}"
-    there = place.digests(folder)
-    if there and there != dict(view.digests):
-        msg = f"{folder} is there and is not what was released as version {view.version}"
-        raise UsageError(msg, hint="serve it under another --name, or remove the folder")
-    if not there:
-        place.add_folder(folder, view.files)
-    batching = None if view.batching is None else view.batching.encode()
-    is_other = batching is not None and place.read(view.batching_file) != batching
-    if batching is not None and is_other:
-        place.replace(view.batching_file, batching)
-    if before != text:
-        place.replace(MODELS_FILE, text)
-    return WrittenSavedModel(is_changed=not there or is_other or before != text, models=sorted(models))
 
 
 def version_in_models_file(place: Place, name: str) -> int | None:
@@ -177,16 +176,19 @@ def version_in_models_file(place: Place, name: str) -> int | None:
     return int(versions[0]) if len(versions) == 1 else None
 
 
+def _make(model: ModelToServe, place: Place) -> SavedModelView:
+    del place
+    base_path = model.base_path or str(model.root)
+    return make_saved_model_view(model.artifact, name=model.name, version=model.version, base_path=base_path)
+
+
 def _check_nothing_is_lost(view: SavedModelView, place: Place, models: Mapping[str, Mapping[str, Any]]) -> None:
     for name in (MODELS_FILE, view.batching_file):
         content = place.read(name)
         if content is not None:
             check_as_written(content, place.path_of(name), keep="put a copy elsewhere, and start the server with that")
     before = models.get(view.name, {}).get("base_path", view.base_path)
-    if before != view.base_path:
-        msg = f"{place.path_of(MODELS_FILE)} has {view.name} at {before}, and this call has it at {view.base_path}"
-        base = before.removesuffix(f"/{view.name}")
-        raise ChangedViewError(msg, hint=f"give --base-path {base}")
+    check_same_path(place.path_of(MODELS_FILE), view.name, before, view.base_path)
 
 
 def _entry(view: SavedModelView) -> dict[str, Any]:
@@ -248,3 +250,6 @@ def _batching_of(signature: Signature) -> str:
     data = {"max_batch_size": {"value": sizes.max}, "batch_timeout_micros": {"value": _BATCH_TIMEOUT_US}}
     message = message_of(data, message_class("tensorflow.serving", "BatchingParameters", _BATCHING, {}))
     return Head().over(text_of(message))
+
+
+KIND = ServerKind(reads="TensorFlow Serving", formats=(FORMAT,), make=_make, shown=version_in_models_file)

@@ -12,7 +12,7 @@ from paritygate.codec import from_data
 from paritygate.errors import UsageError, ZeroRowsError
 from paritygate.files import temporary_folder
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.release.to_serve import ReleaseToServe
+from paritygate.pipelines.release.views.to_serve import ReleaseToServe
 from paritygate.pipelines.run.record import record_artifact
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.precision import Variant

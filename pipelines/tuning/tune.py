@@ -12,9 +12,10 @@ from paritygate.codec import to_data
 from paritygate.errors import MeasurementError
 from paritygate.machine import machine_facts
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.release.to_serve import release_to_serve
-from paritygate.pipelines.release.triton_tuned import Tuned
-from paritygate.pipelines.serving.triton.backends import BACKENDS, served_signature
+from paritygate.pipelines.release.views.to_serve import release_to_serve
+from paritygate.pipelines.serving.server_kind import kind_of
+from paritygate.pipelines.serving.triton.backends import served_signature
+from paritygate.pipelines.serving.triton.tuned import Tuned
 from paritygate.pipelines.spec.names import check_name
 from paritygate.pipelines.tuning.answers import questions_of
 from paritygate.pipelines.tuning.chart import chart_of, svg_of
@@ -54,9 +55,8 @@ def tune(
         request.repository,
         request.model,
         request.which,
+        kind_of("triton"),
         variant=request.variant,
-        formats=tuple(BACKENDS),
-        server="Triton",
     )
     name = check_name("model", request.name or request.model)
     endpoint = address_of(request, name, released.details.version)

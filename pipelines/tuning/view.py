@@ -9,16 +9,16 @@ from typing import Any
 
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.files import files_below
-from paritygate.pipelines.release.to_serve import ReleaseToServe
-from paritygate.pipelines.release.triton_tuned import TUNED_FILE, Tuned
-from paritygate.pipelines.release.view_folder import check_folder_kind, writing_command
-from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.serving.place import LocalPlace
+from paritygate.pipelines.release.views.folder import check_folder_kind, writing_command
+from paritygate.pipelines.release.views.request import ViewRequest
+from paritygate.pipelines.release.views.to_serve import ReleaseToServe
+from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.protobuf import ConfigError, data_of, text_of
 from paritygate.pipelines.serving.triton.backends import files_of, served_signature
 from paritygate.pipelines.serving.triton.lint import View, lint
 from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
+from paritygate.pipelines.serving.triton.tuned import TUNED_FILE, Tuned
 from paritygate.pipelines.serving.triton.view import CONFIG_FILE
 from paritygate.pipelines.serving.written import KEEP, check_as_written, is_ours, with_body
 from paritygate.pipelines.tuning.request import TuneRequest
@@ -75,7 +75,7 @@ class PresentView:
             MeasurementError: The view was written again while it was measured, such as for another release.
             StorageError: The disk is full, or the place cannot be written.
         """
-        place = LocalPlace(self.root)
+        place = Place(self.root)
         if place.read(f"{self.name}/{CONFIG_FILE}") != self.written.encode():
             msg = f"the view {self.root}/{self.name} was written again while it was measured: it is left as it is"
             raise MeasurementError(msg, hint="tune again: another release may be served now")
@@ -92,8 +92,8 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
         UsageError: There is none, it was not written by us or was changed by hand, or it serves something else.
     """
     root, artifact, version = request.root, released.artifact, released.details.version
-    place = LocalPlace(root)
-    order = ViewOrder(
+    place = Place(root)
+    wanted = ViewRequest(
         command="triton",
         model=request.model,
         which=str(request.which),
@@ -101,9 +101,9 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
         name=name,
         variant=request.variant,
     )
-    check_folder_kind(request.repository, order)
+    check_folder_kind(request.repository, wanted)
     found = place.read(f"{name}/{CONFIG_FILE}")
-    hint = f"write it first: {writing_command(request.repository, order)}"
+    hint = f"write it first: {writing_command(request.repository, wanted)}"
     if found is None:
         msg = f"{root} has no view of {name}"
         raise UsageError(msg, hint=hint)
@@ -116,7 +116,7 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     except ConfigError as err:
         msg = f"{root}/{name}/{CONFIG_FILE} cannot be read: {err}"
         raise UsageError(msg, hint=hint) from err
-    over = order.command_line(request.repository, "--overwrite")
+    over = wanted.command_line(request.repository, "--overwrite")
     check_as_written(found, f"{root}/{name}/{CONFIG_FILE}", keep=f"{KEEP}; or write over it: {over}")
     served = [int(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", ())]
     there = place.digests(f"{name}/{version}")

@@ -11,8 +11,8 @@ import yaml
 from tests.servers.conftest import environment_of
 
 import paritygate as pg
-from paritygate.pipelines.release.kserve_view import publish_kserve_view
-from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.release.views.publish import publish_view
+from paritygate.pipelines.release.views.request import ViewRequest
 
 pytestmark = [pytest.mark.servers, pytest.mark.thorough]
 # Run where KServe is installed: prints the fields that its classes do not have.
@@ -46,7 +46,7 @@ def unknown_to_kserve(service: object) -> list[str]:
 
 
 def test_every_field_is_one_of_kserve(release: pg.Release, tmp_path: Path) -> None:
-    order = ViewOrder(
+    order = ViewRequest(
         command="kserve",
         model="scores",
         which="prod",
@@ -55,7 +55,7 @@ def test_every_field_is_one_of_kserve(release: pg.Release, tmp_path: Path) -> No
         server="25.10",
         storage_uri="pvc://models/scores",
     )
-    publish_kserve_view(release.root, order)
+    publish_view(release.root, order)
     service = yaml.safe_load((tmp_path / "models/scores/inferenceservice.yaml").read_text())
     service["spec"]["predictor"]["model"]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
 

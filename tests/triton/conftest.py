@@ -13,9 +13,9 @@ import onnx
 import pytest
 
 from paritygate.artifact import Artifact, file_digests
-from paritygate.pipelines.serving.place import LocalPlace
+from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.triton.config import ServedModel
-from paritygate.pipelines.serving.triton.view import TritonView, make_view, write_view
+from paritygate.pipelines.serving.triton.view import TritonView, make_view
 from paritygate.pipelines.serving.written import Head
 from paritygate.precision import Variant
 from paritygate.signature import Dim, Signature, TensorSpec
@@ -109,9 +109,9 @@ def publish(tmp_path: Path, servers: ModuleType, view_of: Callable[..., TritonVi
 
     def write(version: int = 1, **own: object) -> TritonView:
         view = view_of(version, **own)
-        write_view(view, LocalPlace(tmp_path / "models"))
+        view.write(Place(tmp_path / "models"))
         shadow: TritonView = servers.shadow_of(view, tmp_path / "models")
-        write_view(shadow, LocalPlace(tmp_path / "shadow"))
+        shadow.write(Place(tmp_path / "shadow"))
         return shadow
 
     return write

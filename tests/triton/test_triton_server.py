@@ -134,9 +134,9 @@ def test_labels_without_a_dim_of_their_own_keep_their_shape(
     import onnx
 
     from paritygate.artifact import Artifact, file_digests
-    from paritygate.pipelines.serving.place import LocalPlace
+    from paritygate.pipelines.serving.place import Place
     from paritygate.pipelines.serving.triton.config import ServedModel
-    from paritygate.pipelines.serving.triton.view import make_view, write_view
+    from paritygate.pipelines.serving.triton.view import make_view
     from paritygate.precision import Variant
     from paritygate.signature import Signature, TensorSpec
 
@@ -165,8 +165,8 @@ def test_labels_without_a_dim_of_their_own_keep_their_shape(
     shapes = {}
     for name, own in (("alone", {}), ("batched", {"max_batch_size": 4})):
         view = make_view(ServedModel(artifact=artifact, name=name, version=1, devices=("cpu",), own=own))
-        write_view(view, LocalPlace(tmp_path / "models"))
-        write_view(servers.shadow_of(view, tmp_path / "models"), LocalPlace(tmp_path / "shadow"))
+        view.write(Place(tmp_path / "models"))
+        servers.shadow_of(view, tmp_path / "models").write(Place(tmp_path / "shadow"))
     with start() as server:
         for name in ("alone", "batched"):
             server.wait_until_ready(name)

@@ -14,13 +14,12 @@ from click.testing import CliRunner
 from tests.triton.conftest import _ROOT
 
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.triton_view import PublishedView, publish_triton_view
-from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.serving.place import LocalPlace
+from paritygate.pipelines.release.views.publish import PublishedView, publish_view
+from paritygate.pipelines.release.views.request import ViewRequest
+from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.protobuf import data_of, text_of
 from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.settings import settings_of
-from paritygate.pipelines.serving.triton.view import write_view
 
 pytestmark = [pytest.mark.triton, pytest.mark.thorough]
 _EXPLICIT = ("--model-control-mode=explicit", "--load-model=perceptron")
@@ -41,9 +40,9 @@ def published(
 ) -> PublishedView:
     """Release the model, and return its view, whose shadow the server runs on."""
     benchmark._release(tmp_path, getattr(request, "param", None))
-    order = ViewOrder(command="triton", model="perceptron", which="prod", root=tmp_path / "models", name="perceptron")
-    found = publish_triton_view(tmp_path / "repository", order)
-    write_view(servers.shadow_of(found.view, tmp_path / "models"), LocalPlace(tmp_path / "shadow"))
+    order = ViewRequest(command="triton", model="perceptron", which="prod", root=tmp_path / "models", name="perceptron")
+    found = publish_view(tmp_path / "repository", order)
+    servers.shadow_of(found.view, tmp_path / "models").write(Place(tmp_path / "shadow"))
     return found
 
 
@@ -103,9 +102,9 @@ def test_a_server_on_the_written_folder_has_the_settings_afterwards(
     tmp_path: Path, start: Callable[..., Any], published: PublishedView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server has no backend but its python backend: what is written to the view goes to the shadow as well.
-    replace = LocalPlace.replace
+    replace = Place.replace
 
-    def both(self: LocalPlace, name: str, content: bytes) -> None:
+    def both(self: Place, name: str, content: bytes) -> None:
         replace(self, name, content)
         if name.endswith("config.pbtxt"):
             shadow = tmp_path / "shadow" / name
@@ -114,7 +113,7 @@ def test_a_server_on_the_written_folder_has_the_settings_afterwards(
             config = {**new, "backend": own["backend"], "parameters": own["parameters"]}
             shadow.write_text(f"{shadow.read_text().splitlines()[0]}\n{text_of(config_of(config))}")
 
-    monkeypatch.setattr(LocalPlace, "replace", both)
+    monkeypatch.setattr(Place, "replace", both)
     with start(*_EXPLICIT) as server:
         server.wait_until_ready("perceptron")
         # One row a call is far from the best of a model whose weights take longest, so that something is written.

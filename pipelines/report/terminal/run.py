@@ -25,11 +25,11 @@ from paritygate.pipelines.report.terminal.made import print_failures
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_table
 from paritygate.pipelines.report.terminal.release import release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
-from paritygate.pipelines.report.terminal.serving import following_lines
+from paritygate.pipelines.report.terminal.serving import update_lines
 from paritygate.text import echo
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.release.following import FollowingView
+    from paritygate.pipelines.release.views.view_updates import ViewUpdate
     from paritygate.pipelines.run_spec import RunOutcome
 
 NOT_ASKED_FOR = "not asked for"
@@ -144,10 +144,10 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
         yield from command_lines(f"next: {command}", width=width)
 
 
-def _view_lines(outcome: RunOutcome, views: Iterable[FollowingView], width: int | None) -> Iterator[str]:
+def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | None) -> Iterator[str]:
     """Yield what became of views that follow the alias; there are none where nothing was released."""
     if outcome.repository is not None:
-        yield from following_lines(views, outcome.repository, width)
+        yield from update_lines(views, outcome.repository, width)
 
 
 def _taken_over(outcome: RunOutcome) -> Iterator[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from paritygate.pipelines.release.triton_tuned import TUNED_FILE
 from paritygate.pipelines.report.figures import number, seconds_words
 from paritygate.pipelines.report.tables.table import Column, Table, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
+from paritygate.pipelines.serving.triton.tuned import TUNED_FILE
 from paritygate.pipelines.tuning.request import TuneResult
 from paritygate.pipelines.tuning.search import Point
 from paritygate.pipelines.tuning.view import CHART_FILE

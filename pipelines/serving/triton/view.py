@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.errors import UsageError
 from paritygate.files import digest_of_files
-from paritygate.pipelines.serving.place import Content, Place, digest_of
+from paritygate.pipelines.serving.place import Content, Place, check_released, digest_of
 from paritygate.pipelines.serving.protobuf import ConfigError, data_of, text_of
+from paritygate.pipelines.serving.server_kind import Guide, WrittenView
 from paritygate.pipelines.serving.triton.backends import backend_of, files_of, served_signature
 from paritygate.pipelines.serving.triton.config import ServedModel, WarmupInput, make_config
+from paritygate.pipelines.serving.triton.guide import triton_guide
 from paritygate.pipelines.serving.triton.lint import Problem, View, lint
 from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.servers import OnnxVersion
@@ -77,24 +80,44 @@ class TritonView:
             "tuned": to_data(self.tuned),
         }
 
+    def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
+        """Write a view: first what the configuration names, then, at once, the configuration.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenView:
-    """What writing a view came to.
+        A server that polls goes on with what it has until then. A version that is there is compared and kept: going
+        back to it replaces nothing but the configuration. Warm-up inputs that are named no longer are removed at last.
 
-    Attributes:
-        added: The folders that were added.
-        is_new: Whether the server had no such model before.
-        is_changed: Whether anything was written.
-    """
+        Raises:
+            UsageError: The model's folder was not written by this, or holds something else under this version.
+            ChangedViewError: The configuration was changed by hand, or written with options that are left out now.
+            ArtifactIntegrityError: A file is not what was released.
+            StorageError: The disk is full, or the place cannot be written.
+        """
+        check_released(self.files, self.digests, f"version {self.version}, {self.variant}")
+        text = self.text.encode()
+        before = place.read(f"{self.name}/{CONFIG_FILE}")
+        if before is None:
+            return _add_model(self, place)
+        if not is_ours(before):
+            _refuse(self, "was not written by this command")
+        if not overwrite:
+            check_as_written(before, place.path_of(f"{self.name}/{CONFIG_FILE}"), self.head.options)
+        there = place.digests(f"{self.name}/{self.version}")
+        # What a backend leaves beside them, such as compiled code, is no part of the release.
+        if there and any(there.get(name) != digest for name, digest in self.digests.items()):
+            msg = f"{self.name}/{self.version} is there and is not {self.variant} of version {self.version}"
+            raise UsageError(msg, hint="serve another variant of a version under another --name, or remove the folder")
+        added = [name for name in _parts(self) if not place.digests(f"{self.name}/{name}")]
+        for name in added:
+            place.add_folder(f"{self.name}/{name}", _parts(self)[name])
+        if before != text:
+            place.replace(f"{self.name}/{CONFIG_FILE}", text)
+        is_cleared = _remove_old_warmup(self, place)
+        return WrittenView(added=added, is_changed=bool(added) or before != text or is_cleared)
 
-    added: Sequence[str]
-    is_new: bool
-    is_changed: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {"added": list(self.added), "is_changed": self.is_changed}
+    def guide(self, root: Path, written: WrittenView) -> Guide:
+        """Return what a user does with it."""
+        del written
+        return triton_guide(self.config, self.notes, self.tuned, root)
 
 
 def make_view(
@@ -158,49 +181,6 @@ def _hint(problems: Sequence[Problem]) -> str:
     return "correct serve.triton in the spec, or leave it out; nothing was written"
 
 
-def write_view(view: TritonView, place: Place, *, overwrite: bool = False) -> WrittenView:
-    """Write a view: first what the configuration names, then, at once, the configuration.
-
-    A server that polls goes on with what it has until then. A version that is there is compared and kept: going back to
-    it replaces nothing but the configuration. Warm-up inputs that are named no longer are removed at last.
-
-    Args:
-        view: The view.
-        place: Where the server looks for models.
-        overwrite: Whether a configuration is replaced that was changed by hand, or asked for with more.
-
-    Raises:
-        UsageError: The model's folder was not written by this, or holds something else under this version.
-        ChangedViewError: The configuration was changed by hand, or written with options that are left out now.
-        ArtifactIntegrityError: A file is not what was released.
-        StorageError: The disk is full, or the place cannot be written.
-    """
-    for name, content in view.files.items():
-        if digest_of(content) != view.digests[name]:
-            msg = f"{name} of {view.variant} is not what was released: its digest is another"
-            raise ArtifactIntegrityError(msg, hint="verify the release, and write the view again")
-    text = view.text.encode()
-    before = place.read(f"{view.name}/{CONFIG_FILE}")
-    if before is None:
-        return _add_model(view, place)
-    if not is_ours(before):
-        _refuse(view, "was not written by this command")
-    if not overwrite:
-        check_as_written(before, place.path_of(f"{view.name}/{CONFIG_FILE}"), view.head.options)
-    there = place.digests(f"{view.name}/{view.version}")
-    # What a backend leaves beside them, such as compiled code, is no part of the release.
-    if there and any(there.get(name) != digest for name, digest in view.digests.items()):
-        msg = f"{view.name}/{view.version} is there and is not {view.variant} of version {view.version}"
-        raise UsageError(msg, hint="serve another variant of a version under another --name, or remove the folder")
-    added = [name for name in _parts(view) if not place.digests(f"{view.name}/{name}")]
-    for name in added:
-        place.add_folder(f"{view.name}/{name}", _parts(view)[name])
-    if before != text:
-        place.replace(f"{view.name}/{CONFIG_FILE}", text)
-    is_cleared = _remove_old_warmup(view, place)
-    return WrittenView(added=added, is_new=False, is_changed=bool(added) or before != text or is_cleared)
-
-
 def version_in_config(place: Place, name: str) -> int | None:
     """Return the version of a model that its configuration names; None where there is none, or it cannot be read."""
     try:
@@ -238,7 +218,7 @@ def _add_model(view: TritonView, place: Place) -> WrittenView:
     parts = _parts(view)
     files: dict[str, Content] = {f"{part}/{name}": value for part in parts for name, value in parts[part].items()}
     place.add_folder(view.name, {**files, CONFIG_FILE: view.text.encode()})
-    return WrittenView(added=list(parts), is_new=True, is_changed=True)
+    return WrittenView(added=list(parts), is_changed=True)
 
 
 def _refuse(view: TritonView, why: str) -> None:

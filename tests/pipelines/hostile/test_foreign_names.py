@@ -22,9 +22,9 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.packing.manifest import PackManifest
 from paritygate.pipelines.release.repository.manifest import MANIFEST_FILE, read_manifest
 from paritygate.pipelines.release.repository.record import Record, RecordKind
-from paritygate.pipelines.serving.place import FolderOfPlace, LocalPlace
+from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.triton.config import ServedModel
-from paritygate.pipelines.serving.triton.view import make_view, write_view
+from paritygate.pipelines.serving.triton.view import make_view
 from paritygate.pipelines.spec.names import check_alias, check_name, check_variant
 from paritygate.precision import Variant
 from paritygate.signature import Signature, TensorSpec
@@ -98,28 +98,28 @@ Way = Callable[[str, Path], object]
 
 
 def _place_adds(name: str, inside: Path) -> None:
-    LocalPlace(inside / "models").add_folder(f"m/{name}", {"x": b"1"})
+    Place(inside / "models").add_folder(f"m/{name}", {"x": b"1"})
 
 
 def _place_adds_a_file(name: str, inside: Path) -> None:
-    LocalPlace(inside / "models").add_folder("m", {name: b"1"})
+    Place(inside / "models").add_folder("m", {name: b"1"})
 
 
 def _place_replaces(name: str, inside: Path) -> None:
-    LocalPlace(inside / "models").replace(name, b"1")
+    Place(inside / "models").replace(name, b"1")
 
 
 def _place_removes(name: str, inside: Path) -> None:
     (inside / "models").mkdir()
-    LocalPlace(inside / "models").remove_folder(f"m/{name}")
+    Place(inside / "models").remove_folder(f"m/{name}")
 
 
 def _place_reads(name: str, inside: Path) -> None:
-    assert LocalPlace(inside / "models").read(name) != b"secret"
+    assert Place(inside / "models").read(name) != b"secret"
 
 
 def _place_below_a_place(name: str, inside: Path) -> None:
-    FolderOfPlace(LocalPlace(inside / "models"), "m").replace(f"a/{name}", b"1")
+    Place(inside / "models").within("m").replace(f"a/{name}", b"1")
 
 
 def _record_of_an_artifact(name: str, _: Path) -> None:
@@ -216,9 +216,9 @@ def test_a_hostile_name_is_refused_and_leads_nowhere(name: str, inside: Path) ->
 def test_a_name_that_stays_below_is_no_other(name: str, inside: Path) -> None:
     check_names([name])
     assert why_not_names([name]) is None
-    LocalPlace(inside / "models").add_folder("m", {name: b"1"})
+    Place(inside / "models").add_folder("m", {name: b"1"})
 
-    assert LocalPlace(inside / "models").read(f"m/{name}") == b"1"
+    assert Place(inside / "models").read(f"m/{name}") == b"1"
     assert set(_files(inside.parent)) == {"outside/secret", f"inside/models/m/{name}"}
 
 
@@ -260,7 +260,7 @@ def test_warm_up_files_are_numbered_whatever_inputs_are_called(inside: Path) -> 
         )  # fmt: skip
         model = ServedModel(artifact=artifact, name=f"m{count}", version=1, devices=("cpu",))
         view = make_view(model, warmup={given: np.ones((1, 4), np.float32)})
-        write_view(view, LocalPlace(inside / "models"))
+        view.write(Place(inside / "models"))
         (path,) = (inside / f"models/m{count}/warmup").glob("*/*")
         assert path.read_bytes() == np.ones(4, np.float32).tobytes()
         count += 1

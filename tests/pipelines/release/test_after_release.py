@@ -35,11 +35,11 @@ _OF_A_RELEASE = [
     (promotion, "_promote_noted"),
 ]
 _OF_ALL = [*_OF_A_RELEASE, (json_file, "write_json_atomically"), (json_file, "write_json")]
-_OF_PROMOTE = [*_OF_ALL, (moving, "write_following_views"), (moving, "print_following_views")]
+_OF_PROMOTE = [*_OF_ALL, (moving, "update_views"), (moving, "print_view_updates")]
 _OF_RUN = [
     *_OF_ALL,
     (runs, "write_reports"),
-    (runs, "write_following_views"),
+    (runs, "update_views"),
     (runs, "_close_cache"),
     (running, "print_outcome"),
 ]

@@ -17,9 +17,9 @@ from tests.pipelines.serving.conftest import SIGNATURE
 import paritygate as pg
 from paritygate.errors import ChangedViewError, ExitCode, StorageError, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.following import write_following_views
 from paritygate.pipelines.release.repository import Release
-from paritygate.pipelines.serving.kinds import KINDS
+from paritygate.pipelines.release.views.view_updates import update_views
+from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.signature import TensorSpec
@@ -234,7 +234,7 @@ def test_a_release_that_cannot_be_served_leaves_the_view_as_it_is(
     before = (tmp_path / "models/adds/config.pbtxt").read_bytes()
     make_release(added=2.0, serve={"max_batch_size": 4, "dynamic_batching": {"preferred_batch_size": [8]}})
 
-    (view,) = write_following_views(tmp_path / "repository", "adds", "prod")
+    (view,) = update_views(tmp_path / "repository", "adds", "prod")
 
     assert "preferred_batch_size 8 is not allowed" in str(view.error)
     assert (view.version, view.is_changed) == (None, False)
@@ -272,15 +272,20 @@ def test_a_server_that_batches_is_told_of_a_version_that_it_must_not_batch(
 
 
 @pytest.mark.usefixtures("two_releases")
-def test_what_was_asked_for_and_cannot_be_read_stops_no_rollback(tmp_path: Path, call: Callable[..., Result]) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "missing"), [('"order"', '"other"', "'order'"), ('"triton"', '"of_later"', "'of_later'")]
+)
+def test_what_was_asked_for_and_cannot_be_read_stops_no_rollback(
+    tmp_path: Path, call: Callable[..., Result], old: str, new: str, missing: str
+) -> None:
     call("triton", "adds", "--out", "models")
     (record,) = (tmp_path / "repository/views/adds").glob("*.json")
-    record.write_text("{}")
+    record.write_text(record.read_text().replace(old, new))
 
     back = call("rollback", "adds")
 
     assert back.return_value == ExitCode.USAGE
-    assert "is damaged: KeyError: 'order'" in back.output.replace("\n  ", " ")
+    assert f"is damaged: KeyError: {missing}" in back.output.replace("\n  ", " ")
     assert pg.Repository(tmp_path / "repository").release("adds", "prod").version == 1
 
 
@@ -292,11 +297,11 @@ def test_every_view_of_the_alias_follows(
     call("triton", "adds", "--out", "two", "--name", "other")
     make_release(added=3.0)
 
-    views = write_following_views(tmp_path / "repository", "adds", "prod")
+    views = update_views(tmp_path / "repository", "adds", "prod")
 
     assert sorted((view.place.parent.name, view.version) for view in views) == [("one", 2), ("two", 2)]
     assert (shown(tmp_path / "one"), shown(tmp_path / "two", "other")) == (["2"], ["2"])
-    assert write_following_views(tmp_path / "repository", "adds", None) == ()
+    assert update_views(tmp_path / "repository", "adds", None) == ()
 
 
 def test_a_run_writes_the_view_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +378,7 @@ def test_a_view_that_follows_an_alias_is_not_taken_over_by_another(
     said = f"the view models/adds follows prod of adds, and would show {which} of adds in its place"
     assert str(caught.value) == said
     assert {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()} == before
-    assert call("views").output == f"{KINDS[kind]} view models/adds follows prod of adds\n"
+    assert call("views").output == f"{SERVERS[kind].title} view models/adds follows prod of adds\n"
     # The command of the hint writes it beside that one.
     command = caught.value.hint.partition("convert-and-validate ")[2].partition(";")[0]
     assert CliRunner().invoke(cli, command.split(), standalone_mode=False).return_value == 0
@@ -404,7 +409,7 @@ def test_a_view_that_is_behind_is_listed_so(
     make_release("onnx-fp32", "savedmodel-fp32")
     options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()
     call(kind, "adds", "--out", "models", *options)
-    shows_it = f"{KINDS[kind]} view models/adds follows prod of adds"
+    shows_it = f"{SERVERS[kind].title} view models/adds follows prod of adds"
     assert call("views").output == f"{shows_it}\n"
     make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
 

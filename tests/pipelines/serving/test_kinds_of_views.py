@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import Release
-from paritygate.pipelines.serving.kinds import KINDS
+from paritygate.pipelines.serving import SERVERS
 
 _OPTIONS = {
     "triton": (),
@@ -46,8 +46,8 @@ def everything_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("second", KINDS)
-@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", SERVERS)
+@pytest.mark.parametrize("first", SERVERS)
 @pytest.mark.parametrize("name", ["adds", "other"])
 def test_a_folder_holds_views_of_one_kind(
     tmp_path: Path, call: Callable[..., Result], first: str, second: str, name: str
@@ -62,8 +62,8 @@ def test_a_folder_holds_views_of_one_kind(
         call(second, "adds", "--out", "models", "--name", name, *_OPTIONS[second])
 
     said = str(caught.value)
-    assert f"models holds a view for {KINDS[first]} (" in said
-    assert f"allowed: a folder that is empty or absent, or one with views for {KINDS[second]} alone" in said
+    assert f"models holds a view for {SERVERS[first].title} (" in said
+    assert f"allowed: a folder that is empty or absent, or one with views for {SERVERS[second].title} alone" in said
     assert everything_in(tmp_path / "models") == before
     # What it was asked is kept of no view that was not written.
     assert len(list((tmp_path / "repository/views/adds").glob("*.json"))) == 1
@@ -84,7 +84,7 @@ def test_a_folder_that_somebody_else_made_for_triton_is_one(tmp_path: Path, call
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["theirs"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SERVERS)
 def test_the_help_says_what_is_written_where(tmp_path: Path, call: Callable[..., Result], kind: str) -> None:
     said = " ".join(CliRunner().invoke(cli, [kind, "--help"], terminal_width=500).output.split())
     named = {path.replace("NAME", "other").replace("VERSION", "1").rstrip("/") for path in _NAMED.findall(said)}

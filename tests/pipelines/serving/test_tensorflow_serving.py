@@ -13,8 +13,8 @@ from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import Release
-from paritygate.pipelines.serving.place import LocalPlace
-from paritygate.pipelines.serving.tensorflow_serving import SavedModelView, make_saved_model_view, write_saved_model
+from paritygate.pipelines.serving.place import Place
+from paritygate.pipelines.serving.tensorflow_serving import SavedModelView, make_saved_model_view
 from paritygate.signature import Dim, Signature, TensorSpec
 
 FILES = ("saved_model.pb", "variables/variables.index")
@@ -32,10 +32,10 @@ def view_of(make_artifact: Callable[..., Artifact]) -> Callable[..., SavedModelV
 def test_a_version_is_a_folder_and_the_list_names_it_alone(
     tmp_path: Path, view_of: Callable[..., SavedModelView]
 ) -> None:
-    place = LocalPlace(tmp_path / "models")
-    write_saved_model(view_of(1), place)
+    place = Place(tmp_path / "models")
+    view_of(1).write(place)
 
-    written = write_saved_model(view_of(2), place)
+    written = view_of(2).write(place)
 
     root = tmp_path / "models"
     names = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
@@ -51,7 +51,7 @@ def test_a_version_is_a_folder_and_the_list_names_it_alone(
 
 
 def test_the_largest_batch_is_the_one_declared(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
-    write_saved_model(view_of(), LocalPlace(tmp_path / "models"))
+    view_of().write(Place(tmp_path / "models"))
 
     text = (tmp_path / "models/batching-adds.config").read_text()
     assert "max_batch_size {\n  value: 16\n}\nbatch_timeout_micros {\n  value: 100\n}\n" in text
@@ -86,7 +86,7 @@ def test_what_cannot_be_batched_has_no_batching_file_and_a_note(
 ) -> None:
     artifact = make_artifact("savedmodel-fp32", signature, FILES)
     view = make_saved_model_view(artifact, name="tagger", version=1, base_path="/models")
-    write_saved_model(view, LocalPlace(tmp_path / "models"))
+    view.write(Place(tmp_path / "models"))
 
     assert not (tmp_path / "models/batching-tagger.config").exists()
     assert len(view.notes) == 1
@@ -106,10 +106,10 @@ def test_an_open_dim_of_an_output_hinders_no_batching(make_artifact: Callable[..
 
 
 def test_other_models_stay_in_the_list(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
-    place = LocalPlace(tmp_path / "models")
-    write_saved_model(view_of(1, "first"), place)
+    place = Place(tmp_path / "models")
+    view_of(1, "first").write(place)
 
-    written = write_saved_model(view_of(3, "second"), place)
+    written = view_of(3, "second").write(place)
 
     assert written.models == ["first", "second"]
     text = (tmp_path / "models/models.config").read_text()
@@ -117,10 +117,10 @@ def test_other_models_stay_in_the_list(tmp_path: Path, view_of: Callable[..., Sa
 
 
 def test_the_same_again_writes_nothing(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
-    place = LocalPlace(tmp_path / "models")
-    write_saved_model(view_of(), place)
+    place = Place(tmp_path / "models")
+    view_of().write(place)
 
-    assert not write_saved_model(view_of(), place).is_changed
+    assert not view_of().write(place).is_changed
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_list_that_is_not_ours_is_left_alone(
     path.write_text(content)
 
     with pytest.raises(UsageError, match=rf"models\.config is there and is left alone: .*({words})"):
-        write_saved_model(view_of(), LocalPlace(tmp_path / "models"))
+        view_of().write(Place(tmp_path / "models"))
     assert path.read_text() == content
 
 
@@ -144,17 +144,17 @@ def test_what_is_not_what_was_released_is_not_served(tmp_path: Path, view_of: Ca
     (tmp_path / "run/savedmodel-fp32/saved_model.pb").write_bytes(b"other")
 
     with pytest.raises(ArtifactIntegrityError, match=r"saved_model\.pb of version 1 is not what was released"):
-        write_saved_model(view, LocalPlace(tmp_path / "models"))
+        view.write(Place(tmp_path / "models"))
     assert not (tmp_path / "models").exists()
 
 
 def test_another_content_of_a_version_is_refused(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
-    place = LocalPlace(tmp_path / "models")
-    write_saved_model(view_of(), place)
+    place = Place(tmp_path / "models")
+    view_of().write(place)
     (tmp_path / "models/adds/1/saved_model.pb").write_bytes(b"other")
 
     with pytest.raises(UsageError, match="adds/1 is there and is not what was released as version 1"):
-        write_saved_model(view_of(), place)
+        view_of().write(place)
 
 
 def test_a_path_that_no_server_finds_is_refused(view_of: Callable[..., SavedModelView]) -> None:

@@ -11,15 +11,15 @@ import pytest
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, StorageError, UsageError
-from paritygate.pipelines.serving.place import Content, LocalPlace
+from paritygate.pipelines.serving.place import Content, Place
 from paritygate.pipelines.serving.triton.config import ServedModel
-from paritygate.pipelines.serving.triton.view import TritonView, make_view, write_view
+from paritygate.pipelines.serving.triton.view import TritonView, make_view
 from paritygate.pipelines.serving.written import Head
 
 ROW = {"x": np.arange(4, dtype=np.float32).reshape(1, 4)}
 
 
-class Witness(LocalPlace):
+class Witness(Place):
     """A place that remembers what was done, in order."""
 
     def __init__(self, root: Path) -> None:
@@ -47,11 +47,10 @@ def view_of(make_artifact: Callable[..., Artifact]) -> Callable[..., TritonView]
 def test_a_new_model_appears_whole(tmp_path: Path, view_of: Callable[..., TritonView]) -> None:
     place = Witness(tmp_path / "models")
 
-    written = write_view(view_of(row=ROW), place)
+    view_of(row=ROW).write(place)
 
     folder = tmp_path / "models/adds"
     assert place.done == ["adds"]
-    assert written.is_new
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     (warmup,) = (name for name in names if name.startswith("warmup/"))
     assert names == ["1/model.onnx", "config.pbtxt", warmup]
@@ -63,9 +62,9 @@ def test_a_new_version_is_there_before_the_configuration_names_it(
     tmp_path: Path, view_of: Callable[..., TritonView]
 ) -> None:
     place = Witness(tmp_path / "models")
-    write_view(view_of(1), place)
+    view_of(1).write(place)
 
-    written = write_view(view_of(2, added=2, row=ROW), place)
+    written = view_of(2, added=2, row=ROW).write(place)
 
     *warmup, version, config = place.done[1:]
     assert (len(warmup), version, config) == (1, "adds/2", "adds/config.pbtxt")
@@ -75,10 +74,10 @@ def test_a_new_version_is_there_before_the_configuration_names_it(
 
 def test_going_back_replaces_the_configuration_alone(tmp_path: Path, view_of: Callable[..., TritonView]) -> None:
     place = Witness(tmp_path / "models")
-    write_view(view_of(1), place)
-    write_view(view_of(2, added=2), place)
+    view_of(1).write(place)
+    view_of(2, added=2).write(place)
 
-    write_view(view_of(1), place)
+    view_of(1).write(place)
 
     assert place.done[-1] == "adds/config.pbtxt"
     assert place.done.count("adds/1") == 0
@@ -87,19 +86,19 @@ def test_going_back_replaces_the_configuration_alone(tmp_path: Path, view_of: Ca
 
 def test_the_same_again_writes_nothing(tmp_path: Path, view_of: Callable[..., TritonView]) -> None:
     place = Witness(tmp_path / "models")
-    write_view(view_of(row=ROW), place)
+    view_of(row=ROW).write(place)
 
-    written = write_view(view_of(row=ROW), place)
+    written = view_of(row=ROW).write(place)
 
     assert (len(place.done), written.is_changed) == (1, False)
 
 
 def test_another_variant_under_the_same_version_is_refused(tmp_path: Path, view_of: Callable[..., TritonView]) -> None:
-    place = LocalPlace(tmp_path / "models")
-    write_view(view_of(1), place)
+    place = Place(tmp_path / "models")
+    view_of(1).write(place)
 
     with pytest.raises(UsageError, match="adds/1 is there and is not onnx-fp32 of version 1"):
-        write_view(view_of(1, added=2), place)
+        view_of(1, added=2).write(place)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_a_folder_of_somebody_else_is_left_alone(
     theirs.write_text("theirs")
 
     with pytest.raises(UsageError, match=words):
-        write_view(view_of(), LocalPlace(tmp_path / "models"))
+        view_of().write(Place(tmp_path / "models"))
     assert theirs.read_text() == "theirs"
 
 
@@ -122,13 +121,13 @@ def test_a_file_that_is_not_what_was_released_is_not_served(tmp_path: Path, view
     (tmp_path / "run/onnx-fp32/model.onnx").write_bytes(b"other")
 
     with pytest.raises(ArtifactIntegrityError, match="is not what was released"):
-        write_view(view, LocalPlace(tmp_path / "models"))
+        view.write(Place(tmp_path / "models"))
     assert not (tmp_path / "models/adds").exists()
 
 
 def test_whoever_polls_never_sees_half_of_a_change(tmp_path: Path, view_of: Callable[..., TritonView]) -> None:
-    place, root, wrong, done = LocalPlace(tmp_path / "models"), tmp_path / "models", [], threading.Event()
-    write_view(view_of(1), place)
+    place, root, wrong, done = Place(tmp_path / "models"), tmp_path / "models", [], threading.Event()
+    view_of(1).write(place)
 
     def poll() -> None:
         while not done.is_set():
@@ -142,7 +141,7 @@ def test_whoever_polls_never_sees_half_of_a_change(tmp_path: Path, view_of: Call
     watcher.start()
     try:
         for turn in range(20):
-            write_view(view_of(1 + turn % 2, added=1 + turn % 2), place)
+            view_of(1 + turn % 2, added=1 + turn % 2).write(place)
     finally:
         done.set()
         watcher.join()
@@ -153,12 +152,12 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, view_of: Callabl
     (tmp_path / "models").write_text("a file")
 
     with pytest.raises(StorageError, match="could not be written"):
-        write_view(view_of(), LocalPlace(tmp_path / "models"))
+        view_of().write(Place(tmp_path / "models"))
 
 
 def test_nothing_is_left_beside_the_place(tmp_path: Path, view_of: Callable[..., TritonView]) -> None:
     before = set(tmp_path.iterdir())
 
-    write_view(view_of(), LocalPlace(tmp_path / "models"))
+    view_of().write(Place(tmp_path / "models"))
 
     assert set(tmp_path.iterdir()) - before == {tmp_path / "run", tmp_path / "models"}

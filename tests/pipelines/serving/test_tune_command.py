@@ -25,8 +25,8 @@ from tests.pipelines.serving.conftest import SIGNATURE
 
 from paritygate.errors import BackendError, ChangedViewError, InputFileError, MeasurementError, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.following import write_following_views
 from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.views.view_updates import update_views
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
@@ -307,13 +307,13 @@ def test_a_view_that_follows_keeps_what_was_tuned_where_the_signature_is_the_sam
     tuned = settings_of(view_config(tmp_path))
 
     make_release(added=2.0)
-    (same,) = write_following_views(tmp_path / "repository", "adds", "prod")
+    (same,) = update_views(tmp_path / "repository", "adds", "prod")
     assert (same.version, same.to_json()["tuned"]["use"]) == (2, "carried over")
     assert settings_of(view_config(tmp_path)) == tuned
 
     # With another range of the batch, what was measured says nothing, and that is said.
     make_release(added=3.0, signature=replace(SIGNATURE, dims={"batch": Dim(min=1, opt=4, max=8)}))
-    (other,) = write_following_views(tmp_path / "repository", "adds", "prod")
+    (other,) = update_views(tmp_path / "repository", "adds", "prod")
     assert (other.version, other.to_json()["tuned"]["use"]) == (3, "left out")
     assert settings_of(view_config(tmp_path)) == Settings(max_batch_size=8, instances=1, queue_delay_us=100)
 

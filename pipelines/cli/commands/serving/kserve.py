@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.view_options import view_options, write_view_asked_for
+from paritygate.pipelines.cli.view_options import view_options, write_view
 
 
 @click.command("kserve")
@@ -31,7 +31,7 @@ from paritygate.pipelines.cli.view_options import view_options, write_view_asked
     metavar="FILE|MODULE:CALLABLE",
     help="Warm the server up with the first row of these inputs before it reports ready.",
 )
-def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
+def command(**options: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, as a KServe InferenceService on Triton.
 
     Before anything is written, every file of the release is verified, and the configuration is checked against the
@@ -46,6 +46,4 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
       convert-and-validate kserve klue-sts canary --out models-kserve \\
         --name klue-sts-canary --storage-uri s3://team/models --server 25.10
     """
-    from paritygate.pipelines.report.terminal.serving import print_kserve_view
-
-    return write_view_asked_for("kserve", print_kserve_view, **asked)
+    return write_view("kserve", **options)

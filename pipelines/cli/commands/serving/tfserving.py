@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.view_options import view_options, write_view_asked_for
+from paritygate.pipelines.cli.view_options import view_options, write_view
 
 
 @click.command("tfserving")
@@ -19,7 +19,7 @@ from paritygate.pipelines.cli.view_options import view_options, write_view_asked
     metavar="PATH",
     help="The folder DIR as the server sees it, such as /models in a container; DIR if not given.",
 )
-def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
+def command(**options: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, into a TensorFlow Serving model folder.
 
     Every file of the release is verified first. The folder of the version is written before the list of models that
@@ -32,6 +32,4 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
       convert-and-validate tfserving klue-sts-tf canary \\
         --out models-tfserving --base-path /models
     """
-    from paritygate.pipelines.report.terminal.serving import print_saved_model
-
-    return write_view_asked_for("tfserving", print_saved_model, **asked)
+    return write_view("tfserving", **options)

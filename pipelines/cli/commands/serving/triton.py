@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.view_options import view_options, write_view_asked_for
+from paritygate.pipelines.cli.view_options import view_options, write_view
 
 
 @click.command("triton")
@@ -24,7 +24,7 @@ from paritygate.pipelines.cli.view_options import view_options, write_view_asked
     metavar="YY.MM",
     help="The release of Triton that will serve it, such as 25.10: refuse an ONNX file that is too new for it.",
 )
-def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
+def command(**options: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, into a Triton model repository.
 
     Before anything is written, every file of the release is verified, and the configuration is checked against the
@@ -37,6 +37,4 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
       convert-and-validate triton klue-sts canary --out models \\
         --name klue-sts-canary --samples inputs.npz --server 25.10
     """
-    from paritygate.pipelines.report.terminal.serving import print_triton_view
-
-    return write_view_asked_for("triton", print_triton_view, **asked)
+    return write_view("triton", **options)

@@ -24,8 +24,8 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
     """List the views of MODEL, or of all models, that promote, run, rollback and alias write again.
 
     The files of each are compared with those released. A view that is forgotten stays as it is, and so does its
-    server. The commands triton, tfserving and kserve let a view follow its alias, and so does the same command again
-    after it was forgotten.
+    server. The command that writes a view lets it follow its alias, and so does the same command again after it was
+    forgotten.
     The exit code is 5 where a file of a view is missing or is not what was released.
 
     \b
@@ -35,11 +35,11 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
     """
     from paritygate.errors import ExitCode, UsageError
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.release.kept_orders import forget_view, kept_orders
     from paritygate.pipelines.release.repository.inspect import list_models, read_state
-    from paritygate.pipelines.release.view_state import state_of_view
+    from paritygate.pipelines.release.views.state import state_of_view
+    from paritygate.pipelines.release.views.subscriptions import forget_view, subscriptions
     from paritygate.pipelines.report.terminal.printing import print_lines
-    from paritygate.pipelines.report.terminal.serving import forgotten_lines, kept_view_lines
+    from paritygate.pipelines.report.terminal.serving import forgotten_lines, subscription_lines
 
     if forget is not None and model is not None:
         msg = "views takes either a MODEL or --forget DIR"
@@ -52,11 +52,11 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
     if forget is not None:
         forgotten = forget_view(repository, forget)
         print_lines(forgotten_lines(forgotten), err=json_target == "-")
-        write_json(json_target, {"schema_version": 1, "forgotten": [to_data(order) for order in forgotten]})
+        write_json(json_target, {"schema_version": 1, "forgotten": [to_data(request) for request in forgotten]})
         return 0
-    kept = list(kept_orders(repository, model or "*"))
-    states = [None if each.order is None else state_of_view(repository, each.order) for each in kept]
-    print_lines(kept_view_lines(zip(kept, states, strict=True), repository), err=json_target == "-")
+    kept = list(subscriptions(repository, model or "*"))
+    states = [None if each.request is None else state_of_view(repository, each.request) for each in kept]
+    print_lines(subscription_lines(zip(kept, states, strict=True), repository), err=json_target == "-")
     views = [
         {**each.to_json(), **({} if state is None else state.to_json())}
         for each, state in zip(kept, states, strict=True)

@@ -9,18 +9,12 @@ from typing import Any
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.release.repository.inspect import read_state, show
-from paritygate.pipelines.release.to_serve import variant_to_serve
-from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.serving.kserve import MANIFEST, version_in_kserve
-from paritygate.pipelines.serving.place import LocalPlace
-from paritygate.pipelines.serving.tensorflow_serving import FORMAT, version_in_models_file
-from paritygate.pipelines.serving.triton.backends import BACKENDS, files_of
-from paritygate.pipelines.serving.triton.view import CONFIG_FILE, version_in_config
+from paritygate.pipelines.release.views.request import ViewRequest
+from paritygate.pipelines.release.views.to_serve import variant_to_serve
+from paritygate.pipelines.serving import SERVERS
+from paritygate.pipelines.serving.place import Place
+from paritygate.pipelines.serving.server_kind import kind_of
 from paritygate.pipelines.serving.written import is_changed
-
-_SHOWN = {"triton": version_in_config, "tfserving": version_in_models_file, "kserve": version_in_kserve}
-# The file of a view that somebody may have changed by hand; that of TensorFlow Serving is shared by all its models.
-_FILES = {"triton": CONFIG_FILE, "kserve": MANIFEST}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,34 +46,33 @@ class ViewState:
         return {**to_data(self), "is_behind": self.is_behind}
 
 
-def state_of_view(repository: Path, order: ViewOrder) -> ViewState:
+def state_of_view(repository: Path, request: ViewRequest) -> ViewState:
     """Return what a view shows now, by the file that its server reads, and whether its files are those released.
 
     Raises:
         ParitygateError: The log of the model cannot be read.
     """
-    place = LocalPlace(order.root)
-    written = None if order.command not in _FILES else place.read(f"{order.name}/{_FILES[order.command]}")
-    shown = _SHOWN[order.command](place, order.name)
+    place = Place(request.root)
+    server, kind = SERVERS[request.command], kind_of(request.command)
+    # Somebody may have changed the file of one model by hand; the other is of all models.
+    written = None if server.is_shared else place.read(server.file_of(request.name))
+    shown = kind.shown(place, request.name)
     return ViewState(
         is_changed=written is not None and is_changed(written),
-        is_there=order.place.is_dir(),
+        is_there=request.place.is_dir(),
         shown=shown,
-        released=read_state(repository, order.model).aliases.get(order.which),
-        changed_files=_changed_files(repository, order, place, shown) if shown and order.place.is_dir() else None,
+        released=read_state(repository, request.model).aliases.get(request.which),
+        changed_files=_changed_files(repository, request, place, shown) if shown and request.place.is_dir() else None,
     )
 
 
-def _changed_files(repository: Path, order: ViewOrder, place: LocalPlace, version: int) -> tuple[str, ...] | None:
+def _changed_files(repository: Path, request: ViewRequest, place: Place, version: int) -> tuple[str, ...] | None:
+    kind = kind_of(request.command)
     try:
-        details = show(repository, order.model, version)
-        formats = (FORMAT,) if order.command == "tfserving" else tuple(BACKENDS)
-        artifact = variant_to_serve(
-            repository, details, variant=order.variant, formats=formats, server=order.command
-        ).artifact
-        files = {name: name for name in artifact.files} if order.command == "tfserving" else files_of(artifact)
+        details = show(repository, request.model, version)
+        artifact = variant_to_serve(repository, details, kind, variant=request.variant).artifact
+        files = kind.files_of(artifact)
     except ParitygateError:
         return None
-    folder = f"{order.name}/{version}"
-    there = place.digests(f"{folder}/{folder}" if order.command == "kserve" else folder)
+    there = place.digests(kind.folder_of(request.name, version))
     return tuple(sorted(name for name, own in files.items() if there.get(name) != artifact.files[own]))

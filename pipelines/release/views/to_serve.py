@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
-from paritygate.pipelines.release.nothing_to_serve import nothing_to_serve
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show, verify_release
+from paritygate.pipelines.release.views.nothing_to_serve import nothing_to_serve
+from paritygate.pipelines.serving.server_kind import ServerKind
 from paritygate.precision import Variant
 
 
@@ -32,8 +33,8 @@ class ReleaseToServe:
     devices: tuple[str, ...]
 
 
-def release_to_serve(  # noqa: PLR0913 - what is named, and what can be served
-    repository: Path, model: str, which: int | str, *, variant: str | None, formats: Sequence[str], server: str
+def release_to_serve(
+    repository: Path, model: str, which: int | str, kind: ServerKind, *, variant: str | None
 ) -> ReleaseToServe:
     """Return the variant of a release that a server is to read, after every file of the release was verified.
 
@@ -41,9 +42,8 @@ def release_to_serve(  # noqa: PLR0913 - what is named, and what can be served
         repository: The root of the repository.
         model: The model's name.
         which: A version, or an alias.
-        variant: Which variant; the first of a format that is served, which is the preferred one, if None.
-        formats: The formats that the server serves.
-        server: What the server is called, for messages.
+        kind: The kind of server.
+        variant: The variant; the first of a format that is served, which is the preferred one, if None.
 
     Raises:
         UsageError: There is no such release or variant, or none of a format that is served.
@@ -55,20 +55,19 @@ def release_to_serve(  # noqa: PLR0913 - what is named, and what can be served
     if not verification.is_intact:
         msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
         raise ArtifactIntegrityError(msg, hint=f"see: {command_on(repository, 'verify', model, str(details.version))}")
-    return variant_to_serve(repository, details, variant=variant, formats=formats, server=server)
+    return variant_to_serve(repository, details, kind, variant=variant)
 
 
 def variant_to_serve(
-    repository: Path, details: ReleaseDetails, *, variant: str | None, formats: Sequence[str], server: str
+    repository: Path, details: ReleaseDetails, kind: ServerKind, *, variant: str | None
 ) -> ReleaseToServe:
     """Return the variant of a release that a server is to read, none of whose files is read.
 
     Args:
         repository: The root of the repository.
         details: The release.
-        variant: As of `release_to_serve`, and so are the others.
-        formats: The formats that the server serves.
-        server: What the server is called, for messages.
+        kind: As of `release_to_serve`, and so is the variant.
+        variant: The variant.
 
     Raises:
         UsageError: There is no such variant, or none of a format that is served.
@@ -80,9 +79,11 @@ def variant_to_serve(
     if variant is not None and variant not in converted:
         msg = f"{what} has no variant {variant!r} (released: {', '.join(entries)})"
         raise UsageError(msg, hint="name one of these with --variant")
-    names = [variant] if variant is not None else [n for n in converted if Variant.parse(n).format in formats]
+    formats = {name: Variant.parse(name).format for name in converted}
+    served = sorted((n for n in converted if formats[n] in kind.formats), key=lambda n: formats[n] != kind.own_format)
+    names = [variant] if variant is not None else served
     if not names:
-        raise nothing_to_serve(repository, details, formats=formats, server=server)
+        raise nothing_to_serve(repository, details, kind)
     entry = converted[names[0]]
     return ReleaseToServe(
         details=details,

@@ -19,7 +19,8 @@ from paritygate.file_names import check_names
 from paritygate.files import read_json, storage_errors, write_json_atomically
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.disk import make_folders
-from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.release.views.request import ViewRequest
+from paritygate.pipelines.serving import SERVERS
 from paritygate.text import from_here
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import open_samples
@@ -30,61 +31,61 @@ _ID = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptOrder:
+class ViewSubscription:
     """What was kept of a view that follows an alias.
 
     Attributes:
         path: The file that holds it.
-        order: What was asked for; None where the file is damaged.
+        request: What was asked for; None where the file is damaged.
         error: Why it cannot be read; None where it can.
     """
 
     path: Path
-    order: ViewOrder | None = None
+    request: ViewRequest | None = None
     error: InputFileError | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        is_there = self.order is not None and self.order.place.is_dir()
+        is_there = self.request is not None and self.request.place.is_dir()
         why = None if self.error is None else {"message": str(self.error), "hint": self.error.hint}
-        return {"record": str(self.path), "order": to_data(self.order), "is_there": is_there, "error": why}
+        return {"record": str(self.path), "order": to_data(self.request), "is_there": is_there, "error": why}
 
 
-def keep_order(repository: Path, order: ViewOrder, samples: SampleSource | None, *, is_followed: bool) -> None:
+def subscribe(repository: Path, request: ViewRequest, samples: SampleSource | None, *, is_followed: bool) -> None:
     """Keep what was asked for, so that the view follows its alias; or forget what was kept of that place.
 
     Raises:
         UsageError: The warm-up rows are of a dtype that cannot be kept.
         StorageError: The repository cannot be written.
     """
-    record = _record_of(repository, order)
+    record = _record_of(repository, request)
     # Another model may have been shown there.
     others = [path for path in (repository / _FOLDER).glob(f"*/{record.name}") if path != record]
     with storage_errors(repository):
-        for path in others if is_followed and order.follows else (*others, record):
+        for path in others if is_followed and request.follows else (*others, record):
             _remove(path)
-    if not (is_followed and order.follows):
+    if not (is_followed and request.follows):
         return
-    folder = make_folders(repository, _FOLDER, order.model)
+    folder = make_folders(repository, _FOLDER, request.model)
     if samples is not None:
         with storage_errors(folder), tempfile.TemporaryDirectory(dir=folder) as place:
             stored = store_samples(next(iter(open_samples(samples)())).inputs, Path(place), samples)
-            Path(stored.text).replace(kept_rows(repository, order))
-    write_json_atomically(record, {"schema_version": 1, "order": to_data(order)})
+            Path(stored.text).replace(warmup_rows(repository, request))
+    write_json_atomically(record, {"schema_version": 1, "order": to_data(request)})
 
 
-def kept_orders(repository: Path, model: str = "*") -> Iterator[KeptOrder]:
+def subscriptions(repository: Path, model: str = "*") -> Iterator[ViewSubscription]:
     """Yield what was kept of the views of a model, or of all models."""
     for path in sorted((repository / _FOLDER).glob(f"{model}/*.json")):
         yield _read(path)
 
 
-def kept_rows(repository: Path, order: ViewOrder) -> Path:
+def warmup_rows(repository: Path, request: ViewRequest) -> Path:
     """Return the file of the rows that the server is warmed up with."""
-    return _record_of(repository, order).with_suffix(".npz")
+    return _record_of(repository, request).with_suffix(".npz")
 
 
-def forget_view(repository: Path, place: Path) -> tuple[ViewOrder, ...]:
+def forget_view(repository: Path, place: Path) -> tuple[ViewRequest, ...]:
     """Forget a view, which follows its alias no longer and stays as it is; return what was kept of it.
 
     Args:
@@ -95,26 +96,27 @@ def forget_view(repository: Path, place: Path) -> tuple[ViewOrder, ...]:
         UsageError: No view there follows an alias.
         StorageError: The repository cannot be written.
     """
-    kept = [(each.path, each.order) for each in kept_orders(repository) if each.order is not None]
-    found = [(path, order) for path, order in kept if _is_same(order.place, place)]
+    kept = [(each.path, each.request) for each in subscriptions(repository) if each.request is not None]
+    found = [(path, request) for path, request in kept if _is_same(request.place, place)]
     if not found:
-        known = ", ".join(sorted({from_here(order.place) for _, order in kept})) or "none"
+        known = ", ".join(sorted({from_here(request.place) for _, request in kept})) or "none"
         msg = f"no view in {from_here(place.absolute())} follows an alias (those that do: {known})"
         raise UsageError(msg, hint=f"see them: {command_on(repository, 'views')}")
     with storage_errors(repository):
         for path, _ in found:
             _remove(path)
-    return tuple(order for _, order in found)
+    return tuple(request for _, request in found)
 
 
-def _read(path: Path) -> KeptOrder:
+def _read(path: Path) -> ViewSubscription:
     try:
-        order = from_data(ViewOrder, read_json(path)["order"])
-        check_names((order.model, order.name))
-        return KeptOrder(path=path, order=order)
+        request = from_data(ViewRequest, read_json(path)["order"])
+        check_names((request.model, request.name))
+        SERVERS[request.command]  # A later version may have more kinds.
+        return ViewSubscription(path=path, request=request)
     except (OSError, KeyError, TypeError, ValueError) as err:
         msg = f"{path} is damaged: {type(err).__name__}: {err}"
-        return KeptOrder(path=path, error=InputFileError(msg, hint="remove it, and write its view again"))
+        return ViewSubscription(path=path, error=InputFileError(msg, hint="remove it, and write its view again"))
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -127,7 +129,7 @@ def _remove(record: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _record_of(repository: Path, order: ViewOrder) -> Path:
-    # One place, one view: another order for it takes the place of the first.
-    place = hashlib.sha256(f"{order.command} {order.place}".encode()).hexdigest()[:_ID]
-    return repository / _FOLDER / order.model / f"{place}.json"
+def _record_of(repository: Path, request: ViewRequest) -> Path:
+    # One place, one view: another request for it takes the place of the first.
+    place = hashlib.sha256(f"{request.command} {request.place}".encode()).hexdigest()[:_ID]
+    return repository / _FOLDER / request.model / f"{place}.json"

@@ -1,0 +1,1 @@
+"""Views of a release for model servers: requests, writing, and rewriting those that follow an alias."""

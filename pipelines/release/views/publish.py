@@ -1,0 +1,131 @@
+"""Write the view of a release for a model server, whichever kind of server reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.release.views.compare_options import compare_options
+from paritygate.pipelines.release.views.folder import check_folder
+from paritygate.pipelines.release.views.request import ViewRequest
+from paritygate.pipelines.release.views.to_serve import ReleaseToServe, release_to_serve
+from paritygate.pipelines.serving.place import Place
+from paritygate.pipelines.serving.server_kind import ModelToServe, ServerView, WrittenView, kind_of
+from paritygate.pipelines.serving.written import Head
+from paritygate.pipelines.spec.names import check_name
+from paritygate.validate.samples.source import SampleSource
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedView:
+    """A view that was written.
+
+    Attributes:
+        model: The model's name in the repository.
+        version: The release that is served.
+        aliases: The aliases that point to it.
+        variant: The variant that is served.
+        artifact: What of it its runtime opens.
+        repository: The root of the repository.
+        reference: The same as `compare` is given it: the model at its alias or version, with the variant where that is
+            not the preferred one.
+        compare: The options with which `compare` judges what the server answers.
+        root: Where the server looks for models.
+        view: What it has there.
+        written: What was written of it now.
+    """
+
+    model: str
+    version: int
+    aliases: tuple[str, ...]
+    variant: str
+    artifact: Path
+    repository: Path
+    reference: str
+    compare: tuple[str, ...]
+    root: Path
+    view: ServerView
+    written: WrittenView
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was written as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "aliases": list(self.aliases),
+            "variant": self.variant,
+            "name": self.view.name,
+            "root": str(self.root),
+            **self.view.to_json(),
+            **self.written.to_json(),
+        }
+
+
+def publish_view(
+    repository: Path, request: ViewRequest, samples: SampleSource | None = None, *, overwrite: bool = False
+) -> PublishedView:
+    """Write the view of a release, whose files are verified first, and return what it is.
+
+    Args:
+        repository: The root of the repository.
+        request: What is asked for.
+        samples: Where the rows for the warm-up come from; no warm-up if None.
+        overwrite: Whether files are replaced that were changed by hand, asked for with more, or follow another alias.
+
+    Raises:
+        ChangedViewError: They were, or the view follows another alias, and are not to be replaced.
+        UsageError: There is no such release or variant, the server does not serve it, the folder holds a view for
+            another kind of server, or the configuration would be refused.
+        ArtifactIntegrityError: The release is not what was released.
+        InputFileError: There is no such repository, or the samples cannot be read.
+        StorageError: The view cannot be written.
+    """
+    kind, options = kind_of(request.command), request.options
+    missing = [f"{option} {example}" for option, example in kind.required.items() if option not in options]
+    if missing:
+        msg = f"{request.command} needs {' and '.join(example.split()[0] for example in missing)}"
+        raise UsageError(msg, hint=f"give for example {' '.join(missing)}")
+    found = release_to_serve(repository, request.model, request.which, kind, variant=request.variant)
+    check_folder(repository, request, overwrite=overwrite)
+    place = Place(request.root)
+    view = kind.make(_model_to_serve(found, request, samples), place)
+    written = view.write(place, overwrite=overwrite)
+    is_first = found.details.manifest["variants"][0]["name"] == found.variant
+    return PublishedView(
+        model=found.details.model,
+        version=found.details.version,
+        aliases=found.details.aliases,
+        variant=found.variant,
+        artifact=found.artifact.path,
+        repository=repository,
+        reference=f"{request.model}@{request.which}" + ("" if is_first else f"/{found.variant}"),
+        compare=compare_options(found.details, found.artifact.variant, request.samples),
+        root=request.root,
+        view=view,
+        written=written,
+    )
+
+
+def _model_to_serve(found: ReleaseToServe, request: ViewRequest, samples: SampleSource | None) -> ModelToServe:
+    version = found.details.version
+    spec = (found.details.manifest.get("provenance") or {}).get("spec") or {}
+    return ModelToServe(
+        artifact=found.artifact,
+        name=check_name("model", request.name),
+        version=version,
+        root=request.root.absolute(),
+        # Without the aliases: where one more points here, the server has nothing to load again.
+        head=Head(
+            said=f"{request.model} version {version}, {found.variant}",
+            files=found.artifact.digest,
+            options=request.head_options,
+        ),
+        devices=found.devices,
+        own=spec.get("serve") or {},
+        samples=samples,
+        server=request.server,
+        base_path=request.base_path,
+        storage_uri=request.storage_uri,
+    )
