@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paritygate.files import digest_of_json
-from paritygate.pipelines.cache.memory import Memory
+from paritygate.pipelines.cache.memory import OF_SOURCE, Memory
 from paritygate.pipelines.process.child import environment_of_child
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.states import (
@@ -32,13 +32,16 @@ from paritygate.text import from_here
 _T = TypeVar("_T")
 
 _IMPORT = "import"
+_BYTECODE = "bytecode"
 _BY_PATH = {"link": target_of, "attributes": attributes_of, _IMPORT: endings_of_module}
 # What stands for the run folder in all that is kept.
 RUN = "@run@"
 # These change from one shell to the next, and nothing that is computed follows from them.
 _OF_THE_SHELL = frozenset({
-    "COLORTERM", "COLUMNS", "HISTFILE", "INVOCATION_ID", "LINES", "OLDPWD", "PWD", "SHLVL", "TERM", "TERM_PROGRAM",
-    "WINDOWID", "XDG_SESSION_ID", "_",
+    "CLICOLOR", "CLICOLOR_FORCE", "COLORFGBG", "COLORTERM", "COLUMNS", "EDITOR", "FORCE_COLOR", "HISTCONTROL",
+    "HISTFILE", "HISTFILESIZE", "HISTSIZE", "INVOCATION_ID", "LINES", "MAIL", "MANPAGER", "NO_COLOR", "OLDPWD", "PAGER",
+    "PROMPT_COMMAND", "PS1", "PS2", "PS4", "PWD", "SHLVL", "TERM", "TERM_PROGRAM", "VISUAL", "WINDOWID",
+    "XDG_SESSION_ID", "_",
 })  # fmt: skip
 
 
@@ -245,7 +248,7 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
         *(((path, (NAMES_OF_PACKAGES, names))) for path, names in read.packages_in.items()),
         *(((path, (_IMPORT, found))) for path, found in read.imports.items()),
         *(((path, ("link", target))) for path, target in read.links.items()),
-        *(((path, ("bytecode", state))) for path, state in read.bytecode.items()),
+        *(((path, (_BYTECODE, state))) for path, state in read.bytecode.items()),
         *(((path, ("attributes", digest))) for path, digest in read.attributes.items()),
         *(((path, ("look", state))) for path, state in read.looked_at.items()),
         *(((path, ("size", size))) for path, size in read.sizes.items()),
@@ -293,6 +296,8 @@ def _is_so(path: str, state: object, memory: Memory) -> bool:
         return not os.path.exists(path)  # noqa: PTH110 - as it was written
     kind, value = state if isinstance(state, tuple) else ("content", state)
     try:
+        if kind == _BYTECODE and value == OF_SOURCE:
+            return memory.is_compiled_from_source(path)
         return bool(_state_now(path, kind, memory) == value)
     except OSError:
         return False
@@ -306,7 +311,7 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
     """
     if kind in KINDS_OF_NAMES:
         return names_in(path, kind)
-    by_path = _BY_PATH.get(kind) or {"bytecode": memory.bytecode}.get(kind)
+    by_path = _BY_PATH.get(kind) or {_BYTECODE: memory.bytecode}.get(kind)
     if by_path is not None:
         return by_path(path)
     found = os.stat(path)  # noqa: PTH116 - as it was written
