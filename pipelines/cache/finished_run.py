@@ -23,7 +23,7 @@ from paritygate.pipelines.cache.request import request_of
 from paritygate.pipelines.cache.states import first_difference
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child_result import NOT_OURS
-from paritygate.pipelines.process.witness.states import identity_of, names_in
+from paritygate.pipelines.process.witness.states import NAMES_OF_MODULES, identity_of, names_in
 
 _WHAT = "run"
 # Of use while a run is done, and to whoever looks into it.
@@ -177,7 +177,7 @@ def _read_here(spec: str) -> Iterator[str]:
 def _modules_in(place: str) -> str | None:
     """Return the digest of the names in a folder where Python looks for modules; None where there is none."""
     try:
-        return names_in(place or ".", is_of_modules=True)
+        return names_in(place or ".", NAMES_OF_MODULES)
     except OSError:
         return None
 

@@ -6,9 +6,13 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import marshal
 import os
 import re
 import time
+import warnings
+from collections.abc import Callable
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 from paritygate.files import digest_of_file, write_bytes_atomically
@@ -30,7 +34,8 @@ _OF_IMAGE = "/dev/loop"
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # What runs of a module is what its source says, or what stands in its bytecode.
-_OF_SOURCE = "source"
+OF_SOURCE = "source"
+_OF_ITS_OWN = "bytecode"
 _HEADER_BYTES = 16
 _NOT_KEPT = "not kept: "
 
@@ -81,20 +86,32 @@ class Memory:
         Args:
             path: Where Python keeps the bytecode, which need not be there.
         """
+        return self._of_bytecode("bytecode", path, _what_runs)
+
+    def is_compiled_from_source(self, path: str) -> bool:
+        """Return whether what runs of a module is its source, or what Python makes of that.
+
+        Args:
+            path: As of `bytecode`.
+        """
+        return self._of_bytecode("compiled", path, _runs_source) == OF_SOURCE
+
+    def _of_bytecode(self, what: str, path: str, find: Callable[[bytes, Path, os.stat_result], str]) -> str:
+        """Return what `find` finds of kept bytecode and its source; `OF_SOURCE` where nothing is kept."""
         source = source_of_bytecode(path)
         try:
             kept = os.stat(path)  # noqa: PTH116 - as it was written
             of = os.stat(source or path)  # noqa: PTH116 - as above
-            key = f"bytecode:{_key(kept)}:{_key(of)}"
+            key = f"{what}:{_key(kept)}:{_key(of)}"
             is_told = self._is_told_of_changes(path, kept.st_dev) and self._is_told_of_changes(path, of.st_dev)
             state = self._known.get(key) if is_told else None
             if state is None:
                 begin = time.time_ns()
-                state = _what_runs(Path(path).read_bytes(), Path(source or path), of)
+                state = find(Path(path).read_bytes(), Path(source or path), of)
                 if is_told:
                     self._add(key, state, begin, kept, of)
         except OSError:
-            return _OF_SOURCE
+            return OF_SOURCE
         return state
 
     def _add(self, key: str, value: str, begin: int, *found: os.stat_result) -> None:
@@ -152,7 +169,7 @@ def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
     # importlib._bootstrap_external: magic number, flags, and of the source the time and size, or the digest.
     flags, said = int.from_bytes(kept[4:8], "little"), kept[8:_HEADER_BYTES]
     if len(kept) < _HEADER_BYTES:
-        return _OF_SOURCE
+        return OF_SOURCE
     if flags:
         # Children are told to look into the source, whatever stands there.
         is_of_source = importlib.util.source_hash(source.read_bytes()) == said
@@ -160,7 +177,22 @@ def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
         written, size = int(of.st_mtime) & 0xFFFFFFFF, of.st_size & 0xFFFFFFFF
         is_of_source = said == written.to_bytes(4, "little") + size.to_bytes(4, "little")
     code = hashlib.sha256(kept[:4] + kept[_HEADER_BYTES:]).hexdigest()
-    return f"sha256:{code}" if is_of_source else _OF_SOURCE
+    return f"sha256:{code}" if is_of_source else OF_SOURCE
+
+
+def _runs_source(kept: bytes, source: Path, of: os.stat_result) -> str:
+    """Return `OF_SOURCE` where bytecode is what Python makes of its source, or is not taken."""
+    if _what_runs(kept, source, of) == OF_SOURCE:
+        return OF_SOURCE
+    try:
+        # Names of files stand in it as well, which are not compared.
+        code = marshal.loads(kept[_HEADER_BYTES:])  # noqa: S302 - a child would run it
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = compile(source.read_bytes(), str(source), "exec", dont_inherit=True, optimize=0)
+    except (EOFError, RecursionError, SyntaxError, TypeError, ValueError):
+        return _OF_ITS_OWN
+    return OF_SOURCE if kept[: len(MAGIC_NUMBER)] == MAGIC_NUMBER and code == made else _OF_ITS_OWN
 
 
 def _is_keeping_times(path: str, device: int) -> bool:

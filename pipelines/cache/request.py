@@ -16,14 +16,15 @@ from paritygate.pipelines.process.child import environment_of_child
 # How long a value may be that is shown, and what stands for none.
 _LONGEST = 60
 _SHOWN_OF_NOTHING = "nothing"
-# These change from one shell, session, call of make or CI job to the next. Where Python code reads one of them, that is
-# seen; of what compiled code reads nothing is, so that all others count.
+# These change from one shell, session, container, call of make or CI job to the next. Where Python code reads one of
+# them, that is seen; of what compiled code reads nothing is, so that all others count.
 _OF_THE_MOMENT = (
     "ACTIONS_", "AGENT_", "BUILDKITE_", "BUILD_", "CIRCLE_", "CI_", "DBUS_", "GITHUB_", "GITLAB_", "GPG_", "JENKINS_",
-    "JOURNAL_", "LESS", "LS_", "MAKEFLAGS", "MAKELEVEL", "MAKE_TERM", "MFLAGS", "PARITYGATE_CACHE", "PYTEST_",
-    "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUNNER_", "SSH_", "SYSTEMD_", "TERM_", "TMUX", "TRAVIS_", "VSCODE_",
-    "XDG_",
+    "JOURNAL_", "KUBERNETES_", "LESS", "LS_", "MAKEFLAGS", "MAKELEVEL", "MAKE_TERM", "MFLAGS", "PARITYGATE_CACHE",
+    "PIP_", "PYTEST_", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUNNER_", "SSH_", "SUDO_", "SYSTEMD_", "TERM_",
+    "TMUX", "TRAVIS_", "UV_", "VIRTUAL_ENV", "VSCODE_", "XDG_",
 )  # fmt: skip
+_NAMED_OF_THE_MOMENT = frozenset({"CI", "DISPLAY", "HOSTNAME", "WAYLAND_DISPLAY", "XAUTHORITY"})
 
 
 def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
         "variables": {
             name: digest_of_json(value)
             for name, value in sorted(given.items())
-            if not (is_of_shell(name) or name.startswith(_OF_THE_MOMENT))
+            if not (is_of_shell(name) or name in _NAMED_OF_THE_MOMENT or name.startswith(_OF_THE_MOMENT))
         },
     }
 

@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paritygate.files import digest_of_json
-from paritygate.pipelines.cache.memory import Memory
+from paritygate.pipelines.cache.memory import OF_SOURCE, Memory
 from paritygate.pipelines.process.child import environment_of_child
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.states import (
+    ALL_NAMES,
+    KINDS_OF_NAMES,
+    NAMES_BUT_REPORTS,
+    NAMES_OF_MODULES,
+    NAMES_OF_PACKAGES,
     attributes_of,
+    ending_added,
+    endings_of_module,
     identity_of,
     name_added,
     names_in,
@@ -24,13 +31,17 @@ from paritygate.text import from_here
 
 _T = TypeVar("_T")
 
-_OF_NAMES = frozenset({"names", "names but reports", "modules"})
+_IMPORT = "import"
+_BYTECODE = "bytecode"
+_BY_PATH = {"link": target_of, "attributes": attributes_of, _IMPORT: endings_of_module}
 # What stands for the run folder in all that is kept.
 RUN = "@run@"
 # These change from one shell to the next, and nothing that is computed follows from them.
 _OF_THE_SHELL = frozenset({
-    "COLORTERM", "COLUMNS", "HISTFILE", "INVOCATION_ID", "LINES", "OLDPWD", "PWD", "SHLVL", "TERM", "TERM_PROGRAM",
-    "WINDOWID", "XDG_SESSION_ID", "_",
+    "CLICOLOR", "CLICOLOR_FORCE", "COLORFGBG", "COLORTERM", "COLUMNS", "EDITOR", "FORCE_COLOR", "HISTCONTROL",
+    "HISTFILE", "HISTFILESIZE", "HISTSIZE", "INVOCATION_ID", "LINES", "MAIL", "MANPAGER", "NO_COLOR", "OLDPWD", "PAGER",
+    "PROMPT_COMMAND", "PS1", "PS2", "PS4", "PWD", "SHLVL", "TERM", "TERM_PROGRAM", "VISUAL", "WINDOWID",
+    "XDG_SESSION_ID", "_",
 })  # fmt: skip
 
 
@@ -48,6 +59,8 @@ class Read:
         folders: Digest of the names in each folder that was listed, and of which JSON files were read as well.
         without_reports: Of each other one, the digest of the names without the files that a command wrote for `--json`.
         modules_in: Digest of the names that can be modules, of each folder that only Python listed, to find some.
+        packages_in: Digest of the names of installed packages, of each folder where all that was searched for is known.
+        imports: What is there of each module that was searched for in such a folder: `endings_of_module` of its path.
         sizes: Size in bytes of what was looked at and not opened; None for what is no file.
         links: Where each link that was itself asked about leads to; None for what is no link.
         attributes: Digest of the extended attributes of each file that was asked for some.
@@ -63,6 +76,8 @@ class Read:
     folders: dict[str, str] = field(default_factory=dict)
     without_reports: dict[str, str] = field(default_factory=dict)
     modules_in: dict[str, str] = field(default_factory=dict)
+    packages_in: dict[str, str] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int | None] = field(default_factory=dict)
     links: dict[str, str | None] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
@@ -104,9 +119,11 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
     if readings.why_unknown:
         raise NotKept(readings.why_unknown)
     files = dict(_digested(readings, memory))
+    packages_in = dict(_packages_in(path for path, is_listed in readings.searched.items() if is_listed))
     changed = (
-        *(path for path, names in readings.folders.items() if not _is_so(path, ("names", names), memory)),
-        *(path for path, names in readings.modules_in.items() if not _is_so(path, ("modules", names), memory)),
+        *(path for path, names in readings.folders.items() if not _is_so(path, (ALL_NAMES, names), memory)),
+        *(path for path, names in readings.modules_in.items() if not _is_so(path, (NAMES_OF_MODULES, names), memory)),
+        *(path for path, found in readings.imports.items() if not _is_so(path, (_IMPORT, found), memory)),
         *(path for path, target in readings.links.items() if target_of(path) != target),
         *(path for path, state in readings.looked_at.items() if not _is_so(path, ("look", state), memory)),
         *(path for path, digest in readings.contents.items() if not _is_so(path, ("content", digest), memory)),
@@ -129,7 +146,11 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
             for path, names in readings.without_reports.items()
             if path in readings.folders and path not in with_reports
         },
-        modules_in={_named(path, run): names for path, names in readings.modules_in.items()},
+        modules_in={
+            _named(path, run): names for path, names in readings.modules_in.items() if path not in readings.searched
+        },
+        packages_in={_named(path, run): names for path, names in packages_in.items()},
+        imports={_named(path, run): found for path, found in readings.imports.items()},
         sizes={_named(path, run): size for path, size in readings.sizes.items() if path not in readings.files},
         links={path: target for path, target in readings.links.items() if not _named(path, run).startswith(RUN)},
         attributes={_named(path, run): digest for path, digest in readings.attributes.items()},
@@ -143,6 +164,17 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
         all_variables=_digest_of_all(given) if readings.reads_all_variables else None,
         host_name=_host_name() if readings.reads_host_name else None,
     )
+
+
+def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each folder, and the digest of the names of the installed packages there."""
+    path = ""
+    try:
+        for path in folders:
+            yield path, names_in(path, NAMES_OF_PACKAGES)
+    except OSError as err:
+        msg = f"{path} was changed while the job ran"
+        raise NotKept(msg) from err
 
 
 def _digested(readings: Readings, memory: Memory) -> Iterator[tuple[str, str]]:
@@ -210,11 +242,13 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
         return "an environment variable changed, and code of yours read all of them"
     wanted: Iterable[tuple[str, object]] = (
         *read.files.items(),
-        *(((path, ("names", names))) for path, names in read.folders.items()),
-        *(((path, ("names but reports", names))) for path, names in read.without_reports.items()),
-        *(((path, ("modules", names))) for path, names in read.modules_in.items()),
+        *(((path, (ALL_NAMES, names))) for path, names in read.folders.items()),
+        *(((path, (NAMES_BUT_REPORTS, names))) for path, names in read.without_reports.items()),
+        *(((path, (NAMES_OF_MODULES, names))) for path, names in read.modules_in.items()),
+        *(((path, (NAMES_OF_PACKAGES, names))) for path, names in read.packages_in.items()),
+        *(((path, (_IMPORT, found))) for path, found in read.imports.items()),
         *(((path, ("link", target))) for path, target in read.links.items()),
-        *(((path, ("bytecode", state))) for path, state in read.bytecode.items()),
+        *(((path, (_BYTECODE, state))) for path, state in read.bytecode.items()),
         *(((path, ("attributes", digest))) for path, digest in read.attributes.items()),
         *(((path, ("look", state))) for path, state in read.looked_at.items()),
         *(((path, ("size", size))) for path, size in read.sizes.items()),
@@ -239,9 +273,11 @@ def _difference(path: str, state: object, run: Path) -> str:
     kind, before = state if isinstance(state, tuple) else ("", None)
     if state is None:
         return f"{_shown(path, run)} is there now"
-    if kind not in _OF_NAMES:
+    if kind == _IMPORT and (ending := ending_added(path, str(before))) is not None:
+        return f"{_shown(f'{path}{ending}', run)} is there now"
+    if kind not in KINDS_OF_NAMES:
         return f"{_shown(path, run)} changed"
-    new = name_added(path, str(before), is_of_modules=kind == "modules")
+    new = name_added(path, str(before), kind)
     if new is not None:
         return f"{_shown(os.path.join(path, new), run)} is there now"  # noqa: PTH118 - as it was written
     return f"another name was added to {_shown(path, run)}, or one removed"
@@ -260,6 +296,8 @@ def _is_so(path: str, state: object, memory: Memory) -> bool:
         return not os.path.exists(path)  # noqa: PTH110 - as it was written
     kind, value = state if isinstance(state, tuple) else ("content", state)
     try:
+        if kind == _BYTECODE and value == OF_SOURCE:
+            return memory.is_compiled_from_source(path)
         return bool(_state_now(path, kind, memory) == value)
     except OSError:
         return False
@@ -271,9 +309,9 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
     Raises:
         OSError: It is not there, or cannot be read.
     """
-    if kind in _OF_NAMES:
-        return names_in(path, is_of_modules=kind == "modules", is_without_reports=kind == "names but reports")
-    by_path = {"link": target_of, "bytecode": memory.bytecode, "attributes": attributes_of}.get(kind)
+    if kind in KINDS_OF_NAMES:
+        return names_in(path, kind)
+    by_path = _BY_PATH.get(kind) or {_BYTECODE: memory.bytecode}.get(kind)
     if by_path is not None:
         return by_path(path)
     found = os.stat(path)  # noqa: PTH116 - as it was written

@@ -15,6 +15,11 @@ INSTALLED = ("/site-packages/", "/dist-packages/", f"{Path(paritygate.__file__).
 PYTHONS_OWN = ("<", f"{sysconfig.get_paths()['stdlib']}/")
 
 
+def is_installed(path: str) -> bool:
+    """Return whether a file belongs to Python or to an installed package."""
+    return path.startswith(PYTHONS_OWN) or any(part in path for part in INSTALLED)
+
+
 def compile_own_modules() -> None:
     """Have Python compile modules of the user from their source, every time, and keep nothing of them.
 
@@ -25,7 +30,7 @@ def compile_own_modules() -> None:
     place_of = importing.cache_from_source
 
     def place(path: str, *args: Any, **options: Any) -> str:  # noqa: ANN401 - as importlib.util.cache_from_source
-        if path.startswith(PYTHONS_OWN) or any(part in path for part in INSTALLED):
+        if is_installed(path):
             return str(place_of(path, *args, **options))
         # To importlib, there is no place for it.
         raise NotImplementedError

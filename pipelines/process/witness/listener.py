@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,9 @@ class Listener:
             if not is_of_many(path, self._child):
                 continue
             self._seen.unknown(f"its code reads {path}, which changes with all that the machine does")
-        self._add_listed_for_modules(read["listed_for_modules"])
+        self._add_listed_for_modules(
+            read["listed_for_modules"], frozenset(read["listed_for_packages"]), read["searched_for"]
+        )
         self._seen.never_again(read["drawn_names"])
         self._seen.of_python(
             read["links"], read["looked_at"] | self._asked_for(read["folders_in_list"]), read["modules"]
@@ -163,17 +165,33 @@ class Listener:
         looked_at = {os.path.normpath(path) for path in self.readings.sizes}
         return {path: state for path, state in folders.items() if path in looked_at}
 
-    def _add_listed_for_modules(self, noted: Mapping[str, int]) -> None:
-        """Add which folders Python listed to find modules, each with how often; nobody else did if that is all."""
+    def _add_listed_for_modules(
+        self, noted: Mapping[str, int], for_packages: Collection[str], searched_for: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Add which folders Python listed to find modules; nobody else did if that is all.
+
+        Args:
+            noted: How often each was listed.
+            for_packages: Those that were listed to find installed packages.
+            searched_for: The modules that were searched for in each, where all are known.
+        """
         at_first = self._listed_at_first or {}
         counts = collections.Counter(at_first)
         for path, count in noted.items():
             counts[os.path.realpath(path)] += count
+        packages = {os.path.realpath(path) for path in for_packages}
+        searched: dict[str, list[str]] = {}
+        for path, names in searched_for.items():
+            searched.setdefault(os.path.realpath(path), []).extend(names)
         for path in self._seen.modules_in:
             real = os.path.realpath(path)
             if real in counts and self._seen.listed[real] == counts[real]:
                 self.readings.folders.pop(path, None)
                 self.readings.modules_in[path] = self._seen.modules_in[path]
+                # Who listed it at first may have searched for anything.
+                if real in searched and real not in at_first:
+                    self.readings.searched[path] = real in packages
+                    self._seen.searches(f"{path}/{name}" for name in searched[real])
 
     def close(self) -> Readings:
         """Return what was read, once the child and all that it started have ended."""

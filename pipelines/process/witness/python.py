@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import functools
+import importlib.machinery
 import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from paritygate.pipelines.process.installed import PYTHONS_OWN
+from paritygate.pipelines.process.installed import PYTHONS_OWN, is_installed
 from paritygate.pipelines.process.witness.asker import asks_for_user
 from paritygate.pipelines.process.witness.asking import NOTES_ITSELF
 from paritygate.pipelines.process.witness.python_looks import FOLDERS_IN_LIST, LINKS, LOOKED_AT, note_times, watch_looks
@@ -20,17 +21,24 @@ _READ_BY_USER: set[str] = set()
 _DRAWN_NAMES: set[str] = set()
 _OPENED_BY_USER: set[str] = set()
 _LISTED_FOR_MODULES: collections.Counter[str] = collections.Counter()
+_LISTED_FOR_PACKAGES: set[str] = set()
+# The last parts of the names of modules that were searched for, by the folder.
+_SEARCHED_FOR: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
 _ALL = "*"
 # What another process is told by the variables, and of files that it does not open, is not seen.
 _PROCESS = "another process"
 _NAME_OF_HOST = "the name of the machine"
-_STARTING = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty"})
+_STARTING = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
+# A copy of this process searches with what was listed here, and what it searches for is not noted here.
+_COPYING = frozenset({"os.fork", "os.forkpty"})
+_COPIED = "a copy of this process"
 # They draw a name that nobody has, and make something of it.
 _DRAWING = frozenset({"tempfile.mkdtemp", "tempfile.mkstemp"})
 _VIEWS = "_collections_abc"
 _MADE_UP = ("/proc", "/sys", "/dev")
 # What lists folders to find modules, and what is said of installed packages.
-_IMPORTING = ("<frozen importlib._bootstrap_external>", importlib.metadata.__file__)
+_OF_PACKAGES = importlib.metadata.__file__
+_IMPORTING = ("<frozen importlib._bootstrap_external>", _OF_PACKAGES)
 
 
 class _Watched(type(os.environ)):  # type: ignore[misc]  # its class has no public name
@@ -58,6 +66,7 @@ def watch_python() -> None:
     sys.addaudithook(_note_event)
     access, uname = os.access, os.uname
     watch_looks()
+    _watch_searches()
 
     @functools.wraps(uname)
     def note_uname() -> os.uname_result:
@@ -67,6 +76,19 @@ def watch_python() -> None:
 
     os.uname = note_uname
     access(NOTES_ITSELF, os.F_OK)
+
+
+def _watch_searches() -> None:
+    """Note from now on which modules are searched for in each folder."""
+    finder: Any = importlib.machinery.FileFinder
+    find_spec = finder.find_spec
+
+    @functools.wraps(find_spec)
+    def note_search(self: Any, fullname: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as FileFinder.find_spec
+        _SEARCHED_FOR[self.path].add(fullname.rpartition(".")[2])
+        return find_spec(self, fullname, *args, **options)
+
+    finder.find_spec = note_search
 
 
 def _note_event(event: str, arguments: tuple[Any, ...]) -> None:
@@ -80,6 +102,11 @@ def _note_open(arguments: tuple[Any, ...]) -> None:
     is_of_machine = isinstance(path, str) and any(part in path for part in _MADE_UP)
     if is_of_machine and asks_for_user():
         _OPENED_BY_USER.add(os.path.realpath(path))
+
+
+def _note_copy(arguments: tuple[Any, ...]) -> None:
+    _READ.add(_COPIED)
+    _note_process(arguments)
 
 
 def _note_process(_: tuple[Any, ...]) -> None:
@@ -106,12 +133,17 @@ def _note_entries(arguments: tuple[Any, ...]) -> None:
 
 def _note_list(arguments: tuple[Any, ...]) -> None:
     _note_open(arguments)
-    if sys._getframe(2).f_code.co_filename in _IMPORTING:  # noqa: SLF001 - as above
-        _LISTED_FOR_MODULES[os.path.abspath(os.fsdecode(arguments[0] or "."))] += 1  # noqa: PTH100 - a link stays one
+    lister = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - as above
+    if lister in _IMPORTING:
+        folder = os.path.abspath(os.fsdecode(arguments[0] or "."))  # noqa: PTH100 - a link stays one
+        _LISTED_FOR_MODULES[folder] += 1
+        if lister == _OF_PACKAGES:
+            _LISTED_FOR_PACKAGES.add(folder)
 
 
 _EVENTS: Mapping[str, Callable[[tuple[Any, ...]], None]] = {
     **dict.fromkeys(_STARTING, _note_process),
+    **dict.fromkeys(_COPYING, _note_copy),
     **dict.fromkeys(_DRAWING, _note_drawn),
     "open": _note_open,
     "os.listdir": _note_list,
@@ -130,7 +162,7 @@ def read_in_python() -> dict[str, Any]:
     """Return what was read since, as JSON data: names of variables, whether all were, paths of links and modules."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {
-        "variables": sorted(_READ - {_ALL, _PROCESS, _NAME_OF_HOST}),
+        "variables": sorted(_READ - {_ALL, _PROCESS, _NAME_OF_HOST, _COPIED}),
         "variables_of_user": sorted(_READ_BY_USER),
         "all_variables": _ALL in _READ,
         "host_name": _NAME_OF_HOST in _READ,
@@ -138,8 +170,15 @@ def read_in_python() -> dict[str, Any]:
         "drawn_names": sorted(_DRAWN_NAMES),
         "opened_by_user": sorted(_OPENED_BY_USER),
         "listed_for_modules": dict(_LISTED_FOR_MODULES),
+        "listed_for_packages": sorted(_LISTED_FOR_PACKAGES),
+        "searched_for": {} if _COPIED in _READ else _own_searches(),
         "links": sorted(LINKS),
         "looked_at": LOOKED_AT,
         "folders_in_list": FOLDERS_IN_LIST,
         "modules": sorted(os.path.abspath(path) for path in files if isinstance(path, str)),  # noqa: PTH100 - a link stays
     }
+
+
+def _own_searches() -> dict[str, list[str]]:
+    """Return what was searched for in folders of the user; of those of packages, which grow seldom, all names count."""
+    return {folder: sorted(names) for folder, names in list(_SEARCHED_FOR.items()) if not is_installed(f"{folder}/")}

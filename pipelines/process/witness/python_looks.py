@@ -9,7 +9,7 @@ import sys
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
-from paritygate.pipelines.process.installed import INSTALLED, PYTHONS_OWN
+from paritygate.pipelines.process.installed import is_installed
 from paritygate.pipelines.process.witness.asker import asks_for_time
 from paritygate.pipelines.process.witness.asking import NOWHERE
 
@@ -85,8 +85,7 @@ def _note_look(path: Any, found: os.stat_result, folder: int | None = None) -> N
 def _note_open(number: int, found: os.stat_result) -> None:
     """Note what code of the user asks of a file that is open; what Python's own library asks, it does not pass on."""
     asker = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - as above
-    is_of_user = not asker.startswith(PYTHONS_OWN) and not any(part in asker for part in INSTALLED)
-    if S_ISREG(found.st_mode) and is_of_user:
+    if S_ISREG(found.st_mode) and not is_installed(asker):
         with contextlib.suppress(OSError):
             LOOKED_AT.setdefault(os.readlink(f"/proc/self/fd/{number}"), (found.st_mtime_ns, found.st_mode))  # noqa: PTH115 - as above
 

@@ -17,6 +17,9 @@ class Readings:
         without_reports: The same without the files that a command wrote for `--json`.
         modules_in: Of these folders, those that Python alone listed to find modules, each with the digest of the names
             that can be modules.
+        searched: Of these, those where all names are known that were searched for, so that no other name counts; each
+            with whether the installed packages there were listed as well.
+        imports: What is there of each module that was searched for in those: `endings_of_module` of its path.
         sizes: What was looked at and not opened, with its size; None for what is no file.
         links: What was asked of a link itself, by path: where it leads to, or None where it is none.
         attributes: Extended attributes that were asked for, as a digest of all of them.
@@ -35,6 +38,8 @@ class Readings:
     folders: dict[str, str] = field(default_factory=dict)
     without_reports: dict[str, str] = field(default_factory=dict)
     modules_in: dict[str, str] = field(default_factory=dict)
+    searched: dict[str, bool] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int | None] = field(default_factory=dict)
     links: dict[str, str | None] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)

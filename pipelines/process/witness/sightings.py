@@ -12,14 +12,17 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from paritygate.pipelines.process.witness.places import Place, Places
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.states import (
+    NAMES_BUT_REPORTS,
+    NAMES_OF_MODULES,
     attributes_of,
     content_of,
+    endings_of_module,
     identity_of,
     names_in,
     target_of,
@@ -350,6 +353,13 @@ class Sightings:
             if path not in self.readings.files:
                 self.opens(path, self._leader, os.O_RDONLY)
 
+    def searches(self, paths: Iterable[str]) -> None:
+        """Add what is there of modules that were searched for, by their paths without an ending."""
+        for path in paths:
+            counted = self._counted(self.places.place(path, self._leader, is_followed=False), self._leader)
+            if counted is not None:
+                self.readings.imports[counted] = endings_of_module(counted)
+
     def never_again(self, paths: Sequence[str]) -> None:
         """Note names that were drawn: whatever is left there, nobody asks for it by that name."""
         self.readings.absent.difference_update(path for path in paths if path in self._made)
@@ -451,8 +461,8 @@ class Sightings:
     def _list(self, path: str, place: Place) -> None:
         if path not in self.readings.folders:
             self.readings.folders[path] = names_in(path)
-            self.readings.without_reports[path] = names_in(path, is_without_reports=True)
-        self.modules_in.setdefault(path, names_in(path, is_of_modules=True))
+            self.readings.without_reports[path] = names_in(path, NAMES_BUT_REPORTS)
+        self.modules_in.setdefault(path, names_in(path, NAMES_OF_MODULES))
         self._cross(place)
 
     def _appears(self, path: str, pid: int) -> None:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import os
+import stat
 from collections.abc import Iterable
 
-_OF_MODULES = (*importlib.machinery.all_suffixes(), ".dist-info", ".egg-info", ".egg", ".pth")
+# Which names in a folder count: all, all but files of `--json`, those of modules and packages, those of packages alone.
+ALL_NAMES = "names"
+NAMES_BUT_REPORTS = "names but reports"
+NAMES_OF_MODULES = "modules"
+NAMES_OF_PACKAGES = "packages"
+KINDS_OF_NAMES = frozenset({ALL_NAMES, NAMES_BUT_REPORTS, NAMES_OF_MODULES, NAMES_OF_PACKAGES})
+_OF_PACKAGES = (".dist-info", ".egg-info", ".egg")
+_EGG_INFO = "egg-info"
+_ENDINGS = importlib.machinery.all_suffixes()
+_OF_MODULES = (*_ENDINGS, *_OF_PACKAGES, ".pth")
 # Where `--json` is to write, and what stands in each such file, which may be large.
 _OF_REPORTS = ".json"
 _IN_REPORTS = (b'"schema_version"', b'"exit_code"')
@@ -17,21 +27,17 @@ _MOST_ADDED = 20
 _PART_BYTES = 1 << 20
 
 
-def names_in(folder: str, *, is_of_modules: bool = False, is_without_reports: bool = False) -> str:
+def names_in(folder: str, kind: str = ALL_NAMES) -> str:
     """Return the digest of the names in a folder and what each is, but for what Python keeps of the modules there.
 
     Args:
         folder: The folder.
-        is_of_modules: Whether only names count that can be those of modules and installed packages.
-        is_without_reports: Whether files do not count that a command wrote for `--json`.
+        kind: Which names count, one of `KINDS_OF_NAMES`.
 
     Raises:
         OSError: It cannot be listed.
     """
-    names = _counting(folder, is_of_modules=is_of_modules)
-    if is_without_reports:
-        names = [name for name in names if not _is_report(f"{folder}/{name[1:]}", name)]
-    return _digest_of_names(names)
+    return _digest_of_names(_counting(folder, kind))
 
 
 def _is_report(path: str, name: str) -> bool:
@@ -48,19 +54,19 @@ def _is_report(path: str, name: str) -> bool:
     return content.startswith(b"{") and all(part in content for part in _IN_REPORTS)
 
 
-def name_added(folder: str, before: str, *, is_of_modules: bool = False) -> str | None:
+def name_added(folder: str, before: str, kind: str) -> str | None:
     """Return the name that was added to a folder since its names had a digest, one of them where several were.
 
     Args:
         folder: The folder.
         before: What `names_in` returned.
-        is_of_modules: As of `names_in`.
+        kind: As of `names_in`.
 
     Returns:
         The name; None where it cannot be told, such as where one was removed.
     """
     try:
-        names = _counting(folder, is_of_modules=is_of_modules)
+        names = _counting(folder, kind)
         newest = sorted(names, key=lambda name: os.lstat(os.path.join(folder, name[1:])).st_ctime_ns, reverse=True)  # noqa: PTH118 - of many
     except OSError:
         return None
@@ -71,18 +77,44 @@ def name_added(folder: str, before: str, *, is_of_modules: bool = False) -> str 
     return None
 
 
-def _counting(folder: str, *, is_of_modules: bool) -> list[str]:
+def _counting(folder: str, kind: str) -> list[str]:
     """Return the names that count, each after a letter for what it is, as whoever lists them is told."""
     with os.scandir(folder) as found:
-        return [
-            f"{_kind(entry)}{entry.name}"
-            for entry in found
-            if entry.name != "__pycache__"
-            and (not is_of_modules or entry.name.endswith(_OF_MODULES) or "." not in entry.name)
-        ]
+        names = [f"{_letter(entry)}{entry.name}" for entry in found if entry.name != "__pycache__"]
+    if kind == NAMES_BUT_REPORTS:
+        return [name for name in names if not _is_report(f"{folder}/{name[1:]}", name)]
+    if kind == NAMES_OF_MODULES:
+        return [name for name in names if name.lower().endswith(_OF_MODULES) or "." not in name]
+    if kind == NAMES_OF_PACKAGES:
+        return [name for name in names if name.lower().endswith(_OF_PACKAGES) or name[1:].lower() == _EGG_INFO]
+    return names
 
 
-def _kind(entry: os.DirEntry[str]) -> str:
+def endings_of_module(path: str) -> str:
+    """Return what is there of a module, each with a letter for what it is.
+
+    Args:
+        path: Its path, without an ending.
+    """
+    found = ((ending, _letter_of(f"{path}{ending}")) for ending in ("", *_ENDINGS))
+    return " ".join(f"{letter}{ending}" for ending, letter in found if letter)
+
+
+def ending_added(path: str, before: str) -> str | None:
+    """Return what is there of a module that was not when `endings_of_module` returned `before`; None for nothing."""
+    was = before.split(" ")
+    return next((item[1:] for item in endings_of_module(path).split(" ") if item and item not in was), None)
+
+
+def _letter_of(path: str) -> str:
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):
+        return ""
+    return "l" if stat.S_ISLNK(mode) else "d" if stat.S_ISDIR(mode) else "f"
+
+
+def _letter(entry: os.DirEntry[str]) -> str:
     if entry.is_symlink():
         return "l"
     return "d" if entry.is_dir(follow_symlinks=False) else "f"

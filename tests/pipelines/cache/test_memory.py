@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import py_compile
 import shutil
 import subprocess
 import time
@@ -12,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from paritygate.pipelines.cache import memory as module
-from paritygate.pipelines.cache.memory import Memory
+from paritygate.pipelines.cache.memory import OF_SOURCE, Memory
 from paritygate.pipelines.cache.request import request_of
+from paritygate.pipelines.cache.states import Read, first_difference
 
 _SETTLED_S = 2.2
 _LINE = "36 35 {numbers} / {place} rw,noatime - {kind} {source} {options}\n"
@@ -121,6 +124,38 @@ def _mount(image: Path, place: Path) -> None:
     )
     if done.returncode:
         pytest.skip(f"no image can be mounted here: {done.stderr.strip()}")
+
+
+def test_variables_that_change_no_result_are_not_asked_and_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unasked = ("CI", "HOSTNAME", "KUBERNETES_PORT", "NO_COLOR", "PYTHONDONTWRITEBYTECODE", "TERM", "VIRTUAL_ENV")
+    asked = ("CUDA_VISIBLE_DEVICES", "HOSTNAMES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PATH", "PYTHONPATH", "TZ")
+    before = request_of("job", {}, tmp_path)["variables"]
+    for name in (*unasked, *asked):
+        monkeypatch.setenv(name, "of-test")
+
+    now = request_of("job", {}, tmp_path)["variables"]
+
+    assert {name for name, value in now.items() if before.get(name) != value} == set(asked)
+
+
+@pytest.mark.parametrize("is_of_source", [True, False])
+def test_bytecode_stands_for_its_source_only_where_python_makes_it_of_that(
+    tmp_path: Path, *, is_of_source: bool
+) -> None:
+    source, other = tmp_path / "theirs.py", tmp_path / "other.py"
+    source.write_text("VALUE = -0.0")
+    other.write_text("VALUE = -0.0" if is_of_source else "VALUE = 0.00")
+    os.utime(other, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
+    kept = importlib.util.cache_from_source(str(source))
+    read, memory = Read(bytecode={kept: OF_SOURCE}), Memory(tmp_path / "digests.json")
+    assert (memory.bytecode(kept), first_difference(read, tmp_path / "run", memory, {})) == (OF_SOURCE, "")
+
+    py_compile.compile(str(other), cfile=kept, doraise=True)
+
+    assert memory.bytecode(kept) != OF_SOURCE
+    assert bool(first_difference(read, tmp_path / "run", memory, {})) != is_of_source
 
 
 def test_what_a_process_takes_over_from_its_parent_is_asked_too(tmp_path: Path) -> None:

@@ -147,10 +147,17 @@ def test_nothing_stale_is_taken_over(way: Way, prepared: Mapping[str, Path]) -> 
     assert not found.is_reused, found
 
 
+def _add_what_nobody_searches(here: Path) -> None:
+    """Make things beside the code of the user that nothing reads, lists or imports."""
+    for name in ("unsearched", "un_searched"):
+        (here / name).mkdir()
+    (here / "unsearched.py").touch()
+
+
 @pytest.mark.parametrize("name", REUSED)
 def test_what_brings_nothing_is_taken_over(name: str, tmp_path: Path) -> None:
     here = tmp_path / "work"
-    way = Way(name=name, code=REUSED[name], change=lambda _: None, files=OF_REUSED)
+    way = Way(name=name, code=REUSED[name], change=_add_what_nobody_searches, files=OF_REUSED)
     _prepare(here, way.code, way)
     time.sleep(0.05)
 

@@ -5,6 +5,7 @@ Each folder holds `a.txt` with 1, `b.txt` with 2, the folders `one` and `two` wi
 
 from __future__ import annotations
 
+import importlib.machinery
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -100,6 +101,14 @@ def _compiled_from(source: str, mode: str) -> Callable[[Path], None]:
     return change
 
 
+def _writes(name: str, text: str) -> Callable[[Path], None]:
+    def change(here: Path) -> None:
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text(text, encoding="utf-8")
+
+    return change
+
+
 def _without_bytecode(here: Path) -> None:
     shutil.rmtree(here / "site-packages/__pycache__")
 
@@ -113,6 +122,7 @@ IN_MEMORY = "/dev/shm/paritygate-test-of-ways"  # noqa: S108 - shared with whoev
 _READ_BELOW = "value = os.read(os.open('x.txt', 0, dir_fd=place), 1).decode()"
 _BY_RULES = "libc.syscall(437, place, b'{name}', bytes(16) + bytes([{rules}]) + bytes(7), 24)"
 _DATAGRAMS = "import socket; one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+_OURS = "sys.path.insert(0, str(here))\n"
 _THEIRS = "sys.path.insert(0, str(here / 'site-packages'))\n"
 _RUNS = f"{_THEIRS}import runs; value = runs.run(str(here))"
 _RUN_OF = "import subprocess\ndef run(here): return subprocess.run({command}, capture_output=True, text=True).stdout"
@@ -519,6 +529,92 @@ value = list(sqlite3.connect(f'file:{here}/data.db?mode=ro', uri=True).execute('
         change=_edits("place/x.pth", "mod1", "mod2"),
     ),
     Way(
+        name="a module in a folder that is searched before",
+        code="sys.path[:0] = [str(here / 'one'), str(here)]; import mine; value = mine.VALUE",
+        files={"mine.py": "VALUE = 1"},
+        change=_writes("one/mine.py", "VALUE = 2"),
+        is_short=True,
+    ),
+    Way(
+        name="a package in the place of a module",
+        code=f"{_OURS}import mine; value = mine.VALUE",
+        files={"mine.py": "VALUE = 1"},
+        change=_writes("mine/__init__.py", "VALUE = 2"),
+        is_short=True,
+    ),
+    Way(
+        name="a module of a package that is not there",
+        code=f"{_OURS}import ours; value = ours.has_more()",
+        files={
+            "ours/__init__.py": """
+def has_more():
+    try:
+        from ours import more
+    except ImportError:
+        return False
+    return True
+"""
+        },
+        change=_writes("ours/more.py", ""),
+    ),
+    Way(
+        name="an empty folder that can be imported",
+        code=f"{_OURS}import importlib.util; value = importlib.util.find_spec('extra') is not None",
+        change=lambda here: (here / "extra").mkdir(),
+        is_short=True,
+    ),
+    Way(
+        name="compiled code in the place of a module",
+        code=f"{_OURS}import importlib.util; value = importlib.util.find_spec('mine').origin",
+        files={"mine.py": "VALUE = 1"},
+        change=lambda here: (here / f"mine{importlib.machinery.EXTENSION_SUFFIXES[0]}").write_bytes(b"1"),
+    ),
+    Way(
+        name="bytecode that has no source",
+        code=f"{_OURS}import importlib.util; value = importlib.util.find_spec('extra') is not None",
+        change=_writes("extra.pyc", ""),
+    ),
+    Way(
+        name="a module that a copy of the process searches for",
+        code=f"{_OURS}{_THEIRS}import forks; value = forks.run()",
+        files={
+            "site-packages/forks.py": """
+import importlib.util, os
+def run():
+    reader, writer = os.pipe()
+    importlib.util.find_spec('absent')
+    if not os.fork():
+        os.write(writer, b'01'[importlib.util.find_spec("extra") is not None:][:1])
+        os._exit(0)
+    os.wait()
+    return os.read(reader, 1).decode()
+"""
+        },
+        change=_writes("extra.py", ""),
+    ),
+    Way(
+        name="a module that only a finder is asked for",
+        code=f"""
+{_OURS}
+import importlib.machinery
+finder = importlib.machinery.FileFinder(str(here), (importlib.machinery.SourceFileLoader, ['.py']))
+value = finder.find_spec('extra') is not None
+""",
+        change=_writes("extra.py", ""),
+    ),
+    Way(
+        name="all modules of a folder",
+        code=f"{_OURS}import mine, pkgutil; value = [each.name for each in pkgutil.iter_modules([str(here)])]",
+        files={"mine.py": "VALUE = 1"},
+        change=_writes("extra.py", ""),
+    ),
+    Way(
+        name="an installed package beside the code of the user",
+        code=f"{_OURS}import importlib.metadata; value = len(list(importlib.metadata.distributions(path=[str(here)])))",
+        files={"theirs-1.dist-info/METADATA": "Name: theirs\nVersion: 1\n"},
+        change=_writes("Others-1.DIST-INFO/METADATA", "Name: others\nVersion: 1\n"),
+    ),
+    Way(
         name="bytecode that is older than its source",
         code=f"{_THEIRS}import theirs; value = theirs.VALUE",
         files={"site-packages/theirs.py": "VALUE = 1"},
@@ -720,8 +816,15 @@ value = os.read({_BY_RULES.format(name="one/x.txt", rules=0x0C)}, 1).decode()
 """,
     "a package that runs a program": _RUNS,
     "a module that was compiled before": f"{_THEIRS}import theirs; value = theirs.VALUE",
+    "a module of the user": f"{_OURS}import mine; value = mine.VALUE",
+    "a module of the user, and a version": f"""
+{_OURS}
+import importlib.metadata, mine
+value = mine.VALUE, importlib.metadata.version('onnx')
+""",
 }
 OF_REUSED: Mapping[str, str] = {
+    "mine.py": "VALUE = 1",
     "site-packages/runs.py": _RUN_OF.format(command="['uname', '-m']"),
     "site-packages/theirs.py": "VALUE = 1",
 }
