@@ -58,4 +58,11 @@ SERVERS: Mapping[str, Server] = {
         file="{name}/inferenceservice.yaml",
         module="paritygate.pipelines.serving.kserve",
     ),
+    "ovms": Server(
+        title="OpenVINO Model Server",
+        summary="Write a release into an OpenVINO Model Server folder.",
+        file="config.json",
+        module="paritygate.pipelines.serving.ovms",
+        sign="model_config_list",
+    ),
 }

@@ -64,6 +64,7 @@ CHECKED = {
     "pipelines/run/workspace.py: self.folder / name",
     "pipelines/run/workspace.py: self.folder / variant",
     "pipelines/serving/place.py: self._root / checked_name(name)",
+    "pipelines/serving/ovms.py: artifact.folder / name",
     "pipelines/serving/tensorflow_serving.py: artifact.folder / name",
     "pipelines/serving/triton/view.py: artifact.folder / place",
     "pipelines/serving/place.py: staged / checked_name(name)",

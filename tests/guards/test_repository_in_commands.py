@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Those that take --repository, and have no run folder that says which repository is meant.
-COMMAND = re.compile(r"convert-and-validate (alias|list|rollback|show|verify|triton|kserve|tfserving|tune|views)\b")
+COMMAND = re.compile(
+    r"convert-and-validate (alias|list|rollback|show|verify|triton|kserve|tfserving|ovms|tune|views)\b"
+)
 
 
 def commands_written_out(text: str) -> Iterator[int]:

@@ -94,10 +94,13 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
         ir_version: int = 9,
         source: Mapping[str, Any] | None = None,
         spec: Mapping[str, Any] | None = None,
+        files: Mapping[str, Sequence[str]] | None = None,
     ) -> Release:
         found = []
         for name in variants or ("onnx-fp32",):
-            artifact = make_artifact(name, signature, added=added, ir_version=ir_version)
+            artifact = make_artifact(
+                name, signature, (files or {}).get(name, ("model.onnx",)), added=added, ir_version=ir_version
+            )
             evidence = VariantEvidence(
                 verdict="pass",
                 artifact=digest_of_files(artifact.files),

@@ -361,7 +361,7 @@ def test_a_quiet_move_prints_one_line(
 
 
 @pytest.mark.parametrize("which", ["canary", "1"])
-@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+@pytest.mark.parametrize("kind", SERVERS)
 def test_a_view_that_follows_an_alias_is_not_taken_over_by_another(
     tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str, which: str
 ) -> None:
@@ -402,7 +402,7 @@ def test_a_view_of_another_model_is_not_taken_over_either(tmp_path: Path, call: 
     assert call("views").output == "Triton view models/adds follows prod of adds\n"
 
 
-@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+@pytest.mark.parametrize("kind", SERVERS)
 def test_a_view_that_is_behind_is_listed_so(
     tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str
 ) -> None:
@@ -423,7 +423,7 @@ def test_a_view_that_is_behind_is_listed_so(
     assert call("views").output == f"{shows_it}\n"
 
 
-@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+@pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.parametrize("is_there", [True, False])
 def test_files_of_a_view_that_are_not_what_was_released_are_listed(
     tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], *, kind: str, is_there: bool

@@ -19,6 +19,7 @@ from paritygate.pipelines.serving import SERVERS
 _OPTIONS = {
     "triton": (),
     "tfserving": (),
+    "ovms": (),
     "kserve": ("--storage-uri", "s3://team/models", "--server", "25.10"),
 }
 
@@ -88,7 +89,7 @@ def test_a_folder_that_somebody_else_made_for_triton_is_one(tmp_path: Path, call
 def test_the_help_says_what_is_written_where(tmp_path: Path, call: Callable[..., Result], kind: str) -> None:
     said = " ".join(CliRunner().invoke(cli, [kind, "--help"], terminal_width=500).output.split())
     named = {path.replace("NAME", "other").replace("VERSION", "1").rstrip("/") for path in _NAMED.findall(said)}
-    samples = () if kind == "tfserving" else ("--samples", "inputs.npz")
+    samples = () if kind in {"tfserving", "ovms"} else ("--samples", "inputs.npz")
     np.savez("inputs.npz", x=np.ones((3, 4), dtype=np.float32))
 
     call(kind, "adds", "--out", "models", "--name", "other", *_OPTIONS[kind], *samples)

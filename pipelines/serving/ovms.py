@@ -1,0 +1,182 @@
+"""The view of a release that OpenVINO Model Server reads: a folder for each version, and the list of models.
+
+Source: `docs/models_repository_classic.md`, `docs/parameters.md` and the schema of the configuration in
+`src/schema.cpp` of openvinotoolkit/model_server. No such server ever ran on such a view here. The schema takes no key
+of ours, and JSON has no comments. So a list has no head, and only what is written here is ever replaced in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from paritygate.artifact import Artifact
+from paritygate.errors import UsageError
+from paritygate.files import parse_json
+from paritygate.models.openvino.settings import DEFAULT_HINT, PRECISION_HINT, read_settings
+from paritygate.pipelines.serving.place import Content, Place, add_version
+from paritygate.pipelines.serving.server_kind import (
+    Guide,
+    ModelToServe,
+    ServerKind,
+    WrittenView,
+    check_same_path,
+    path_on_server,
+)
+
+MODELS_FILE = "config.json"
+_LIST = "model_config_list"
+# By format, how the server finds the model in the folder of a version: by the end of its name.
+_ENDS = {"openvino": ".xml", "onnx": ".onnx"}
+# The properties that decide what a model answers: none of an earlier version may stay. Others are the user's.
+_DECIDE_ANSWERS = (PRECISION_HINT, "EXECUTION_MODE_HINT", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OvmsView:
+    """A version of a model as the server reads it, not written yet.
+
+    Attributes:
+        name: The model's name on the server.
+        version: The version that is served.
+        files: The files of the version, by their names within its folder.
+        digests: The digest of each as it was released.
+        base_path: Where the server finds the model's folder.
+        settings: The properties that the model is compiled with, as the release was verified.
+        notes: What is served otherwise than it was verified.
+    """
+
+    name: str
+    version: int
+    files: Mapping[str, Content]
+    digests: Mapping[str, str]
+    base_path: str
+    settings: Mapping[str, Any]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is particular to the server as JSON data."""
+        return {
+            "base_path": self.base_path,
+            "files": dict(self.digests),
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+        }
+
+    def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
+        """Write the folder of the version, then at once the list of models with this one in it.
+
+        Other models, other keys and other properties in the list stay as they are.
+
+        Raises:
+            ChangedViewError: The list has the model at another base path.
+            UsageError: The list cannot be read, or the version's folder holds something else.
+            ArtifactIntegrityError: A file is not what was released.
+            StorageError: The disk is full, or the place cannot be written.
+        """
+        content, models = _read(place)
+        if self.name not in models:
+            content[_LIST].append({"config": models.setdefault(self.name, {})})
+        entry = models[self.name]
+        if not overwrite:
+            path = entry.get("base_path", self.base_path)
+            check_same_path(place.path_of(MODELS_FILE), self.name, path, self.base_path)
+        properties = {key: value for key, value in entry.get("plugin_config", {}).items() if key not in _DECIDE_ANSWERS}
+        entry |= {
+            "name": self.name,
+            "base_path": self.base_path,
+            "model_version_policy": {"specific": {"versions": [self.version]}},
+            "plugin_config": {**properties, **self.settings},
+        }
+        is_new = add_version(place, f"{self.name}/{self.version}", self.files, self.digests)
+        text = (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+        is_other = place.read(MODELS_FILE) != text
+        if is_other:
+            place.replace(MODELS_FILE, text)
+        return WrittenView(is_changed=is_new or is_other, models=sorted(models))
+
+    def guide(self, root: Path, written: WrittenView) -> Guide:
+        """Return what a user does with it."""
+        del root
+        file = f"{self.base_path.removesuffix(f'/{self.name}')}/{MODELS_FILE}"
+        return Guide(
+            messages=(
+                f"models in {MODELS_FILE}: {', '.join(written.models or ())}",
+                f"compiled with: {', '.join(f'{name}={value}' for name, value in self.settings.items())}",
+                *(f"note: {note}" for note in self.notes),
+            ),
+            start=f"ovms --config_path {shlex.quote(file)} --port 9000 --rest_port 8000",
+            reload=("a server with --file_system_poll_wait_seconds above 0, its default, reads it by itself",),
+            address=f"grpc://127.0.0.1:9000/{self.name}",
+        )
+
+
+def _make(model: ModelToServe, place: Place) -> OvmsView:
+    del place
+    artifact = model.artifact
+    form = artifact.variant.format
+    if form not in _ENDS:
+        msg = f"{KIND.reads} does not serve {artifact.variant} (allowed: {', '.join(_ENDS)})"
+        raise UsageError(msg, hint="leave --variant out, which takes a released variant of one of these formats")
+    _check_one_model(artifact, _ENDS[form])
+    settings = read_settings(artifact.path) if form == KIND.own_format else None
+    unverified = "the server runs the ONNX file in OpenVINO, in which it was not verified: compare what it answers"
+    return OvmsView(
+        name=model.name,
+        version=model.version,
+        files={name: artifact.folder / name for name in artifact.files},
+        digests=artifact.files,
+        base_path=path_on_server(model.base_path or str(model.root), model.name),
+        settings=settings or {PRECISION_HINT: DEFAULT_HINT},
+        notes=() if form == KIND.own_format else (unverified,),
+    )
+
+
+def _check_one_model(artifact: Artifact, end: str) -> None:
+    """Check that the server finds the model and no other file: in the version's folder, by the end of its name."""
+    found = [name for name in artifact.files if name.endswith(end) and len(PurePosixPath(name).parts) == 1]
+    if found != [artifact.main]:
+        msg = f"{artifact.variant} has {', '.join(found) or 'no'} as {end} (expected one: {artifact.main})"
+        raise UsageError(msg, hint="make it again with: convert-and-validate export")
+
+
+def _read(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the list that is there, or an empty one, and its entries by the names of the models.
+
+    Raises:
+        UsageError: It is no list of models.
+    """
+    text = place.read(MODELS_FILE)
+    if text is None:
+        return {_LIST: []}, {}
+    try:
+        content = parse_json(text)
+        entries = [_checked(item["config"]) for item in content[_LIST]]
+    except (AttributeError, KeyError, TypeError, ValueError) as err:
+        file = place.path_of(MODELS_FILE)
+        msg = f"{file} is left alone, because it is no list of models: {type(err).__name__}: {err}"
+        raise UsageError(msg, hint="write to another folder with --out") from err
+    return content, {entry["name"]: entry for entry in entries}
+
+
+def _checked(entry: dict[str, Any]) -> dict[str, Any]:
+    for key, kind in {"name": str, "base_path": str, "plugin_config": dict}.items():
+        if not isinstance(entry.get(key, {}), kind):
+            msg = f"{key} is {entry.get(key)!r}"
+            raise TypeError(msg)
+    return entry
+
+
+def _shown(place: Place, name: str) -> int | None:
+    try:
+        (version,) = _read(place)[1][name]["model_version_policy"]["specific"]["versions"]
+        return int(version)
+    except (UsageError, KeyError, TypeError, ValueError):
+        return None
+
+
+KIND = ServerKind(reads="OpenVINO Model Server", formats=tuple(_ENDS), own_format="openvino", make=_make, shown=_shown)
