@@ -19,6 +19,7 @@ from paritygate.validate.measure.check import UNDECLARED_PADDING, Kind, Status
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
+    from paritygate.validate.causes.cause import Cause
     from paritygate.validate.detections.measurement import MatchStatistics
     from paritygate.validate.detections.tally import MatchFigures
     from paritygate.validate.gold.measurement import GoldStatistics
@@ -197,6 +198,22 @@ class CheckResult:
         if self.status not in _STATUSES:
             msg = f"check {self.name!r} has the status {self.status!r} (allowed: {', '.join(_STATUSES)})"
             raise ValueError(msg)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CauseResult:
+    """A cause of a failure, and what came of looking for it; `outcome` is `named` where it explains the difference.
+
+    Of a trial, `before` and `after` are the largest difference in `rows` that confirm it, as multiples of its limit.
+    """
+
+    kind: str
+    outcome: str
+    detail: str
+    rows: int | None = None
+    before: float | None = None
+    after: float | None = None
+    words: list[Sentence] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -444,6 +461,7 @@ class ComparisonResult:
     decisions: dict[str, DecisionResult] = field(default_factory=dict)
     strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
+    causes: list[CauseResult] = field(default_factory=list)
     probes: ProbesResult = field(default_factory=ProbesResult)
     edge_findings: list[EdgeFindingResult] = field(default_factory=list)
     gold: dict[str, GoldResult] = field(default_factory=dict)
@@ -461,6 +479,11 @@ class ComparisonResult:
     def is_measured(self) -> bool:
         """Whether the candidate was compared."""
         return self.error is None and not self.not_run_here
+
+    @property
+    def named_causes(self) -> list[str]:
+        """What explains the difference, one sentence each."""
+        return [cause.detail for cause in self.causes if cause.outcome == "named"]
 
     @property
     def padding_findings(self) -> list[CheckResult]:
@@ -629,6 +652,11 @@ def check_result(check: Check) -> CheckResult:
         measured=None if check.measured is None else _number(float(check.measured)),
         limit=None if check.limit is None else _number(float(check.limit)),
     )
+
+
+def cause_result(cause: Cause) -> CauseResult:
+    """Return a cause as the report has it."""
+    return _taken(CauseResult, cause)
 
 
 def code_notes(*sides: SideResult) -> list[str]:

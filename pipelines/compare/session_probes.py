@@ -19,7 +19,7 @@ from paritygate.pipelines.process.child_result import reading_result
 from paritygate.precision import Precision
 from paritygate.validate.emulation.unclipped import answer_beyond_ranges, write_without_ranges
 from paritygate.validate.emulation.unclipped_openvino import write_openvino_without_ranges
-from paritygate.validate.gate.candidate import Candidate, ModelCandidate
+from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
 from paritygate.validate.probes.sessions.session import AskedBatch, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
@@ -76,8 +76,8 @@ def session_plan(
     return SessionPlan(
         seed=job.rules.seed,
         why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
-        why_not_plain=_why_not_plain(job),
-        open_plain=_opener(job, place.models),
+        why_not_plain=why_not_plain(job),
+        open_plain=plain_opener(job, place.models, "plain"),
         why_not_afresh=_why_not_afresh(job),
         answer_afresh=_FreshProcess(job, frozenset({*outputs, *job.rules.matched}), place),
         most_rows=rows_asked_again(place.samples),
@@ -86,7 +86,8 @@ def session_plan(
     )
 
 
-def _why_not_plain(job: ComparisonJob) -> str:
+def why_not_plain(job: ComparisonJob) -> str:
+    """Return why the candidate has no graph without optimisations; empty if it has."""
     if job.is_emulated:
         return "it is emulated with its operators unfused"
     if job.candidate.kind is not SourceKind.ONNX or job.device != "cpu":
@@ -102,10 +103,12 @@ def _why_not_afresh(job: ComparisonJob) -> str:
     return _EMULATED if job.is_emulated else ""
 
 
-def _opener(job: ComparisonJob, models: KeptAnswers) -> Callable[[], Candidate]:
-    def opened() -> Candidate:
+def plain_opener(job: ComparisonJob, models: KeptAnswers, role: str) -> Callable[[], ModelCandidate]:
+    """Return what opens the candidate without graph optimisations, under a role of its own."""
+
+    def opened() -> ModelCandidate:
         ref = job.candidate
-        return ModelCandidate(models.opened("plain", ref, lambda: open_model(ref, job.device, is_optimised=False)))
+        return ModelCandidate(models.opened(role, ref, lambda: open_model(ref, job.device, is_optimised=False)))
 
     return opened
 

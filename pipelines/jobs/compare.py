@@ -41,6 +41,7 @@ from paritygate.pipelines.compare.probes import (
 from paritygate.pipelines.compare.result import (
     ComparisonResult,
     SideResult,
+    cause_result,
     check_result,
     code_notes,
     decision_result,
@@ -53,11 +54,13 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.compare.rows_apart import with_rows_apart
 from paritygate.pipelines.compare.seen_shapes import signature_in_batch
 from paritygate.pipelines.compare.served_version import check_served_version
-from paritygate.pipelines.compare.session_probes import Place
+from paritygate.pipelines.compare.session_probes import Place, plain_opener, why_not_plain
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.text import meant
+from paritygate.validate.causes.cause import Case, Clock
+from paritygate.validate.causes.naming import causes_of, seconds_for_causes
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.undeclared_padding import said_once
@@ -120,6 +123,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     read = models.samples(functools.partial(open_samples, job.samples))
     opened = _open_reference(job, folder, read, report, partial)
     expected = opened.expected
+    opening = time.monotonic()
     candidate, candidate_side, job = _open_candidate(job, opened, read, report, models)
     partial.add_candidate(candidate_side)
     takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
@@ -134,8 +138,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
             held.update((name, array.dtype.name) for name, array in batch.inputs.items())
             yield batch
 
-    workspace = folder / "passes"
-    workspace.mkdir(exist_ok=True)
+    (workspace := folder / "passes").mkdir(exist_ok=True)
     before, spent_before = time.monotonic(), time.process_time()
 
     def compared(number: int, rows: int) -> None:
@@ -171,6 +174,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     deadline = started + float(args["time_limit_s"])
     place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
+    case = replace(_case(job, result, again, place), opening_s=before - opening, clock=_clock(started, deadline))
     unused = [name for name in held if takes and name not in takes]
     notes = [
         *_unused_inputs(unused),
@@ -184,12 +188,38 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         said_once((*result.checks, *strata_left_out(left_out), *_check_samples(job), *served, *answers.checks))
     )
     found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
-    seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
     findings = edge_findings_of(asked)
-    notes = [*found.notes, *notes]
+    causes = [cause_result(cause) for cause in causes_of(case)]
     models.close()
-    return to_data(replace(found, notes=notes, probes=asked, edge_findings=findings, seconds=seconds))
+    found = replace(found, notes=[*found.notes, *notes], probes=asked, edge_findings=findings, causes=causes)
+    return to_data(replace(found, seconds=time.monotonic() - started))
+
+
+def _clock(started: float, deadline: float) -> Clock:
+    now = time.monotonic()
+    return Clock(min(seconds_for_causes(now - started), deadline - now))
+
+
+def _case(job: ComparisonJob, result: GateResult, again: Again, place: Place) -> Case:
+    """Return the comparison, for its cause to be looked for."""
+    model, source = job.candidate, job.source if job.reference.is_recorded else job.reference
+    limits = model.endpoint_limits
+    return Case(
+        result=result,
+        candidate=again.candidate,
+        model=None if model.is_recorded else model,
+        expected=again.expected,
+        reference_file=source.path if source is not None and source.kind is SourceKind.ONNX else None,
+        read=again.read,
+        rules=again.rules,
+        left_out=again.left_out,
+        workspace=again.workspace,
+        open_plain=None if why_not_plain(job) else plain_opener(job, place.models, "plain-again"),
+        open_reference=again.open_reference,
+        seconds_a_row=place.samples.seconds / max(1, place.samples.rows),
+        is_asked=model.kind is not SourceKind.ENDPOINT or (limits is not None and limits.trials > 0),
+    )
 
 
 def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:

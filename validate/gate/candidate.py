@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from paritygate.errors import BackendError, UsageError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from paritygate.signature import Signature
     from paritygate.validate.reference.recorded import OutputReader
     from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
 
 
 class RefusedInputsError(BackendError):
@@ -70,8 +73,14 @@ class Candidate(Protocol):
 class ModelCandidate:
     """A loaded model."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, change: Callable[[Arrays], Arrays] | None = None) -> None:
+        """Take the runner, and what is done to the inputs before it gets them."""
         self._runner = runner
+        self._change = change
+
+    def fed(self, change: Callable[[Arrays], Arrays]) -> ModelCandidate:
+        """Return the same model, which gets changed inputs."""
+        return ModelCandidate(self._runner, change)
 
     @property
     def output_names(self) -> frozenset[str]:
@@ -132,6 +141,7 @@ class ModelCandidate:
         Raises:
             RefusedInputsError: The inputs do not fit the model, or the runtime failed on them.
         """
+        batch = batch if self._change is None else replace(batch, inputs=self._change(batch.inputs))
         try:
             with reference_answered(batch.answer_bytes, self.output_names):
                 return self._runner.run(fit_inputs(batch, self._runner.signature))

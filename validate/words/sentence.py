@@ -41,7 +41,7 @@ _MAY_LEAVE = frozenset(
         *("probe", "probes", "quantile", "ratio", "reference", "released", "role", "rows", "rows_mismatched", "rule"),
         *("runtime", "score_floor", "share", "side", "spread", "steps", "substitutes", "times", "total", "values"),
         *("version", "versions", "without", "by", "what", "edge", "about", "lacks", "declared", "labels"),
-        *("actual_names", "expected_names"),
+        *("actual_names", "expected_names", "before", "after", "std"),
     }
 )
 

@@ -287,6 +287,32 @@ _REFERENCE = {
     "jumps.excused": ", but for rows where both sides jump: {difference}",
 }
 
+_CAUSES = {
+    "cause.channels_reversed": "the channels of {inputs} are reversed, as between RGB and BGR",
+    "cause.sizes_exchanged": "height and width of {inputs} are exchanged",
+    "cause.layout": "the layout of {inputs} differs: one side reads NCHW, the other NHWC",
+    "cause.scaled": "the scale of {input} differs: the candidate needs its values times {factor:.6g}",
+    "cause.not_normalised": "the candidate lacks a normalisation: it needs {input} less {mean:.4g}, divided by "
+    "{std:.4g}",
+    "cause.normalised_again": "the candidate scales {input} once more, as by a second normalisation: it needs {input} "
+    "times {std:.4g}, plus {mean:.4g}",
+    "cause.optimisations": "the runtime's graph optimisations change the answers",
+    "cause.confirmed": "; with this changed, the largest difference in {rows:#other row} falls from {before:.3g} to "
+    "{after:.3g} times its limit",
+    "cause.answered": "; with this changed, the candidate answers, and the largest difference in {rows:#other row} is "
+    "{after:.3g} times its limit",
+    "cause.not_confirmed": "; the worst row looks like it, {rows:#row} together do not",
+    "cause.no_time": "the time for trials was over before this one",
+    "cause.not_asked": "no trial was made, because the model is on a server; --endpoint trials=1 allows trials",
+    "cause.training_mode": "{count:#operator} {count:is|are} in training mode ({names}); export the model in "
+    "evaluation mode",
+    "cause.other_weights": "{count} of {total} weight tensors differ from the source's, such as {name}; the file "
+    "may come from another checkpoint",
+    "cause.row_factors": "each row of {output} has a factor of its own, {low:.4g} to {high:.4g}; one side may lack a "
+    "normalisation",
+    "cause.fault": "looking for the cause failed: {reason}",
+}
+
 SENTENCES: Mapping[str, str] = {
     **_SHARED,
     **_OF_ROWS,
@@ -297,4 +323,5 @@ SENTENCES: Mapping[str, str] = {
     **_GOLD,
     **_PROBES,
     **_REFERENCE,
+    **_CAUSES,
 }

@@ -52,12 +52,14 @@ class EndpointLimits:
         requests_per_second: How many in one second.
         timeout_s: Seconds that one answer may take, from the request to the last byte.
         max_answer_mb: MiB that one answer may have where no reference says how large it should be.
+        trials: 1 allows trials on it, which look for the cause of a failure.
     """
 
     requests: float = 100_000
     requests_per_second: float = 200
     timeout_s: float = 30
     max_answer_mb: float = 256
+    trials: float = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +160,7 @@ def limits_of(given: Mapping[str, float]) -> EndpointLimits:
         if name not in known:
             msg = f"endpoint limit {name!r} is not known (allowed: {', '.join(nearest_first(name, known))})"
             raise UsageError(msg, hint="write for example requests_per_second=50")
-        if not 0 < value < math.inf:
+        if not (0 < value < math.inf or value == getattr(EndpointLimits(), name)):
             msg = f"endpoint limit {name}={value:g} is not allowed (allowed: above 0)"
             raise UsageError(msg, hint=f"write for example {name}={in_full(getattr(EndpointLimits(), name))}")
     return replace(EndpointLimits(), **given)

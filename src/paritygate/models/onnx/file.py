@@ -172,6 +172,22 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 yield from (sparse.values, sparse.indices)
 
 
+def initializers_of(path: Path) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    """Yield name and value of each initializer and constant of the file, one at a time.
+
+    Raises:
+        InputFileError: The file is no ONNX model, or its external data is missing, cut off or elsewhere.
+    """
+    import onnx
+
+    model = read_onnx(path)
+    for graph in _all_graphs(model):
+        tensors = [(tensor.name, tensor) for tensor in getattr(graph, "initializer", ())]
+        constants = [(node.output[0], item.t) for node in graph.node for item in node.attribute if item.name == "value"]
+        for name, tensor in (*tensors, *constants):
+            yield name, onnx.numpy_helper.to_array(tensor, base_dir=str(path.parent))
+
+
 def external_files(model: onnx.ModelProto) -> tuple[str, ...]:
     """Return the relative paths of all external data files that the model refers to."""
     found = (_place_of_external_data(tensor)[0] for tensor in _tensors(model) if tensor.external_data)

@@ -1,0 +1,176 @@
+"""What a cause is, and the tables of those there are.
+
+A cause is found in the files and answers at hand, or by a trial: the candidate runs on some rows once more, with one
+thing changed. No cause changes a verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.models.source import ModelRef
+from paritygate.validate.gate.candidate import Candidate, ModelCandidate
+from paritygate.validate.gate.gate import GateResult
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.reference.recorded import ExpectedOutputs
+from paritygate.validate.samples.split import RowsLeftOut
+from paritygate.validate.words.sentence import Words, render
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+# Each of these modules offers `find(case)`, which yields causes that need no trial, in this order.
+FACTS: Mapping[str, str] = {
+    "training_mode": "paritygate.validate.causes.training_mode",
+}
+# Each of these modules offers `trials(case)`, which yields those that fit the inputs.
+TRIALS: Mapping[str, str] = {
+    "input_order": "paritygate.validate.causes.input_order",
+    "optimisations": "paritygate.validate.causes.optimisations",
+    "input_scale": "paritygate.validate.causes.input_scale",
+}
+# As `FACTS`, for what is looked at only where nothing else explains the difference.
+LAST: Mapping[str, str] = {
+    "row_factors": "paritygate.validate.causes.row_factors",
+    "other_weights": "paritygate.validate.causes.other_weights",
+}
+
+# What came of looking for a cause.
+NAMED = "named"
+NOT_CONFIRMED = "not_confirmed"
+NO_TIME = "no_time"
+NOT_ASKED = "not_asked"
+FAULT = "fault"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """One cause, and what came of looking for it.
+
+    Attributes:
+        kind: Its name, such as `channels_reversed`.
+        outcome: `named`, or why it is not: `not_confirmed`, `no_time`, `not_asked` or `fault`.
+        words: The sentence about it.
+        rows: How many rows confirm it; None without a trial.
+        before: The largest difference in these rows as a multiple of its limit; None without a trial, or without an
+            answer.
+        after: The same with the change.
+    """
+
+    kind: str
+    outcome: str
+    words: Words
+    rows: int | None = None
+    before: float | None = None
+    after: float | None = None
+
+    @property
+    def detail(self) -> str:
+        """The sentence about it, as text."""
+        return render(self.words)
+
+
+class Clock:
+    """The time that looking for causes may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def has(self, seconds: float) -> bool:
+        """Return whether so many seconds are left."""
+        return time.monotonic() + seconds <= self._end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One row of the samples, with both sides' answers.
+
+    Attributes:
+        row_id: Its id.
+        batch: The row alone, or as often as a fixed batch has rows.
+        expected: The reference's answer.
+        actual: The candidate's answer; None where it refuses the row.
+    """
+
+    row_id: str
+    batch: Batch
+    expected: Arrays
+    actual: Arrays | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A comparison whose samples fail, and what can be run once more.
+
+    Attributes:
+        result: The comparison.
+        candidate: The candidate.
+        model: Which model it is; None for recorded outputs.
+        expected: The reference's outputs.
+        reference_file: The reference's ONNX file; None for any other reference.
+        read: Starts reading the samples.
+        rules: The rules of the comparison.
+        left_out: The rows that the candidate is not judged by.
+        workspace: A folder for what passes are compared by.
+        open_plain: Opens the candidate without graph optimisations; None if its runtime does not offer that.
+        open_reference: Opens the reference; it returns None if only its outputs are here.
+        seconds_a_row: The candidate's time for one row.
+        clock: The time for all of it.
+        opening_s: The time that opening the candidate took.
+        is_asked: Whether trials may run on the candidate.
+        outputs: The outputs, and lists of detections, whose rows fail.
+        chosen: The rows that trials are chosen by, set once they are read.
+        others: The rows that confirm a trial.
+    """
+
+    result: GateResult
+    candidate: Candidate
+    model: ModelRef | None
+    expected: ExpectedOutputs
+    reference_file: Path | None
+    read: Callable[[], Iterator[Batch]]
+    rules: GateRules
+    left_out: RowsLeftOut
+    workspace: Path
+    open_plain: Callable[[], Candidate] | None
+    open_reference: Callable[[], Runner | None]
+    seconds_a_row: float
+    clock: Clock = field(default_factory=lambda: Clock(0.0))
+    opening_s: float = 0.0
+    is_asked: bool = True
+    outputs: frozenset[str] = frozenset()
+    chosen: tuple[Row, ...] = ()
+    others: tuple[Row, ...] = ()
+
+    @property
+    def runner(self) -> ModelCandidate:
+        """The candidate, a model that runs."""
+        assert isinstance(self.candidate, ModelCandidate)  # noqa: S101 - trials are made with models alone
+        return self.candidate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One change to the candidate.
+
+    Attributes:
+        kind: The cause that it shows.
+        open: Returns the changed candidate.
+        values: What the sentence names.
+        seconds: What opening takes.
+    """
+
+    kind: str
+    open: Callable[[], Candidate]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0

@@ -1,0 +1,123 @@
+"""The first steps of an ONNX graph: constants by which it scales and shifts an input, such as a normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.models.onnx.file import read_onnx
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+    Number = float | NDArray[np.float64]
+
+# FLOAT, FLOAT16 and DOUBLE of `onnx.TensorProto`.
+_TYPES = frozenset({1, 10, 11})
+_MOST_VALUES = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Affine:
+    """A change of an input: `scale * x + shift`; both broadcast."""
+
+    scale: Number = 1.0
+    shift: Number = 0.0
+
+    @classmethod
+    def normalising(cls, mean: Number, std: Number) -> Affine:
+        """Return the change that subtracts a mean and divides by a standard deviation."""
+        return cls(scale=1 / std, shift=-mean / std)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing changes."""
+        return bool(np.allclose(self.scale, 1) and np.allclose(self.shift, 0))
+
+    def inverse(self) -> Affine:
+        """Return the change back."""
+        return Affine(scale=1 / self.scale, shift=-self.shift / self.scale)
+
+    def after(self, first: Affine) -> Affine:
+        """Return the other change followed by this one."""
+        return Affine(scale=self.scale * first.scale, shift=self.scale * first.shift + self.shift)
+
+    def of(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the changed array, of the same dtype."""
+        found: NDArray[np.generic] = (array.astype(np.float64) * self.scale + self.shift).astype(array.dtype)
+        return found
+
+    def named(self, *, is_missing: bool) -> tuple[str, dict[str, Any]]:
+        """Return the kind of cause that it shows where it helps the candidate, and its numbers.
+
+        Args:
+            is_missing: Whether it is what the candidate lacks; else it undoes what the candidate does once more.
+        """
+        if np.size(self.scale) == 1 and np.allclose(self.shift, 0):
+            return "scaled", {"factor": float(np.ravel(self.scale)[0])}
+        norm = self.inverse() if is_missing else self
+        mean, std = (np.ravel(value).tolist() for value in (norm.shift, norm.scale))
+        return "not_normalised" if is_missing else "normalised_again", {"mean": mean, "std": std}
+
+
+def first_steps(path: Path) -> Mapping[str, Affine]:
+    """Return by input the product of all Add, Sub, Mul and Div with constants that it goes through first.
+
+    Raises:
+        InputFileError: The file is no ONNX model.
+    """
+    import onnx
+
+    graph = read_onnx(path).graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    tensors |= {
+        node.output[0]: item.t
+        for node in graph.node
+        if node.op_type == "Constant"
+        for item in node.attribute
+        if item.name == "value"
+    }
+    constants = {
+        name: np.asarray(onnx.numpy_helper.to_array(tensor), dtype=np.float64)
+        for name, tensor in tensors.items()
+        if tensor.data_type in _TYPES and not tensor.external_data and np.prod(tensor.dims) <= _MOST_VALUES
+    }
+    users: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    return {value.name: _followed(value.name, users, constants) for value in graph.input}
+
+
+def _followed(
+    name: str, users: Mapping[str, list[onnx.NodeProto]], constants: Mapping[str, NDArray[np.float64]]
+) -> Affine:
+    found = Affine()
+    while len(users.get(name, ())) == 1:
+        step = _step(users[name][0], name, constants)
+        if step is None:
+            break
+        found, name = step.after(found), users[name][0].output[0]
+    return found
+
+
+def _step(node: onnx.NodeProto, name: str, constants: Mapping[str, NDArray[np.float64]]) -> Affine | None:
+    """Return what a node does to its input of that name; None if it does not scale and shift it by constants."""
+    if node.op_type == "Identity":
+        return Affine()
+    value = next((constants[other] for other in node.input if other in constants), None)
+    if value is None:
+        return None
+    is_first = node.input[0] == name
+    steps: dict[str, Affine] = {"Add": Affine(shift=value)}
+    steps["Sub"] = Affine(shift=-value) if is_first else Affine(scale=-1.0, shift=value)
+    if value.all():
+        steps["Mul"] = Affine(scale=value)
+    if value.all() and is_first:
+        steps["Div"] = Affine(scale=1 / value)
+    return steps.get(node.op_type)

@@ -1,0 +1,98 @@
+"""Weights of the candidate's file that are none of the source's, as where it comes from another checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.models.onnx.file import initializers_of
+from paritygate.models.source import SourceKind
+from paritygate.precision import Precision
+from paritygate.validate.causes.cause import NAMED, Case, Cause
+from paritygate.validate.words.sentence import say
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+
+# A vector, or a small table, is often computed: a bias takes in the normalisation behind it.
+_LEAST_RANK, _LEAST_VALUES = 2, 4
+# One other tensor is a fault in it. Another checkpoint differs in at least this share of them.
+_LEAST_TENSORS, _LEAST_SHARE = 2, 0.25
+# Values along each axis that are compared.
+_GRID = 16
+_TINY = 1e-300
+# What rounding leaves, as a part of the largest value.
+_ROUNDED: Mapping[Precision, float] = {Precision.FP32: 1e-5, Precision.FP16: 2e-3}
+_ROUNDED_MORE = 2e-2
+
+
+def find(case: Case) -> Iterator[Cause]:
+    """Yield how many weights differ, if both sides' weights can be read and many differ.
+
+    Tensors are paired by their values, since exporters rename and transpose them. A factor for each channel is no
+    difference, because a normalisation is often multiplied into the weights before it.
+    """
+    if case.model is None or case.model.kind is not SourceKind.ONNX or case.rules.precision is Precision.INT8:
+        return
+    of_source: dict[tuple[int, ...], list[NDArray[np.float64]]] = {}
+    for _, shape, values in _weights(_of_reference(case)):
+        of_source.setdefault(tuple(sorted(shape)), []).append(values)
+    rounded = _ROUNDED.get(case.rules.precision, _ROUNDED_MORE)
+    others, total = [], 0
+    for name, shape, values in _weights(initializers_of(case.model.path)) if of_source else ():
+        found = of_source.get(tuple(sorted(shape)), [])
+        total += bool(found)
+        if found and not any(_is_same(values, source, rounded) for source in found):
+            others.append(name)
+    if len(others) >= max(_LEAST_TENSORS, _LEAST_SHARE * total):
+        words = say("cause.other_weights", count=len(others), total=total, name=others[0])
+        yield Cause(kind="other_weights", outcome=NAMED, words=words)
+
+
+def _of_reference(case: Case) -> Iterator[tuple[str, Any]]:
+    if case.reference_file is not None:
+        yield from initializers_of(case.reference_file)
+        return
+    runner = case.open_reference()
+    model: Any = None if runner is None else runner.loaded.model
+    if hasattr(model, "state_dict"):
+        yield from ((name, tensor.detach().cpu().float().numpy()) for name, tensor in model.state_dict().items())
+    elif hasattr(model, "weights"):
+        yield from ((item.path, item.numpy()) for item in model.weights)
+
+
+def _weights(tensors: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, tuple[int, ...], NDArray[np.float64]]]:
+    """Yield the name and the shape of each weight, and a grid of its values."""
+    for name, array in tensors:
+        if array.dtype.kind in "fV" and array.ndim >= _LEAST_RANK and array.size >= _LEAST_VALUES:
+            grid = array[tuple(slice(None, None, -(-size // _GRID)) for size in array.shape)]
+            yield name, array.shape, grid.astype(np.float64)
+
+
+def _is_same(values: NDArray[np.float64], source: NDArray[np.float64], rounded: float) -> bool:
+    """Return whether one is the other with its axes in some order, but for rounding or a factor for each channel."""
+    bar = rounded * np.abs(values).max()
+    for order in itertools.permutations(range(source.ndim)):
+        moved = source.transpose(order)
+        if moved.shape == values.shape and (
+            np.abs(values - moved).max() <= bar
+            or any(np.abs(values - _scaled(moved, values, axis)).max() <= bar for axis in range(values.ndim))
+        ):
+            return True
+    return False
+
+
+def _scaled(source: NDArray[np.float64], values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Return the source with each channel of the axis scaled so that it comes nearest to these values."""
+    if source.size < 2 * source.shape[axis]:
+        # A factor for each value explains everything.
+        return source
+    others = tuple(other for other in range(source.ndim) if other != axis)
+    squares = (source**2).sum(axis=others, keepdims=True)
+    found: NDArray[np.float64] = source * (source * values).sum(axis=others, keepdims=True) / np.maximum(squares, _TINY)
+    return found
