@@ -170,9 +170,7 @@ def test_outputs_of_a_module_have_the_names_that_it_gives_them(answer: Any, name
     result = pg.compare(module, candidate, samples=_SAMPLES, probes=())
 
     assert list(result.outputs) == names
-    assert "warning: distinct: both have the same parameters, and whether they have the same code is not known" in str(
-        result
-    )
+    assert [check.status for check in result.checks if check.name == "distinct"] == ["warning"]
     assert result.verdict == "pass"
     if "a" in names:
         assert "the module also returns cache, which the signature does not have" in str(result)

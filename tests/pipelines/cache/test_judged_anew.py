@@ -66,7 +66,7 @@ def _bare(data: object) -> object:
         kept = {key: {"status": value["status"]} if key in of_probes else value for key, value in data.items()}
         return {key: _bare(value) for key, value in kept.items() if key not in _OF_THE_MOMENT}
     if isinstance(data, str):
-        return re.sub(r"^\d+(?= rows answered alike)", "some", data)
+        return re.sub(r"^\d+(?= rows agree)", "some", data)
     if isinstance(data, list):
         return [_bare(item) for item in data if not (isinstance(item, str) and item.startswith(_TAKEN))]
     return data

@@ -156,9 +156,7 @@ def test_detections_that_change_from_call_to_call_are_held_to_the_first_ones(
     assert (asked.code, asked.failed) == (1, {f"probe_{probe}"})
     (failure, *_) = asked.result["probes"]["asked"][probe]["failures"]
     assert failure["check"] == "repeat_detections"
-    assert failure["detail"].startswith(
-        "found: others than in the candidate's own first answer: match_score_diff: 0.016 > 0.01"
-    )
+    assert failure["detail"].endswith("match_score_diff: 0.016 > 0.01")
 
 
 def test_detections_without_optimisations_are_held_to_those_as_deployed(
@@ -179,7 +177,7 @@ def test_detections_without_optimisations_are_held_to_those_as_deployed(
 
     assert (outcome.code, outcome.failed) == (1, {"probe_optimisation"})
     detail = outcome.check("probe_optimisation")["detail"]
-    assert "repeat_detections: found: others than in the candidate's answer as it is deployed: match_score" in detail
+    assert re.search(r"repeat_detections: found: .*: match_score", detail)
 
 
 def test_a_fresh_process_is_held_to_the_first_detections(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +224,8 @@ def test_passes_are_held_to_the_first_detections(bench: Bench, monkeypatch: pyte
     assert (drifted.code, drifted.failed) == (1, {"repeat_detections"})
     check = drifted.check("repeat_detections")
     assert (check["measured"], check["limit"]) == (4, 0)
-    assert check["detail"].startswith(
-        "in 4 of 8 batches of later passes the detections are others than in the first pass: rows "
-    )
+    (words,) = check["words"]
+    assert (words["key"], words["values"]["changed"], words["values"]["batches"]) == ("match.changed", 4, 8)
 
 
 def test_passes_in_which_the_detector_answers_something_else_altogether_fail(
@@ -243,7 +240,7 @@ def test_passes_in_which_the_detector_answers_something_else_altogether_fail(
 
     assert outcome.code == 1
     assert {"contract.match", "repeat_detections"} <= outcome.failed
-    assert "the first answer holds no detections ('boxes' has shape" in outcome.check("repeat_detections")["detail"]
+    assert "match.first_broken" in str(outcome.check("repeat_detections")["words"])
 
 
 # What clips beyond the samples differs at the edge alone.
@@ -352,8 +349,8 @@ def test_detections_are_counted_by_stratum_to_the_report(detecting: Desk) -> Non
     assert "detections found: 210 of 240 matched, 30 missing, 30 extra (rows: 120)" in called.out
     by_light = "'dark' 30 of 60 matched (rows: 30), 'day' 180 of 180 matched (rows: 90)"
     assert f"detections found by light: {by_light}" in called.out
-    assert "left over by 'light': 60 of 'dark' (rows: 30); left over by 'place'" in called.out
-    assert "strata_coverage: of 'place' are not covered, with fewer than 30 rows: 'home' (rows: 10); 30" in called.out
+    assert "by 'light': 60 of 'dark' (rows: 30)" in called.out
+    assert re.search(r"strata_coverage: [^\n]*'place'[^\n]*'home' \(rows: 10\)", called.out)
     _assert_reported(detecting.run_folder)
 
 

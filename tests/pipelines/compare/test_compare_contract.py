@@ -38,8 +38,6 @@ def test_an_innocent_rewrite_passes_every_check(bench: Bench) -> None:
 
     assert (outcome.code, outcome.result["verdict"], outcome.result["rows"]) == (0, "pass", 519)
     assert {check["status"] for check in outcome.result["checks"]} == {"pass"}
-    assert outcome.check("contract")["detail"] == "names, shapes and dtypes are the reference's"
-    assert outcome.check("accepts_inputs")["detail"] == "every batch was answered"
     assert outcome.out.rstrip().endswith("verdict: pass")
 
 
@@ -175,7 +173,8 @@ def test_renamed_outputs_and_inputs_are_compared_under_the_references_names(benc
 
     assert (without.code, mapped.code) == (1, 0)
     names = without.check("contract.inputs")["detail"]
-    assert names == "the reference takes x, and the candidate takes input_1"
+    (words,) = without.check("contract.inputs")["words"]
+    assert words["values"] == {"expected_names": ["x"], "actual_names": ["input_1"]}
     assert f"inputs: {names}" in without.out
 
 
@@ -229,10 +228,8 @@ def test_a_static_batch_that_cannot_take_what_the_reference_answers_fails(bench:
     outcome = bench.compare(bench.linear("a"), bench.linear("b", batch=1), "--samples", bench.samples())
 
     assert (outcome.code, outcome.result["verdict"]) == (1, "fail")
-    assert (
-        "2 batches that the reference answers were not answered: rows '0'..'15':"
-        in (outcome.check("accepts_inputs")["detail"])
-    )
+    assert outcome.check("accepts_inputs")["measured"] == 2
+    assert "rows '0'..'15':" in outcome.check("accepts_inputs")["detail"]
 
 
 def test_a_candidate_that_raises_on_one_batch_only_fails(bench: Bench) -> None:
@@ -252,10 +249,8 @@ def test_a_candidate_that_raises_on_one_batch_only_fails(bench: Bench) -> None:
     outcome = bench.compare(table("a", 100), table("b", 50), "--samples", samples)
 
     assert (outcome.code, outcome.failed) == (1, {"accepts_inputs"})
-    assert (
-        "1 batch that the reference answers was not answered: rows '32'..'47': onnxruntime failed"
-        in (outcome.check("accepts_inputs")["detail"])
-    )
+    assert outcome.check("accepts_inputs")["measured"] == 1
+    assert "rows '32'..'47': onnxruntime failed" in outcome.check("accepts_inputs")["detail"]
 
 
 def _sum_of(bench: Bench, name: str, *inputs: str) -> str:
@@ -274,7 +269,8 @@ def test_a_candidate_that_lost_an_input_fails_although_its_answers_agree(bench: 
     outcome = bench.compare(_sum_of(bench, "a", "x", "y"), _sum_of(bench, "b", "x"), "--samples", samples)
 
     assert (outcome.code, outcome.failed) == (1, {"contract.inputs"})
-    assert outcome.check("contract.inputs")["detail"] == "the candidate does not take the reference's input 'y'"
+    (words,) = outcome.check("contract.inputs")["words"]
+    assert words == {"key": "contract.no_input", "values": {"input": "y"}}
 
 
 def test_a_candidate_that_takes_one_more_input_fails(bench: Bench) -> None:
@@ -283,9 +279,8 @@ def test_a_candidate_that_takes_one_more_input_fails(bench: Bench) -> None:
     outcome = bench.compare(_sum_of(bench, "a", "x"), _sum_of(bench, "b", "x", "y"), "--samples", samples)
 
     assert (outcome.code, outcome.failed) == (1, {"contract.inputs"})
-    assert outcome.check("contract.inputs")["detail"] == (
-        "the candidate takes an input 'y' that the reference does not"
-    )
+    (words,) = outcome.check("contract.inputs")["words"]
+    assert words == {"key": "contract.more_input", "values": {"input": "y"}}
 
 
 def test_samples_that_do_not_fit_the_candidate_of_a_recorded_reference_are_wrong_usage(bench: Bench) -> None:

@@ -29,7 +29,7 @@ def test_no_mismatch_in_519_rows_is_reported_with_its_bound(bench: Bench) -> Non
     assert found["mismatch_rate_upper_95"] == pytest.approx(0.0058, abs=5e-5)
     assert found["classes"] == {"0": 311, "1": 208}
     assert "< 0.58 %" in outcome.out
-    assert "208 positive, 311 negative in the reference" in outcome.check("decision_coverage")["detail"]
+    assert outcome.check("decision_coverage")["words"][0]["values"] == {"positive": 208, "negative": 311}
 
 
 @pytest.mark.parametrize(("rule", "positive"), [("threshold=3", 1), ("threshold=>=3", 3)])
@@ -46,10 +46,8 @@ def test_a_side_with_few_rows_is_said_to_be_not_covered(bench: Bench) -> None:
 
     assert outcome.code == 0
     check = outcome.check("decision_coverage", "logits")
-    assert (check["status"], check["detail"]) == (
-        "warning",
-        "4 positive, 196 negative in the reference: fewer than 5 % are positive (see docs/gate.md)",
-    )
+    assert check["status"] == "warning"
+    assert [words["values"] for words in check["words"]] == [{"positive": 4, "negative": 196}, {"share": 0.05}]
 
 
 def test_coverage_of_a_threshold_is_told_by_the_rule_and_not_by_the_name_of_the_output(bench: Bench) -> None:
@@ -253,9 +251,7 @@ def test_a_rate_that_so_few_rows_cannot_show_is_inconclusive(bench: Bench) -> No
     few, enough = _given(bench, _scores(298), *options), _given(bench, _scores(299), *options)
 
     assert (few.code, few.result["verdict"]) == (3, "inconclusive")
-    assert few.check("mismatch_rate_upper_95")["detail"] == (
-        "1.01 % of the rows at 95 %, allowed is 1.000%: 298 rows cannot show it, 299 rows without a mismatch would"
-    )
+    assert few.check("mismatch_rate_upper_95")["words"][-1]["values"] == {"rows": 298, "needed": 299}
     assert enough.code == 0
 
 

@@ -6,6 +6,7 @@ The cases are those in which a widely used comparator of models returns success.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,9 +125,8 @@ def test_an_output_that_the_candidate_lacks_fails(bench: Bench) -> None:
     outcome = bench.given(expected, {"logits": expected["logits"]})
 
     assert outcome.code == 1
-    assert outcome.check("contract.outputs", "pooled")["detail"] == (
-        "the candidate has no output 'pooled' (it has: logits)"
-    )
+    (words,) = outcome.check("contract.outputs", "pooled")["words"]
+    assert words == {"key": "contract.no_output", "values": {"output": "pooled", "outputs": ["logits"]}}
 
 
 def test_an_output_that_only_the_candidate_has_fails(bench: Bench) -> None:
@@ -166,9 +166,8 @@ def test_an_output_without_values_beside_one_that_has_some_is_not_measured(bench
     outcome = bench.given(outputs, {**outputs, "logits": outputs["logits"] * np.float32(1 + 1e-6)})
 
     assert outcome.code == 5
-    assert outcome.check("measured", "boxes")["detail"] == (
-        "no value of 'boxes' could be compared: an axis of it has no entries in any batch; where that is right, leave "
-        "it out: outputs: {boxes: {ignore: REASON}} in the spec, or --ignore boxes=REASON"
+    assert outcome.check("measured", "boxes")["detail"].endswith(
+        "outputs: {boxes: {ignore: REASON}} in the spec, or --ignore boxes=REASON"
     )
 
 
@@ -291,7 +290,8 @@ def test_labels_that_flip_at_the_threshold_fail_by_default_from_the_second_in_a_
     outcome = bench.given(_column(expected), _column(actual), "--decision", "logits:threshold=0.5")
 
     assert (outcome.code, outcome.failed) == (1, {"decision_mismatches"})
-    assert "allowed near the boundary are 1" in outcome.check("decision_mismatches", "logits")["detail"]
+    check = outcome.check("decision_mismatches", "logits")
+    assert (check["measured"], check["limit"]) == (2, 1)
 
 
 def test_a_flip_that_the_tolerance_cannot_explain_fails_though_the_difference_is_within_a_looser_limit(
@@ -305,10 +305,7 @@ def test_a_flip_that_the_tolerance_cannot_explain_fails_though_the_difference_is
     outcome = bench.given(_column(expected), _column(actual), "--decision", "logits:threshold=0.5", *loose)
 
     assert outcome.check("decision_mismatches", "logits")["status"] == "fail"
-    assert (
-        "away from the boundary a flip always fails, as at row '150'"
-        in (outcome.check("decision_mismatches", "logits")["detail"])
-    )
+    assert outcome.check("decision_mismatches", "logits")["words"][-1]["values"]["ids"] == ["150"]
 
 
 @pytest.mark.parametrize(
@@ -372,7 +369,6 @@ def test_too_few_rows_for_the_claim_are_inconclusive_in_a_real_process(isolated_
 
     assert process.returncode == 3
     printed = " ".join(process.stdout.split())
-    assert "8 rows in 1 batch: fewer than the 30 that min_rows asks for" in printed
-    assert "up to 31 % may differ" in printed
+    assert re.search(r"8 rows in 1 batch .*\b30\b.*\b31 %", printed)
     assert "--min-rows 8" in printed
     assert process.stdout.rstrip().endswith("verdict: inconclusive")

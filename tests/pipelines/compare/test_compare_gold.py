@@ -130,7 +130,7 @@ def test_rows_without_gold_are_left_out_and_too_few_are_inconclusive(gold: Bench
     assert outcome.code == 3
     found = outcome.result["gold"]["spearman:logits"]
     assert (found["rows"], found["rows_without"]) == (20, 180)
-    assert "20 rows carry gold, fewer than 30" in outcome.check("gold_spearman")["detail"]
+    assert outcome.check("gold_spearman")["words"][-1]["values"] == {"rows": 20, "needed": 30}
 
 
 def test_a_function_of_the_user_is_a_metric(gold: Bench) -> None:

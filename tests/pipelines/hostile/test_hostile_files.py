@@ -162,7 +162,6 @@ def test_an_output_with_an_empty_axis_is_not_measured_and_the_way_out_works(benc
 
     assert refused.code == 5
     assert refused.check("measured", "boxes")["detail"].endswith("in the spec, or --ignore boxes=REASON")
-    assert "an axis of it has no entries in any batch" in refused.check("measured", "boxes")["detail"]
     assert ignored.code == 0, ignored.out
 
 

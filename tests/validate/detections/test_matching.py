@@ -143,7 +143,7 @@ def test_detections_near_the_floor_may_be_there_or_not() -> None:
 
     found = _matched(without, expected, rule)
     assert (found.near_floor, found.missing, _statuses(found)["detections_matched"]) == (1, 0, "pass")
-    assert "1 left over near the score floor 0.3" in judge_matches(found)[0].detail
+    assert "1 unmatched near the score floor 0.3" in judge_matches(found)[0].detail
     # Where zero is the floor, a score that went to zero is a score that differs.
     assert _statuses(_matched(without, expected))["match_score_diff"] == "fail"
 
@@ -158,7 +158,7 @@ def test_scores_below_a_floor_that_nobody_declared_are_no_pass() -> None:
     (check, *_) = judge_matches(_matched(expected, expected))
 
     assert str(check.status) == "inconclusive"
-    assert "4 of the reference score below 0 and were not looked at: say where scores begin, with" in check.detail
+    assert [dict(words.values) for words in check.words][-2:] == [{"count": 4, "score_floor": 0.0}, {}]
     assert _statuses(_matched(expected, expected, replace(_RULE, score_floor=0.1)))["detections_matched"] == "pass"
     assert _statuses(_matched(expected, expected, replace(_RULE, score_floor=-4.0)))["detections_matched"] == "pass"
 
@@ -194,7 +194,7 @@ def test_no_detection_on_either_side_is_inconclusive() -> None:
     found = _matched(nothing, nothing)
 
     assert _statuses(found) == {"detections_matched": "inconclusive"}
-    assert "neither side has a detection in 2 rows" in judge_matches(found)[0].detail
+    assert [words.key for words in judge_matches(found)[0].words] == ["match.nothing"]
     assert _statuses(_matched(nothing, _outputs(0)))["detections_matched"] == "fail"
     assert _statuses(_matched(_outputs(0), nothing))["detections_matched"] == "fail"
 
@@ -206,7 +206,7 @@ def test_candidates_of_another_form_break_the_contract() -> None:
     assert _statuses(of_dtype) == {"contract.match": "fail"}
     assert "dtype of 'labels' is int32, the reference's int64" in judge_matches(of_dtype)[0].detail
     flat = _matched({**expected, "boxes": expected["boxes"].reshape(2, -1)}, expected)
-    assert "the candidate's outputs hold no detections: 'boxes' has shape [2, 24]" in judge_matches(flat)[0].detail
+    assert "'boxes' has shape [2, 24]" in judge_matches(flat)[0].detail
     short = _matched({**expected, "scores": expected["scores"][:, :5]}, expected)
     assert "'scores' has shape [2, 5] beside boxes of [2, 6, 4]" in judge_matches(short)[0].detail
     counted = replace(_RULE, num="num")
@@ -286,7 +286,8 @@ def test_values_in_whose_pictures_nothing_is_detected_are_not_covered() -> None:
     (check,) = detections_coverage(comparison.finish())
 
     assert (check.name, str(check.status), check.output) == ("strata_coverage", "warning", "detections")
-    assert check.detail == "of 'light' are not covered, as the reference detects nothing there: 'dark' (rows: 35)"
+    assert (check.words[0].key, check.words[0].values["stratum"]) == ("match.not_covered", "light")
+    assert check.detail.endswith("'dark' (rows: 35)")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +325,8 @@ def test_what_was_broken_before_and_comes_again_is_no_change() -> None:
         assert changed_detections(_RULE, batch, dict(first), first) == ()
     assert [item.key for item in changed_detections(_RULE, batch, whole, flat)] == ["match.first_broken"]
     assert render(changed_detections(_RULE, batch, flat, whole)).startswith("contract.match: ")
-    assert render(changed_detections(_RULE, batch, lacking, whole)) == "one of the answers is without 'labels'"
+    (lacks,) = changed_detections(_RULE, batch, lacking, whole)
+    assert (lacks.key, lacks.values) == ("match.without", {"output": "labels"})
     assert render(changed_detections(_RULE, batch, whole, broken)).startswith("detections_matched: 0 of 0")
 
 

@@ -53,23 +53,21 @@ def test_values_with_few_rows_are_not_covered() -> None:
     (check,) = strata_coverage(_measured({"news": 30, "web": 29, "wiki": 3}))
 
     assert check.status is Status.WARNING
-    assert check.detail == (
-        "of 'corpus' are not covered, with fewer than 30 rows: 'wiki' (rows: 3), 'web' (rows: 29); "
-        "30 rows without a mismatch bound its rate at 9.51 %"
-    )
+    assert ": 'wiki' (rows: 3), 'web' (rows: 29)" in check.detail
+    assert check.words[-1].values == {"least": 30, "bound": "9.51 %"}
     assert (check.name, check.measured, check.limit) == ("strata_coverage", 3, 30)
 
 
 def test_many_such_values_are_counted() -> None:
     (check,) = strata_coverage(_measured({f"c{number}": number + 1 for number in range(8)}))
 
-    assert "'c4' (rows: 5) and 3 other values; " in check.detail
+    assert "'c4' (rows: 5) and 3 other values. " in check.detail
 
 
 def test_enough_rows_of_every_value_are_a_pass() -> None:
     (check,) = strata_coverage(_measured({"news": 30, "web": 31}))
 
-    assert (check.status, check.detail) == (Status.PASS, "each of the 2 values of 'corpus' has 30 rows or more")
+    assert (check.status, check.measured, check.limit) == (Status.PASS, 30, 30)
 
 
 def test_without_strata_nothing_is_said() -> None:

@@ -157,21 +157,21 @@ def test_what_does_not_apply_says_what_is_missing(desk: ProbeDesk, name: str, mi
     model = desk.model(_PLAIN, {})
     outcome = _outcome(desk, desk.ask(model, [{"x": _normal(4, 3)}], names=[name]), model)
 
-    assert (outcome.detail, outcome.is_check) == (f"does not apply: {missing}", False)
+    assert (outcome.words[0].values, outcome.is_check) == ({"lacks": missing}, False)
 
 
 def test_values_of_a_model_of_ids_alone_do_not_apply(desk: ProbeDesk) -> None:
     model, samples, _ = _case(desk, DropKind.NOT_ANSWERED)
     outcome = _outcome(desk, desk.ask(model, samples, names=["values"]), model)
 
-    assert outcome.detail == "does not apply: no input holds numbers, pictures or lengths"
+    assert (outcome.words[0].key, outcome.batches) == ("probe.does_not_apply", 0)
 
 
 def test_one_row_alone_has_no_other_to_be_exchanged_with(desk: ProbeDesk) -> None:
     model = desk.model(_PLAIN, {})
     outcome = _outcome(desk, desk.ask(model, [{"x": _normal(1, 3)}], names=["sensitivity"]), model)
 
-    assert outcome.detail == "does not apply: no two rows of the samples have one shape"
+    assert (outcome.words[0].key, outcome.batches) == ("probe.does_not_apply", 0)
 
 
 def test_every_probe_says_what_is_missing_where_it_does_not_apply() -> None:
@@ -205,9 +205,7 @@ def test_a_probe_that_raises_is_an_error_of_that_probe_alone(
 
     assert batches.status is Status.PASS
     assert (sensitivity.status, sensitivity.batches, sensitivity.is_check) == (Status.ERROR, after, True)
-    assert "the probe itself failed, by a fault of paritygate and not of a model: while the reference was asked, " in (
-        sensitivity.detail
-    )
+    assert "probe.itself" in {words.key for words in sensitivity.words}
     assert "IndexError" in sensitivity.detail
     assert "index 7 is out of bounds" in sensitivity.detail
     assert "Traceback (most recent call last)" in capsys.readouterr().err

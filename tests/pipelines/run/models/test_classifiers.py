@@ -151,7 +151,7 @@ def _with_classes_swapped(model: onnx.ModelProto) -> None:
         (
             _with_classes_swapped,
             "contract.classes",
-            "'output_probability' are the classes ['dog', 'cat', 'eel'], of the reference's ['cat', 'dog', 'eel']",
+            "'output_probability' are the classes ['dog', 'cat', 'eel'], the reference's ['cat', 'dog', 'eel']",
         ),
     ],
 )

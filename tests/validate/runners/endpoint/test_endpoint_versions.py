@@ -89,7 +89,7 @@ def test_a_server_that_changes_its_version_while_it_is_asked_is_a_warning(server
     ((status, detail),) = _detail(_compare(original, server.model))
 
     assert status == "warning"
-    assert detail.startswith("the server answered as versions 1 and 2 of tiny: it was given another one while")
+    assert "versions 1 and 2 of tiny " in detail
 
 
 def test_another_version_than_the_released_one_is_a_warning(server: Server, tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_another_version_than_the_released_one_is_a_warning(server: Server, tmp_
 
     ((status, detail),) = _detail(result)
     assert (result.verdict, status) == ("pass", "warning"), str(result)
-    assert detail.startswith("the server answered as version 1 of tiny, and the reference is of version 3: ")
-    assert detail.endswith("or ask /versions/3 behind the name")
-    assert f"warning: served_version: {detail[:60]}" in str(result)
+    assert "version 1 of tiny" in detail
+    assert "/versions/3" in detail
+    assert f"warning: served_version: {detail[:40]}" in str(result)
 
 
 @pytest.mark.parametrize(("model", "found"), [("tiny", ["pass"]), ("other", [])])
