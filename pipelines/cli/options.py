@@ -178,6 +178,16 @@ pad_option = click.option(
     "--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of tables with."
 )
 
+columns_option = click.option(
+    "--columns",
+    multiple=True,
+    metavar="INPUT=COLUMN,...",
+    help="The columns of a table that an input consists of, in its order. Repeatable.",
+)
+cast_option = click.option(
+    "--cast", multiple=True, metavar="INPUT=DTYPE", help="The dtype that an input of the samples is cast to."
+)
+
 
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
     """Return the option of a row of the table of rules."""

@@ -127,6 +127,10 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
     ]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
+    words += [
+        word for name, value in job.samples.columns.items() for word in ("--columns", f"{name}={','.join(value)}")
+    ]
+    words += [word for name, value in job.samples.cast.items() for word in ("--cast", f"{name}={value}")]
     words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={in_full(value)}")]
     # The folder is named in a command that finds no such batch yet.
     words += ["--failures", str(job.failures or "failures")] if keeps else []

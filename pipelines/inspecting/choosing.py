@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,20 @@ from paritygate.signature import TensorSpec, is_float_dtype
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
 from paritygate.validate.samples.pictures import holds_pictures
 from paritygate.validate.samples.samples import SampleSource, open_samples
-from paritygate.validate.samples.table_columns import Column, ColumnKind, columns_of_table
+from paritygate.validate.samples.table_check import (
+    check_inputs_named,
+    check_points,
+    check_table,
+    hint_of_columns,
+    is_row_of_numbers,
+)
+from paritygate.validate.samples.table_columns import (
+    Column,
+    ColumnKind,
+    choices_of_numbers,
+    columns_of_table,
+    is_answer,
+)
 
 if TYPE_CHECKING:
     import inspect
@@ -27,9 +39,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-# Columns of these names are what a model is trained to answer.
-_ANSWERS = re.compile(r"(?:class|gold|label|outcome|target|y)(?:e?s)?(?:_?ids?)?|.*_(?:label|target)s?", re.IGNORECASE)
-_TABLE_RANK = 2
 _SHOWN = 8
 
 
@@ -80,6 +89,7 @@ def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource)
         guess = guess_pictures(loaded, facts, path, _one_needed(wanted))
         chosen = InputChoice(samples=replace(samples, images=guess.rules), pictures=guess.why)
     elif samples.columns:
+        _check_named(wanted, samples)
         chosen = _choice(samples, columns_of_table(samples), samples.columns)
     elif wanted is None:
         chosen = InputChoice(samples=samples)
@@ -88,6 +98,14 @@ def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource)
     else:
         chosen = _of_arrays(wanted, samples)
     return replace(chosen, samples=_with_casts(loaded, wanted, chosen.samples))
+
+
+def _check_named(wanted: _Wanted | None, samples: SampleSource) -> None:
+    """Check that columns are named for inputs of the model, and that the table has them as it takes them."""
+    specs = () if wanted is None else tuple(wanted.specs.values())
+    if wanted is not None and not specs and not wanted.takes_any:
+        check_inputs_named(samples, (*wanted.needed, *wanted.optional))
+    check_table(samples, specs)
 
 
 def reading_only(read: Callable[[], Iterator[Batch]], kept: Sequence[str] | None) -> Callable[[], Iterator[Batch]]:
@@ -135,8 +153,8 @@ def _by_name(wanted: _Wanted, columns: Sequence[Column]) -> tuple[str, ...]:
     if not (wanted.needed or wanted.optional):
         # A function of any keywords takes what is no text and no answer.
         kinds = {ColumnKind.NUMBER, ColumnKind.LIST}
-        return tuple(item.name for item in columns if item.kind in kinds and not _ANSWERS.fullmatch(item.name))
-    optional = [name for name in wanted.optional if name in names and not _ANSWERS.fullmatch(name)]
+        return tuple(item.name for item in columns if item.kind in kinds and not is_answer(item.name))
+    optional = [name for name in wanted.optional if name in names and not is_answer(name)]
     return (*(name for name in wanted.needed if name in names), *optional)
 
 
@@ -167,7 +185,7 @@ def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, colum
             if unused and named
             else InputChoice(samples=samples)
         )
-    numbers = [column.name for column in unused if column.kind is ColumnKind.NUMBER]
+    choices = choices_of_numbers(unused)
     if len(missing) != 1 or len(unused) == 1:
         # One of another name is renamed, and what misses several is refused, with the names on both sides.
         return InputChoice(samples=samples)
@@ -176,16 +194,13 @@ def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, colum
     spec = wanted.specs.get(missing[0])
     if len(lists) == 1 and (spec is None or spec.dtype != "string"):
         return _choice(samples, columns, {**rest, missing[0]: (lists[0],)}, guessed=missing)
-    if not numbers or (spec is not None and not _is_row_of_numbers(spec)):
+    if spec is not None and not is_row_of_numbers(spec):
         return InputChoice(samples=samples)
-    without = [name for name in numbers if not _ANSWERS.fullmatch(name)]
-    candidates = [list(items) for items in dict.fromkeys((tuple(without), tuple(numbers))) if items]
-    fitting = _fitting(loaded, wanted, samples, missing[0], rest, candidates)
+    check_points(samples, unused, choices, None if spec is None or spec.shape is None else spec.shape[1])
+    if not choices:
+        return InputChoice(samples=samples)
+    fitting = _fitting(loaded, wanted, samples, missing[0], rest, choices)
     return _choice(samples, columns, {**rest, missing[0]: tuple(fitting)}, guessed=missing)
-
-
-def _is_row_of_numbers(spec: TensorSpec) -> bool:
-    return spec.dtype not in {"string", "bool"} and (spec.shape is None or len(spec.shape) == _TABLE_RANK)
 
 
 def _choice(
@@ -224,7 +239,7 @@ def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they m
     listed = ", ".join(longest[:_SHOWN]) + (f" and {len(longest) - _SHOWN} more" if len(longest) > _SHOWN else "")
     counts = " or ".join(str(len(columns)) for columns in candidates)
     msg = f"the columns of {samples.text} do not fit the input {name!r}: {reason} (got {counts} columns: {listed})"
-    raise UsageError(msg, hint=f"name those that it takes, in its order: --columns {name}={','.join(longest[:2])},...")
+    raise UsageError(msg, hint=hint_of_columns(samples, name, candidates, width))
 
 
 def _answered(  # noqa: PLR0913, PLR0917 - as _fitting

@@ -21,7 +21,7 @@ from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
 from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, TensorSpec, is_float_dtype
-from paritygate.text import counted
+from paritygate.text import counted, row_name
 from paritygate.validate.measure.tolerance import SHARES_OF_SPREAD
 from paritygate.validate.measure.valid_positions import valid_positions
 from paritygate.validate.probes.inputs.roles import Role
@@ -230,6 +230,11 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
         note = f"left out because the model has no such input: {', '.join(survey.left_out)}"
         draft.say(place if columns else ("samples", "source"), note)
         draft.notes.append(f"samples: {note}")
+    for name, row in survey.not_numbers.items():
+        draft.notes.append(
+            f"samples: {name} holds NaN, first in {row_name(row)}: a run refuses answers that are not finite; correct "
+            "the samples, or write non_finite: match if such answers belong there"
+        )
     if survey.cast:
         reason = "the samples hold these in another dtype, and the model takes this one"
         draft.guess(("samples", "cast"), dict(survey.cast), reason)
@@ -272,9 +277,19 @@ def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
         draft.say(
             ("targets",) if is_apart else ("decisions",),
             f"No rule is guessed for {names}. If your service decides by it, say how, such as",
-            f"decisions: {{{open_ones[0]}: {{threshold: 3.0}}}}: then answers that flip are counted.",
+            f"decisions: {flow_text({open_ones[0]: _example_of_rule(open_ones[0], survey)})}: then answers that flip",
+            "are counted.",
             *([""] if is_apart else []),
         )
+
+
+def _example_of_rule(name: str, survey: ModelSurvey) -> dict[str, Any]:
+    """Return the rule that an output of its shape could be decided by, and a threshold that its answers cross."""
+    spec = next(spec for spec in survey.signature.outputs if spec.name == name)
+    if spec.shape is not None and len(spec.shape) == _MATRIX_RANK and spec.shape[1] != 1:
+        return {"argmax": True}
+    answers = survey.answers.get(name)
+    return {"threshold": _HALF if answers is None else float(f"{(answers.low + answers.high) / 2:.2g}")}
 
 
 def _rule_of(spec: TensorSpec, survey: ModelSurvey) -> tuple[dict[str, Any], str] | None:

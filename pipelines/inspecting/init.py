@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -107,26 +107,6 @@ def inspect_model(
     return _child(Inspection, ref, source, time_limit_s=time_limit_s, progress=progress)
 
 
-def parse_columns(texts: Sequence[str], *, has_samples: bool) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each input, as `--columns INPUT=COLUMN,...` names them.
-
-    Raises:
-        UsageError: A text is not of this form, or there are no samples to take columns from.
-    """
-    found: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, _, columns = text.partition("=")
-        names = tuple(column.strip() for column in columns.split(","))
-        if not name or not all(names) or name in found:
-            msg = f"--columns is wrong (got {text!r}, expected INPUT=COLUMN,COLUMN and each input once)"
-            raise UsageError(msg, hint="write for example --columns x=age,income")
-        found[name] = names
-    if found and not has_samples:
-        msg = "--columns names columns of a table, and there are no samples"
-        raise UsageError(msg, hint="add the table: --samples rows.csv")
-    return found
-
-
 def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress) -> WrittenSpec:
     """Write a first spec of a model, whole or not at all.
 
@@ -137,6 +117,9 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
         BackendError: The model does not answer the samples.
         StorageError: The file cannot be written.
     """
+    if request.columns and request.samples is None:
+        msg = "--columns names columns of a table, and there are no samples"
+        raise UsageError(msg, hint="add the table: --samples rows.csv")
     out = request.here / request.out
     _check_out(out, is_replacing=request.is_replacing)
     folder = out.parent.resolve()

@@ -115,6 +115,7 @@ class ModelSurvey:
         half_precision: `float16` or `bfloat16`, where the model computes in it; None of any other.
         images: How the pictures of a folder are prepared; None of other samples.
         pictures: Why they are prepared so.
+        not_numbers: By input that holds NaN, the first row that does.
         sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
         row_dims: The named dims that are the number of rows.
         inputs: What each input was taken for.
@@ -147,6 +148,7 @@ class ModelSurvey:
     half_precision: str | None = None
     images: PictureRules | None = None
     pictures: str = ""
+    not_numbers: Mapping[str, str] = field(default_factory=dict)
 
 
 def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Progress) -> ModelSurvey:
@@ -209,6 +211,7 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         images=samples.images,
         pictures="" if choice is None else choice.pictures,
         side_by_side=() if choice is None else choice.guessed,
+        not_numbers=seen.not_numbers,
         sizes=seen.sizes(),
         row_dims=tuple(seen.row_dims),
         inputs={name: InputFacts(role=role.role, why=role.why, of=role.of) for name, role in roles.items()},
@@ -390,6 +393,7 @@ class _Seen:
         self.row_dims: dict[str, None] = {}
         self.answers: dict[str, _AnswerState] = {}
         self.labels = LabelsSeen()
+        self.not_numbers: dict[str, str] = {}
         self._sizes: dict[str, Counter[int]] = {}
 
     def fit(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
@@ -413,6 +417,7 @@ class _Seen:
         inputs = self.fit(batch)
         self.rows += batch.rows
         self.surveyor.add(batch, inputs)
+        self._add_not_numbers(batch, inputs)
         for spec in self.signature.inputs:
             for axis, dim in enumerate(spec.shape or ()):
                 size = inputs[spec.name].shape[axis]
@@ -423,6 +428,13 @@ class _Seen:
                     continue
                 lengths = batch.lengths.get(spec.name, ()) if axis == 1 else ()
                 self._sizes.setdefault(dim, Counter()).update(lengths or [size] * batch.rows)
+
+    def _add_not_numbers(self, batch: Batch, inputs: Mapping[str, NDArray[np.generic]]) -> None:
+        for name, array in inputs.items():
+            if name not in self.not_numbers and array.dtype.kind == "f" and array.ndim and len(array) == batch.rows:
+                rows = np.isnan(array.astype(np.float32)).reshape(batch.rows, -1).any(axis=1)
+                if rows.any():
+                    self.not_numbers[name] = batch.ids[int(rows.argmax())]
 
     def add_answers(self, outputs: Mapping[str, NDArray[np.generic]]) -> None:
         """Take in what the model answered to one batch."""

@@ -81,7 +81,7 @@ from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
-from paritygate.validate.samples.samples import open_samples
+from paritygate.validate.samples.samples import is_table, open_samples
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import say
 
@@ -317,6 +317,10 @@ def _open_reference(
     )
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     _check_roles(job, runner.signature)
+    if is_table(job.samples):
+        from paritygate.validate.samples.table_check import check_table
+
+        check_table(job.samples, () if ref.takes else runner.signature.inputs, can_be_renamed=bool(job.candidate.takes))
     described = _describe(ref, runner)
     partial.add_reference(described)
     # What is made up for one cannot be sent to the other.

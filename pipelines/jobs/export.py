@@ -34,6 +34,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.source import SampleSource
+from paritygate.validate.samples.table_check import check_table
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +61,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         opened = open_calibration(from_data(CalibrationRequest, args["calibration"]), signature)
     first = FirstRows()
     if args["samples"] is not None:
-        first = first_rows(from_data(SampleSource, args["samples"]))
+        samples = from_data(SampleSource, args["samples"])
+        said = signature or loaded.signature_said()
+        check_table(samples, () if said is None else said.inputs)
+        first = first_rows(samples)
     ties: dict[str, str] = args["ties"]
     if args["spec"] is not None:
         with naming_signatures(ref):

@@ -21,6 +21,7 @@ from paritygate.validate.probes.recording import PROBES_FILE
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import SampleSource, open_samples
+from paritygate.validate.samples.table_check import check_table
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     report("loading the source", 0, 0)
     read = open_samples(from_data(SampleSource, args["samples"]))
     runner = open_model(with_rows_apart(from_data(ModelRef, args["source"]), read), args["device"])
+    check_table(from_data(SampleSource, args["samples"]), runner.signature.inputs)
     model = {"name": args["name"], **runner.loaded.describe(args["files"])}
     folder = Path(args["folder"])
     probes = from_data(ProbeRequest, args["probes"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 from paritygate.errors import UsageError
 from paritygate.text import is_placeholder
@@ -66,6 +66,55 @@ def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
             raise UsageError(msg, hint="give each name once")
         found[name] = value
     return found
+
+
+def column_lists(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each input, as `--columns INPUT=COLUMN,...` names them.
+
+    Raises:
+        UsageError: A text is not of this form, or an input is named twice.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, _, columns = text.partition("=")
+        names = tuple(column.strip() for column in columns.split(","))
+        if not name or not all(names) or name in found:
+            msg = f"--columns is wrong (got {text!r}, expected INPUT=COLUMN,COLUMN and each input once)"
+            raise UsageError(msg, hint="write for example --columns x=age,income")
+        found[name] = names
+    return found
+
+
+def columns_by_name(given: object) -> dict[str, tuple[str, ...]]:
+    """Return the argument `columns`: by input, one column or several.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name, columns in by_name("columns", given, {"x": ["age", "income"]}, of=object).items():
+        several = (columns,) if isinstance(columns, str) else columns
+        if not isinstance(several, list | tuple) or not several or not all(isinstance(item, str) for item in several):
+            msg = f"columns is wrong (got {name!r}: {columns!r}, expected a list of names of columns)"
+            raise UsageError(msg, hint="write for example columns={'x': ['age', 'income']}")
+        found[name] = tuple(several)
+    return found
+
+
+def dtypes(casts: Mapping[str, str]) -> dict[str, str]:
+    """Return the dtypes that inputs are cast to.
+
+    Raises:
+        UsageError: One is no dtype that values are cast to.
+    """
+    from paritygate.validate.samples.columns import CastDtype
+
+    allowed = get_args(CastDtype)
+    for name, dtype in casts.items():
+        if dtype not in allowed:
+            msg = f"the cast of {name!r} is wrong (got {dtype!r}, expected {', '.join(allowed)})"
+            raise UsageError(msg, hint=f"write for example --cast {name}=float32")
+    return dict(casts)
 
 
 def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, float]:

@@ -38,6 +38,8 @@ class RecordRequest:
         out: The folder to write; it must not exist, or be one of ours.
         batch_size: Rows a batch, where the samples do not say.
         pad: By input, what shorter lists of JSON lines are filled up with.
+        columns: Of a table: by input, the columns that it consists of.
+        cast: By input, the dtype that its values are cast to.
         valid_where: By output, the input that says which of its positions count.
         is_non_finite_declared: Whether NaN and infinity in the outputs are right.
         seed: Seed of the choice of rows that are run twice.
@@ -51,6 +53,8 @@ class RecordRequest:
     out: Path
     batch_size: int
     pad: Mapping[str, float]
+    columns: Mapping[str, tuple[str, ...]]
+    cast: Mapping[str, str]
     valid_where: Mapping[str, str]
     is_non_finite_declared: bool
     seed: int
@@ -162,7 +166,14 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     if source.kind is SourceKind.CALLABLE:
         msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
         raise UsageError(msg, hint="write a spec that names them, and start a run: convert-and-validate run SPEC")
-    samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size, pad=request.pad)
+    samples = SampleSource(
+        text=request.samples,
+        folder=request.here,
+        batch_size=request.batch_size,
+        pad=request.pad,
+        columns=request.columns,
+        cast=request.cast,
+    )
     args = {
         **_args_of(request.model, source, samples, is_non_finite_declared=request.is_non_finite_declared),
         "valid_where": dict(request.valid_where),

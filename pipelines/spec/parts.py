@@ -21,6 +21,7 @@ from paritygate.text import is_placeholder, nearest_first
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_OTHER_TOLERANCE, DEFAULT_SCORE_TOLERANCE
 from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
+from paritygate.validate.samples.columns import CastDtype
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput
 
@@ -187,9 +188,6 @@ class RandomPart(Part):
 
     rows: Annotated[int, Field(ge=1)] = 128
     inputs: dict[str, RandomInputPart] = Field(min_length=1)
-
-
-CastDtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 
 
 class SamplesPart(Part):

@@ -33,7 +33,7 @@ from paritygate.pipelines.release.compared import model_or_release
 from paritygate.pipelines.report.terminal.comparison import comparison_text
 from paritygate.pipelines.report.why import why
 from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_python
-from paritygate.pipelines.rules.pairs import by_name
+from paritygate.pipelines.rules.pairs import by_name, columns_by_name, dtypes
 from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.text import first_line_of, meant, nearest_first
 from paritygate.validate.measure.bounds import COVERED_ROWS
@@ -191,6 +191,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     non_finite: str = "refuse",
     min_rows: int = COVERED_ROWS,
     batch_size: int = DEFAULT_BATCH_SIZE,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    cast: Mapping[str, str] | None = None,
     pad: Mapping[str, float] | None = None,
     seed: int = 0,
     emulate: bool = False,
@@ -240,6 +242,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         non_finite: What NaN and infinity in the reference mean: `refuse`, or `match`.
         min_rows: Fewer rows are inconclusive.
         batch_size: Rows a batch, where the samples do not say.
+        columns: Of a table: by input, the column or columns that it consists of, in its order.
+        cast: By input, the dtype that its values are cast to, such as `float32`.
         pad: What lists of JSON lines are filled up with, by input.
         seed: Seed of all choices.
         emulate: Whether to round every value of the candidate (ONNX) to the precision.
@@ -262,8 +266,14 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     values = values_of_python(locals())
     here, objects = Path.cwd(), dict[str, object]()
     place = os.fspath(samples) if isinstance(samples, (str, os.PathLike)) else None
-    fill = by_name("pad", pad, {"input": 0.0}, of=float)
-    source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=fill)
+    source = SampleSource(
+        text=place or "",
+        folder=here,
+        batch_size=batch_size,
+        pad=by_name("pad", pad, {"input": 0.0}, of=float),
+        columns=columns_by_name(columns),
+        cast=dtypes(by_name("cast", cast, {"input": "float32"})),
+    )
     mapping = _json_mapping(endpoint_json)
     parse = functools.partial(model_or_release, folder=here, repository=Path(repository), endpoint_json=mapping)
     models = _model(reference, {}, objects, parse), _model(candidate, values["rename"], objects, parse)

@@ -46,6 +46,12 @@ def _save_savedmodel(folder: Path) -> None:
     tf.saved_model.save(module, str(folder / "saved"), signatures=signatures)
 
 
+_HINT_OF_CAST = (
+    "cast it: --cast x=float32 (samples.cast: {x: float32} in a spec), or write float32, with pandas "
+    "frame.astype({'x': 'float32'})"
+)
+
+
 @pytest.mark.parametrize(
     ("parts", "key"),
     [
@@ -188,7 +194,7 @@ def test_a_declared_output_that_the_model_lacks_is_found_before_it_is_recorded(
         (
             {"x": np.zeros((120, 4), np.float64)},
             "the samples hold 'x' as float64, and the model takes float32",
-            "write float32, with pandas frame.astype({'x': 'float32'}), or set samples.cast: {x: float32} in a spec",
+            _HINT_OF_CAST,
         ),
         (
             {"features": np.zeros((120, 4), np.float32)},

@@ -6,12 +6,15 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
+
+# What values may be cast to.
+CastDtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +38,9 @@ def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> li
     wanted = {column for columns in source.columns.values() for column in columns}
     for column in wanted - {*names}:
         close = difflib.get_close_matches(column, names, n=1)
-        msg = f"samples {path} have no column {column!r}, which samples.columns names (seen: {', '.join(names)})"
+        msg = (
+            f"samples {path} have no column {column!r}, which {source.columns_option} names (seen: {', '.join(names)})"
+        )
         raise InputFileError(msg, hint=f"did you mean {close[0]!r}?" if close else "name columns of the table")
     return [name for name in names if name in wanted]
 
@@ -61,7 +66,7 @@ def inputs_of_columns(path: Path, batch: Batch, source: SampleSource) -> Batch:
             if array.ndim != 1 or array.dtype.kind not in "iubf":
                 msg = f"samples {path}: the column {column!r} cannot be a part of {name!r} (got {_words(array)}, "
                 msg += "expected one number a row)"
-                raise InputFileError(msg, hint=f"leave {column!r} out of samples.columns")
+                raise InputFileError(msg, hint=f"leave {column!r} out of {source.columns_option}")
         inputs[name] = np.stack(arrays, axis=1)
     return replace(batch, inputs=inputs, lengths=lengths)
 

@@ -29,8 +29,10 @@ _FEW = 10
 _DELIMITERS = (",", ";", "\t")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+# A number as spreadsheets write it where the comma parts off the decimals.
+_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _BOOLEANS = {"True": True, "true": True, "TRUE": True, "False": False, "false": False, "FALSE": False}
-_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_, "text": np.str_}
+_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,9 +42,10 @@ class CsvTable:
     Attributes:
         names: The columns that have a name, in their order; the row numbers that pandas writes first have none.
         places: The place of each column in a row.
-        kinds: Of each column `int`, `float`, `bool` or `text`; empty of a file without rows.
+        kinds: Of each column `int`, `float`, `bool`, `text`, or `comma` for numbers with a decimal comma.
         gaps: Of each column of numbers with an empty cell, the line of the first one.
-        odd: Of each column of text in which nearly all cells are numbers, the first cell that is none, and its line.
+        texts: Of each column that does not hold numbers, the first cell that is none, and its line.
+        odd: The columns of text in which nearly all cells are numbers.
         delimiter: What stands between two cells.
         width: How many cells a row has.
     """
@@ -51,7 +54,8 @@ class CsvTable:
     places: Mapping[str, int]
     kinds: Mapping[str, str]
     gaps: Mapping[str, int]
-    odd: Mapping[str, tuple[int, str]]
+    texts: Mapping[str, tuple[int, str]]
+    odd: frozenset[str]
     delimiter: str
     width: int
 
@@ -102,16 +106,28 @@ def check_is_even(path: Path, table: CsvTable, name: str) -> None:
         InputFileError: It is; the message has the first such cell and its line.
     """
     if name in table.odd:
-        line, cell = table.odd[name]
-        msg = (
-            f"samples {path}, line {line}: the cell of {name!r} is {cell[:40]!r} (expected a number, as in most lines)"
-        )
-        raise InputFileError(msg, hint=f"correct the cell, or remove the column {name!r} if it is text")
+        raise no_number(path, table, name)
+
+
+def no_number(path: Path, table: CsvTable, name: str) -> InputFileError:
+    """Return the error of a column of text, or of numbers with commas, that is to hold numbers."""
+    line, cell = table.texts[name]
+    where = f"samples {path}, line {line}: the cell of {name!r} is {cell[:40]!r}"
+    if table.kinds[name] == "comma":
+        read = f"pandas.read_csv({path.name!r}, sep={table.delimiter!r}, decimal=',')"
+        hint = f"write the decimals behind a point: {read}.to_csv('points.csv', index=False); or do not name the column"
+        return InputFileError(f"{where} (expected a number with a point, such as {cell.replace(',', '.')})", hint=hint)
+    if name in table.odd:
+        msg = f"{where} (expected a number, as in most lines)"
+        return InputFileError(msg, hint=f"correct the cell, or remove the column {name!r} if it is text")
+    return InputFileError(
+        f"{where} (expected a number)", hint=f"leave the column {name!r} out, or convert it to numbers"
+    )
 
 
 def _column(rows: Sequence[Sequence[str]], place: int, kind: str) -> NDArray[np.generic]:
     cells = [cells[place] for cells in rows]
-    if kind == "text":
+    if kind not in _DTYPES:
         return np.array(cells, dtype=np.str_)
     bare = [cell.strip() for cell in cells]
     values = [_BOOLEANS[cell] for cell in bare] if kind == "bool" else bare
@@ -138,8 +154,9 @@ def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
         names = _names(path, header)
         kinds = [""] * len(header)
         gaps: dict[int, int] = {}
-        odd: dict[int, tuple[int, str]] = {}
+        texts: dict[int, tuple[int, str]] = {}
         numbers, others = [0] * len(header), [0] * len(header)
+        line = 0
         for line, cells in rows:
             for place, cell in enumerate(cells):
                 # A column with that many cells of text is text, so the rest of it is not read.
@@ -154,17 +171,21 @@ def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
                     numbers[place] += 1
                 else:
                     others[place] += 1
-                    odd.setdefault(place, (line, cell))
+                    texts.setdefault(place, (line, cell))
+    if not line:
+        msg = f"samples {path} hold no rows (got a line of column names alone, expected a row a line below it)"
+        raise InputFileError(msg, hint="write at least one row below the names")
     return CsvTable(
         names=tuple(names),
         places=names,
         kinds={name: kinds[place] or "text" for name, place in names.items()},
-        gaps={name: gaps[place] for name, place in names.items() if place in gaps and kinds[place] not in {"", "text"}},
-        odd={
-            name: odd[place]
+        gaps={name: gaps[place] for name, place in names.items() if place in gaps and kinds[place] in _DTYPES},
+        texts={name: texts[place] for name, place in names.items() if place in texts and kinds[place] not in _DTYPES},
+        odd=frozenset(
+            name
             for name, place in names.items()
             if kinds[place] == "text" and 0 < others[place] <= numbers[place] // _FEW
-        },
+        ),
         delimiter=delimiter,
         width=len(header),
     )
@@ -175,12 +196,16 @@ def _kind(cell: str) -> str:
         return "int"
     if _FLOAT.fullmatch(cell):
         return "float"
-    return "bool" if cell in _BOOLEANS else "text"
+    if cell in _BOOLEANS:
+        return "bool"
+    return "comma" if _COMMA.fullmatch(cell) else "text"
 
 
 def _common(one: str, other: str) -> str:
     if not one or one == other:
         return other
+    if {one, other} <= {"int", "comma"}:
+        return "comma"
     return "float" if {one, other} == {"int", "float"} else "text"
 
 
@@ -217,8 +242,17 @@ def _delimiter(path: Path, stream: TextIO) -> str:
         first = stream.readline(_LONGEST_LINE)
         stream.seek(0)
     except UnicodeDecodeError as err:
-        raise unreadable(path, err) from err
+        raise _not_utf8(path, "".join(_DELIMITERS)) from err
+    if "\0" in first:
+        raise _not_utf8(path, "".join(_DELIMITERS))
     return max(_DELIMITERS, key=first.count)
+
+
+def _not_utf8(path: Path, delimiters: str) -> InputFileError:
+    # No comparison of arrays needs it.
+    from paritygate.validate.samples.other_encoding import not_utf8
+
+    return not_utf8(path, delimiters)
 
 
 def _rows(path: Path, stream: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -238,7 +272,9 @@ def _rows(path: Path, stream: TextIO, delimiter: str) -> Iterator[tuple[int, lis
             yield reader.line_num, cells
     except ParitygateError:
         raise
-    except (csv.Error, UnicodeDecodeError) as err:
+    except UnicodeDecodeError as err:
+        raise _not_utf8(path, delimiter) from err
+    except csv.Error as err:
         raise unreadable(path, err) from err
 
 

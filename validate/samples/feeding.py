@@ -160,7 +160,8 @@ def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     hint = "give the samples in the dtype that the model takes"
     if "string" not in {found, spec.dtype}:
         pandas = f"frame.astype({{{spec.name!r}: {spec.dtype!r}}})"
-        hint = f"write {spec.dtype}, with pandas {pandas}, or set samples.cast: {{{spec.name}: {spec.dtype}}} in a spec"
+        cast = f"--cast {spec.name}={spec.dtype} (samples.cast: {{{spec.name}: {spec.dtype}}} in a spec)"
+        hint = f"cast it: {cast}, or write {spec.dtype}, with pandas {pandas}"
     raise UsageError(msg, hint=hint)
 
 

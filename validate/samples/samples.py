@@ -44,6 +44,7 @@ __all__ = [
     "SampleSource",
     "check_batch",
     "common_rows",
+    "is_table",
     "open_samples",
 ]
 
@@ -55,6 +56,12 @@ SUFFIXES = (".npz", ".npy", ".safetensors", *TABLES)
 _SAFETENSORS_DTYPES = frozenset(
     {"F16", "F32", "F64", "BF16", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
 )
+
+
+def is_table(source: SampleSource) -> bool:
+    """Return whether samples are a table, whose rows have columns with names."""
+    path = source.folder / source.text
+    return path.suffix in TABLES or (path / DATASET_FILE).is_file()
 
 
 def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
@@ -139,8 +146,8 @@ def _from_file(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]
 
 
 def _no_table(source: SampleSource) -> InputFileError:
-    msg = f"samples.columns is allowed for a table alone (got {source.text!r}, expected {', '.join(TABLES)})"
-    return InputFileError(msg, hint="leave columns out, or name a table")
+    msg = f"{source.columns_option} is allowed for a table alone (got {source.text!r}, expected {', '.join(TABLES)})"
+    return InputFileError(msg, hint=f"leave {source.columns_option} out, or name a table")
 
 
 def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:

@@ -56,6 +56,11 @@ class SampleSource:
         """What gives `pad`: a key of the spec, or an option of the command line."""
         return f"{self.key}.pad" if self.key else "--pad"
 
+    @property
+    def columns_option(self) -> str:
+        """What gives `columns`: a key of the spec, or an option of the command line."""
+        return f"{self.key}.columns" if self.key else "--columns"
+
 
 def unreadable(path: Path, err: BaseException) -> InputFileError:
     """Return the error of a file of samples that cannot be read, with the first line of the reason."""

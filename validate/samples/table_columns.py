@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,11 +15,19 @@ from paritygate.validate.samples.csv_table import check_is_even, survey_csv
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.samples.tables import ID_COLUMN, first_object
 
+# Columns of these names are what a model is trained to answer.
+_ANSWERS = re.compile(r"(?:class|gold|label|outcome|target|y)(?:e?s)?(?:_?ids?)?|.*_(?:label|target)s?", re.IGNORECASE)
+# Columns of these names number or name the rows.
+_IDS = re.compile(
+    r"(?i:(?:.*[_ .-])?(?:ids?|nos?|nr|idx|index|key|uuid|guid|row|rownum|row_?number)|unnamed: ?\d+)|.*[a-z]Id"
+)
+
 
 class ColumnKind(str, Enum):
     """What each row of a column holds."""
 
     NUMBER = "number"
+    COMMA = "number with a comma"
     TEXT = "text"
     LIST = "list"
     OTHER = "other"
@@ -36,6 +46,25 @@ class Column:
     kind: ColumnKind
 
 
+_KINDS_OF_CSV = {"text": "text", "comma": "number with a comma"}
+
+
+def is_answer(name: str) -> bool:
+    """Return whether a column is called like what a model is trained to answer."""
+    return _ANSWERS.fullmatch(name) is not None
+
+
+def choices_of_numbers(columns: Iterable[Column]) -> list[list[str]]:
+    """Return the choices of columns that can be the numbers of one input, the likeliest first.
+
+    The first has neither ids nor what a model is trained to answer, the second no answers; the last has all numbers.
+    """
+    numbers = [column.name for column in columns if column.kind is ColumnKind.NUMBER]
+    without = [name for name in numbers if not is_answer(name)]
+    likely = [name for name in without if not _IDS.fullmatch(name)]
+    return [list(items) for items in dict.fromkeys((tuple(likely), tuple(without), tuple(numbers))) if items]
+
+
 def columns_of_table(source: SampleSource) -> tuple[Column, ...]:
     """Return the columns of a table but that of the ids; none of samples that are no table.
 
@@ -47,7 +76,7 @@ def columns_of_table(source: SampleSource) -> tuple[Column, ...]:
         table = survey_csv(path)
         for name in table.names if not source.columns else ():
             check_is_even(path, table, name)
-        kinds = {name: "text" if table.kinds[name] == "text" else "number" for name in table.names}
+        kinds = {name: _KINDS_OF_CSV.get(table.kinds[name], "number") for name in table.names}
     elif path.suffix == ".jsonl" and path.is_file():
         kinds = {name: _kind_of_json(value) for name, value in first_object(path).items()}
     elif (path.suffix == ".parquet" and path.is_file()) or (path / DATASET_FILE).is_file():

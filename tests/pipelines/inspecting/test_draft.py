@@ -131,7 +131,21 @@ def test_an_output_without_a_rule_is_named_with_how_to_give_one() -> None:
     text = _draft(_survey(_output("score", ("batch", 1)))).text()
 
     assert "# No rule is guessed for score." in text
-    assert "# decisions: {score: {threshold: 3.0}}: then answers that flip are counted." in text
+    assert "{score: {threshold: 0.5}}" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "answers", "rule"),
+    [
+        (("batch", 4), _answers(-3.0, 5.0), "{argmax: true}"),
+        (("batch", 1), _answers(10.0, 50.0), "{threshold: 30.0}"),
+        (("batch",), _answers(-4.0, 1.0), "{threshold: -1.5}"),
+    ],
+)
+def test_the_example_of_a_rule_fits_the_output(shape: tuple[int | str, ...], answers: AnswerFacts, rule: str) -> None:
+    text = _draft(_survey(_output("out", shape), answers={"out": answers})).text()
+
+    assert f"decisions: {{out: {rule}}}" in " ".join(text.replace("#", "").split())
 
 
 def test_what_is_said_of_roles_and_decisions_is_no_remark_on_the_targets() -> None:

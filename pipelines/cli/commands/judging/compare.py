@@ -11,6 +11,8 @@ from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
     LocalPath,
     batch_size_option,
+    cast_option,
+    columns_option,
     device_option,
     endpoint_limits,
     json_option,
@@ -23,7 +25,7 @@ from paritygate.pipelines.cli.options import (
     time_limit_option,
     verbose_option,
 )
-from paritygate.pipelines.rules.pairs import numbers
+from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 _ABOUT_PLACE = (
@@ -34,7 +36,7 @@ _TITLES = ("Options", ABOUT_OUTPUTS, ABOUT_VERDICT, "Options about where it runs
 # The section of the help by option; all others stand under the first title.
 _SECTIONS = {
     **{rule.name: rule.section for rule in RULES if rule.section},
-    "--pad": ABOUT_OUTPUTS,
+    **dict.fromkeys(("--columns", "--cast", "--pad"), ABOUT_OUTPUTS),
     "--failures": ABOUT_VERDICT,
     **dict.fromkeys(_ABOUT_PLACE, _TITLES[-1]),
 }
@@ -65,6 +67,8 @@ class _InSections(click.Command):
 )
 @rule_options
 @batch_size_option
+@columns_option
+@cast_option
 @pad_option
 @click.option(
     "--emulate",
@@ -118,6 +122,8 @@ def command(
     *,
     samples: str,
     batch_size: int,
+    columns: tuple[str, ...],
+    cast: tuple[str, ...],
     pad: tuple[str, ...],
     emulate: bool,
     failures: Path | None,
@@ -184,7 +190,14 @@ def command(
         ComparisonJob(
             reference=one,
             candidate=other,
-            samples=SampleSource(text=samples, folder=here, batch_size=batch_size, pad=fill),
+            samples=SampleSource(
+                text=samples,
+                folder=here,
+                batch_size=batch_size,
+                columns=column_lists(columns),
+                cast=dtypes(pairs("--cast", cast, example="x=float32")),
+                pad=fill,
+            ),
             rules=gate_rules_of(values),
             roles=parse_roles(values["roles"]),
             is_emulated=emulate,

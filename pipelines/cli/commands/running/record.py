@@ -10,6 +10,8 @@ from click.core import ParameterSource
 from paritygate.pipelines.cli.options import (
     LocalPath,
     batch_size_option,
+    cast_option,
+    columns_option,
     device_option,
     json_option,
     memory_limit_option,
@@ -18,7 +20,7 @@ from paritygate.pipelines.cli.options import (
     run_and_root_options,
     time_limit_option,
 )
-from paritygate.pipelines.rules.pairs import numbers, pairs
+from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
 
 # A run's spec says these.
 _MODEL_OPTIONS = {
@@ -26,6 +28,8 @@ _MODEL_OPTIONS = {
     "out": "--out",
     "signature": "--signature",
     "batch_size": "--batch-size",
+    "columns": "--columns",
+    "cast": "--cast",
     "pad": "--pad",
     "valid_where": "--valid-where",
     "non_finite": "--non-finite",
@@ -59,6 +63,8 @@ def _check_options(*, is_of_run: bool) -> None:
     help="Which signature of a SavedModel is meant, where it is not serving_default.",
 )
 @batch_size_option
+@columns_option
+@cast_option
 @pad_option
 @click.option(
     "--valid-where",
@@ -94,6 +100,8 @@ def command(
     out: Path | None,
     signature: str | None,
     batch_size: int,
+    columns: tuple[str, ...],
+    cast: tuple[str, ...],
     pad: tuple[str, ...],
     valid_where: tuple[str, ...],
     non_finite: str,
@@ -140,6 +148,8 @@ def command(
                     here=Path.cwd(),
                     out=out,
                     batch_size=batch_size,
+                    columns=column_lists(columns),
+                    cast=dtypes(pairs("--cast", cast, example="x=float32")),
                     pad=numbers("--pad", pad, example="input_ids=0"),
                     valid_where=pairs("--valid-where", valid_where, example="logits=attention_mask"),
                     is_non_finite_declared=non_finite == "match",

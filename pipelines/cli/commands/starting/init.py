@@ -8,6 +8,7 @@ import click
 
 from paritygate.pipelines.cli.options import (
     LocalPath,
+    columns_option,
     json_option,
     memory_limit_option,
     quiet_option,
@@ -23,12 +24,7 @@ from paritygate.pipelines.cli.options import (
     help="Real inputs: .npz, .npy, .safetensors, .csv, .jsonl, .parquet, a folder of pictures, or a function. Without "
     "this option the rows are random.",
 )
-@click.option(
-    "--columns",
-    multiple=True,
-    metavar="INPUT=COLUMN,...",
-    help="The columns of a table that an input consists of, in its order. Guessed if absent. Repeatable.",
-)
+@columns_option
 @click.option(
     "--out",
     type=LocalPath(dir_okay=False, path_type=Path),
@@ -80,8 +76,9 @@ def command(
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.inspecting.init import InitRequest, parse_columns, write_spec
+    from paritygate.pipelines.inspecting.init import InitRequest, write_spec
     from paritygate.pipelines.report.terminal.inspection import print_written_spec
+    from paritygate.pipelines.rules.pairs import column_lists
 
     request = InitRequest(
         model=model,
@@ -90,7 +87,7 @@ def command(
         out=out,
         name=name,
         signature=signature,
-        columns=parse_columns(columns, has_samples=samples is not None),
+        columns=column_lists(columns),
         is_replacing=force,
     )
     with progress_of("init", is_quiet=quiet) as progress:

@@ -1,0 +1,128 @@
+"""Checks that a table has what a model takes, before any of its rows is read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.signature import TensorSpec
+from paritygate.validate.samples.columns import wanted_columns
+from paritygate.validate.samples.csv_table import no_number, survey_csv
+from paritygate.validate.samples.table_columns import Column, ColumnKind, choices_of_numbers, columns_of_table
+
+if TYPE_CHECKING:
+    from paritygate.validate.samples.source import SampleSource
+
+_ROW_OF_NUMBERS = 2
+_SHOWN = 8
+
+
+def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_renamed: bool = False) -> None:
+    """Check that a table has the columns that are named, and that they can be the inputs of a model.
+
+    Args:
+        source: The samples; nothing is checked of what is no table.
+        specs: The inputs of the model, by the names of the samples; none where they are not known.
+        can_be_renamed: Whether an input may be none of the model's.
+
+    Raises:
+        UsageError: An input that columns are named for is none of the model's, or its columns are not named.
+        InputFileError: A column is not there, or is text where numbers are expected.
+    """
+    columns = {column.name: column for column in columns_of_table(source)}
+    if not columns:
+        return
+    by_name = {spec.name: spec for spec in specs}
+    if by_name and not can_be_renamed:
+        check_inputs_named(source, list(by_name))
+    path = source.folder / source.text
+    wanted_columns(path, list(columns), source)
+    # What another kind of table holds is said by its first rows.
+    chosen = source.columns or {name: (name,) for name in columns if name in by_name and path.suffix == ".csv"}
+    for name, parts in chosen.items():
+        spec = by_name.get(name)
+        if len(parts) > 1 or (spec is not None and spec.dtype != "string"):
+            _check_numbers(path, source, name, [columns[part] for part in parts])
+    if not source.columns:
+        _check_side_by_side(source, by_name, columns)
+
+
+def check_inputs_named(source: SampleSource, names: Sequence[str]) -> None:
+    """Check that columns are named for inputs of the model alone.
+
+    Raises:
+        UsageError: They are not.
+    """
+    for name in source.columns:
+        if name not in names:
+            listed = ", ".join(names)
+            msg = f"{source.columns_option} names {name!r}, which is no input of the model (expected: {listed})"
+            close = difflib.get_close_matches(name, names, n=1)
+            raise UsageError(msg, hint=f"did you mean {close[0]!r}?" if close else "name one of its inputs")
+
+
+def _check_numbers(path: Path, source: SampleSource, name: str, parts: Sequence[Column]) -> None:
+    for part in parts:
+        if part.kind in {ColumnKind.TEXT, ColumnKind.COMMA} and path.suffix == ".csv":
+            raise no_number(path, survey_csv(path), part.name)
+        if part.kind is ColumnKind.TEXT or (len(parts) > 1 and part.kind is not ColumnKind.NUMBER):
+            kind = part.kind.value
+            msg = (
+                f"samples {path}: the column {part.name!r} cannot be a part of {name!r} (got {kind}, expected numbers)"
+            )
+            raise InputFileError(msg, hint=f"leave {part.name!r} out of {source.columns_option}")
+
+
+def _check_side_by_side(source: SampleSource, by_name: Mapping[str, TensorSpec], columns: Mapping[str, Column]) -> None:
+    """Check that no input misses that columns side by side can be; the hint names them."""
+    missing = [spec for name, spec in by_name.items() if name not in columns]
+    unused = [column for name, column in columns.items() if name not in by_name]
+    if len(missing) != 1 or len(unused) <= 1 or not is_row_of_numbers(missing[0]):
+        return
+    spec = missing[0]
+    width = spec.shape[1] if spec.shape is not None else None
+    choices = choices_of_numbers(unused)
+    check_points(source, unused, choices, width)
+    if choices:
+        more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
+        seen = ", ".join(list(columns)[:_SHOWN]) + more
+        msg = f"samples {source.text} have no column {spec.name!r}, which the model takes as {spec} (seen: {seen})"
+        raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices, width))
+
+
+def is_row_of_numbers(spec: TensorSpec) -> bool:
+    """Return whether an input can consist of columns side by side."""
+    return spec.dtype not in {"string", "bool"} and (spec.shape is None or len(spec.shape) == _ROW_OF_NUMBERS)
+
+
+def check_points(
+    source: SampleSource, unused: Sequence[Column], choices: Sequence[Sequence[str]], width: int | str | None
+) -> None:
+    """Check that numbers with a decimal comma are not missing among the columns that an input may consist of.
+
+    Raises:
+        InputFileError: They are, as no other choice has the width.
+    """
+    with_comma = next((column for column in unused if column.kind is ColumnKind.COMMA), None)
+    if with_comma is not None and not any(len(choice) == width for choice in choices):
+        path = source.folder / source.text
+        raise no_number(path, survey_csv(path), with_comma.name)
+
+
+def hint_of_columns(source: SampleSource, name: str, choices: Sequence[Sequence[str]], width: int | str | None) -> str:
+    """Return how to name the columns that an input consists of.
+
+    Args:
+        source: The samples.
+        name: The input.
+        choices: The columns that it may be, the likeliest first.
+        width: How many it takes; no number where that is open.
+    """
+    fitting = next((choice for choice in choices if len(choice) == width), None)
+    shown = ",".join(fitting or choices[0][:2])
+    shown += "" if fitting else ",..."
+    how = f"{source.columns_option}: {{{name}: [{shown}]}}" if source.key else f"--columns {name}={shown}"
+    return f"name the columns that it takes, in the order of the training: {how}"
