@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ParitygateError, UsageError
-from paritygate.files import make_temporary_folder, write_bytes_atomically
+from paritygate.files import write_bytes_atomically
 from paritygate.importing import is_object_path
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.pipelines.inspecting.draft import draft_of
@@ -256,7 +257,7 @@ def _beside(text: str | None, here: Path, folder: Path) -> str | None:
 def _child(
     kind: type[_Found], ref: ModelRef, samples: SampleSource | None, *, time_limit_s: float, progress: Progress
 ) -> _Found:
-    place = make_temporary_folder("inspect")
+    place = Path(tempfile.mkdtemp(prefix="paritygate-inspect-"))
     is_log_wanted = False
     try:
         job = ChildJob(

@@ -61,7 +61,19 @@ def guess_pictures(loaded: LoadedModel, facts: ModelFacts, folder: Path, name: s
         MissingBackendError: What reads pictures is not installed.
     """
     require_backend("pillow")
-    own = _own_size(folder)
+    sizes = sorted(set(itertools.islice(sizes_of_pictures(folder), _PICTURES_LOOKED_AT)))
+    own = sizes[0] if len(sizes) == 1 and max(sizes[0]) <= _LARGEST_SIDE else None
+    guess = _guess(loaded, facts, folder, name, own)
+    if len(sizes) <= 1:
+        return guess
+    seen = " to ".join(f"{height}x{width}" for height, width in (sizes[0], sizes[-1]))
+    resized = f"the pictures have {len(sizes)} sizes ({seen}): each is resized, and its middle is cut out"
+    return replace(guess, why=f"{guess.why}; {resized}")
+
+
+def _guess(
+    loaded: LoadedModel, facts: ModelFacts, folder: Path, name: str | None, own: tuple[int, int] | None
+) -> PictureGuess:
     if facts.signature is not None:
         return _of_declared(loaded, facts, _input(facts.signature.inputs, folder), own)
     if name is None or loaded.ref.kind is not SourceKind.TORCH:
@@ -190,10 +202,3 @@ def _why_not(module: Any, rules: PictureRules) -> str | None:  # noqa: ANN401 - 
     except Exception as err:  # noqa: BLE001 - a module raises whatever it raises
         return (str(err).strip() or type(err).__name__).splitlines()[0]
     return None
-
-
-def _own_size(folder: Path) -> tuple[int, int] | None:
-    """Return the height and width of the first pictures, if they have one size that a model may take."""
-    sizes = set(itertools.islice(sizes_of_pictures(folder), _PICTURES_LOOKED_AT))
-    size = next(iter(sizes), None)
-    return size if size is not None and len(sizes) == 1 and max(size) <= _LARGEST_SIDE else None

@@ -27,7 +27,7 @@ from paritygate.validate.causes.cause import (
 )
 from paritygate.validate.causes.rows import Measure, rows_taken
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
-from paritygate.validate.gate.check import Status
+from paritygate.validate.measure.check import Status
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.words.sentence import say
 

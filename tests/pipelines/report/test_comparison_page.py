@@ -92,3 +92,15 @@ def test_the_page_of_a_comparison_with_edge_findings_has_its_verdict(bench: Benc
     assert outcome.code == 0
     assert outcome.result["verdict"] == "pass"
     assert "pass, edge" in page.read_text(encoding="utf-8")
+
+
+def test_both_reports_that_are_named_are_written(bench: Bench) -> None:
+    one, other = bench.linear("one"), bench.linear("other")
+    pages = [bench.folder / name for name in ("page.html", "page.md")]
+
+    outcome = bench.compare(
+        one, other, "--samples", bench.samples(), *(word for page in pages for word in ("--report", str(page)))
+    )
+
+    assert outcome.code == 0
+    assert all(page.stat().st_size > 0 for page in pages)

@@ -111,9 +111,11 @@ class _InSections(click.Command):
 @format_option
 @click.option(
     "--report",
+    "reports",
+    multiple=True,
     type=LocalPath(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows.",
+    help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows. Repeatable.",
 )
 @json_option
 def command(
@@ -137,7 +139,7 @@ def command(
     quiet: bool,
     verbose: bool,
     form: str,
-    report: Path | None,
+    reports: tuple[Path, ...],
     json_target: str | None,
     **options: object,
 ) -> int:
@@ -173,7 +175,7 @@ def command(
     from paritygate.text import counted
     from paritygate.validate.samples.source import SampleSource
 
-    if report is not None:
+    for report in reports:
         from paritygate.pipelines.report.comparison_page import check_report_file
 
         check_report_file(report)
@@ -212,7 +214,7 @@ def command(
     with progress_of(Path(candidate).name, is_quiet=quiet) as progress, stage(progress, "comparing") as did:
         result = compare(job, time_limit_s=time_limit, progress=progress)
         did(f"compared {counted(result.rows, 'row')}" if result.is_measured else "")
-    if report is not None:
+    for report in reports:
         from paritygate.pipelines.report.comparison_page import write_comparison_report
 
         write_comparison_report(result, report)
