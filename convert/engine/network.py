@@ -142,11 +142,7 @@ def _typed_network(library: EngineLibrary, builder: Any) -> Any:  # noqa: ANN401
 
 
 def signature_of_network(network: Any) -> Signature:  # noqa: ANN401 - an INetworkDefinition
-    """Return the inputs and outputs of the network; dims that are open have no name.
-
-    Raises:
-        ConversionError: One has a dtype that NumPy has not.
-    """
+    """Return the inputs and outputs of the network; dims that are open have no name."""
     return Signature(
         inputs=tuple(_spec(network.get_input(index)) for index in range(network.num_inputs)),
         outputs=tuple(_spec(network.get_output(index)) for index in range(network.num_outputs)),

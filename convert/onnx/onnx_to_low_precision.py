@@ -60,7 +60,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Raises:
         NotAvailableError: Nothing of the model would compute in the precision.
-        ConversionError: It cannot be rewritten, or the result is not valid ONNX.
     """
     source = job.source.path
     result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)

@@ -33,7 +33,6 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
 
     Raises:
         ConversionError: OpenVINO cannot give the model this shape.
-        MissingBackendError: OpenVINO is not installed.
     """
     openvino = import_openvino()
     source, path = job.source.path, job.folder / _MAIN

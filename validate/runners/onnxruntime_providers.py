@@ -89,9 +89,6 @@ def provider_request(
         own: The inputs of the file.
         served: A signature that declares the sizes of symbolic dims; None where nothing does.
         dtypes: What the graph holds below float32: of `float16`, `bfloat16`, `int8`.
-
-    Raises:
-        UsageError: The provider is not known, or is none of the device's.
     """
     name = check_provider(provider or device, device)
     if name == CPU:

@@ -47,13 +47,6 @@ def open_model(loaded: LoadedModel) -> TensorrtRunner:
     """Return the engine, loaded on the GPU and ready to run.
 
     Its record is held against the library, the GPU and the engine itself.
-
-    Raises:
-        BackendError: There is no GPU, or another device was asked for; the engine was built by another version of
-            the library or for other GPUs, or the library refused it, or it is not what its record says.
-        InputFileError: The engine has no record beside it, or a damaged one; or it is empty.
-        MissingBackendError: The library or Polygraphy is not installed.
-        UsageError: A name to be renamed is not in the engine.
     """
     gpu = gpu_for_engines(loaded.device)
     path = loaded.ref.path

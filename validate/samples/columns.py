@@ -75,9 +75,6 @@ def cast_inputs(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batc
     """Yield the batches with the inputs of `source.cast` in the dtype declared.
 
     Floats and integers become floats, rounded as NumPy rounds them; integers come of what is whole and in their range.
-
-    Raises:
-        UsageError: An input is not there or is text, or a value has no counterpart in the dtype.
     """
     for batch in batches:
         found = {name: _cast(name, batch, dtype, source) for name, dtype in source.cast.items()}

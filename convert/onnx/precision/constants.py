@@ -121,9 +121,6 @@ class ConstantRounding:
             name: What the report calls the constant.
             source: The tensor; it is not changed.
             folder: Where its data is, if it is external.
-
-        Raises:
-            InputFileError: Its data cannot be read.
         """
         rounded = self.rounded(name, load_tensor(source, folder))
         return self.packed(source.name, rounded, list(source.dims))
@@ -153,9 +150,6 @@ def make_dense(graph: onnx.GraphProto, folder: Path | None) -> None:
     Args:
         graph: The graph.
         folder: Where external data is; None if there is none.
-
-    Raises:
-        InputFileError: The data of one cannot be read.
     """
     import onnx
 

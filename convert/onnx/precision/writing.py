@@ -49,9 +49,6 @@ class ConstantNodes:
         Args:
             node: The Constant or ConstantOfShape node that made it in FP32.
             value: The constant, its names settled.
-
-        Raises:
-            InputFileError: Its data cannot be read.
         """
         found: list[onnx.NodeProto] = []
         for element, name in value.names.items():
@@ -124,11 +121,7 @@ class Writer:
         self.casts_added = 0
 
     def write(self, plan: GraphPlan) -> None:
-        """Change the graph and those inside it.
-
-        Raises:
-            InputFileError: The data of a constant cannot be read.
-        """
+        """Change the graph and those inside it."""
         self._settle(plan)
         self._write_graph(plan)
 

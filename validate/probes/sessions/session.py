@@ -262,9 +262,6 @@ def _first_answers(
         question: What answers are held to.
         most_rows: How many rows these may be; one batch in any case.
         failed_before: The batches by which the probe fails that they belong to.
-
-    Raises:
-        ArtifactIntegrityError: A recorded chunk is missing or was changed.
     """
     probe = probe_asked(recording)
     if probe is None:
