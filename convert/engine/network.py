@@ -165,11 +165,6 @@ def _spec(tensor: Any) -> TensorSpec:  # noqa: ANN401 - an ITensor
 def check_inputs_and_outputs(network: Any, model: onnx.ModelProto, *, title: str) -> None:  # noqa: ANN401 - a network
     """Do nothing if the network's inputs and outputs have the dtypes of the ONNX model, and inputs decide no shapes.
 
-    Args:
-        network: The INetworkDefinition.
-        model: What it was made from.
-        title: The library.
-
     Raises:
         ConversionError: A dtype was changed on the way, as float64 is, or an input's values are a shape.
     """

@@ -213,10 +213,6 @@ def load_libraries(onnxruntime: object, provider: str) -> None:
 def check_options(request: ProviderRequest, found: Mapping[str, Mapping[str, str]]) -> None:
     """Check that a session has the options it was opened with.
 
-    Args:
-        request: What it was opened with.
-        found: What it says of itself: `get_provider_options()`.
-
     Raises:
         BackendError: An option is another, or a precision is allowed that was not asked for.
     """

@@ -214,9 +214,6 @@ class SavedModelRunner(TensorflowRunner):
 def _prepare_device(device: str) -> Any:  # noqa: ANN401 - the module, which has no types
     """Return the module `tensorflow`, set to compute on `device` and float32 in float32.
 
-    Args:
-        device: `cpu` or `cuda`.
-
     Raises:
         BackendError: There is no GPU for `cuda`, or TensorFlow is already using one and shall not.
     """

@@ -218,9 +218,6 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 def gpu_for_engines(device: str) -> Gpu:
     """Return the GPU that engines run on.
 
-    Args:
-        device: What was asked for: `cpu`, or `cuda`.
-
     Raises:
         BackendError: There is none, or another device was asked for.
     """
@@ -236,10 +233,6 @@ def gpu_for_engines(device: str) -> Gpu:
 
 def check_version(record: EngineRecord, version: str) -> tuple[str, ...]:
     """Return what is to be noted of the library's version, once it is one that runs the engine.
-
-    Args:
-        record: What is known of the engine.
-        version: Version of the library that is here.
 
     Raises:
         BackendError: An engine runs in the very version that built it, or, if it was built to, in later ones; and

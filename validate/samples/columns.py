@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> list[str]:
     """Return the columns of a table to read, in the order of the table: all of them if the source names none.
 
-    Args:
-        path: The table, for messages.
-        names: The columns that it has, without that of the ids.
-        source: Which of them are inputs.
-
     Raises:
         InputFileError: A column that is an input is not there.
     """

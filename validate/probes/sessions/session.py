@@ -117,15 +117,7 @@ class SessionProbe:
         asked: Sequence[AskedBatch],
         question: ProbeQuestion,
     ) -> None:
-        """Begin.
-
-        Args:
-            name: The probe of the session.
-            candidate: What answers.
-            recording: The probes, with the reference's answers.
-            asked: The batches.
-            question: What answers are held to.
-        """
+        """Begin."""
         self.candidate = candidate
         self.asked = tuple(asked)
         self._judged = JudgedProbe(recording, question, name=name)

@@ -19,10 +19,6 @@ _LARGEST = 2**63 - 1
 def refuse_description(what: str, found: object) -> NoReturn:
     """Raise the error of a part of a description that is not of its kind.
 
-    Args:
-        what: The part, and of what kind it has to be.
-        found: What stands there.
-
     Raises:
         BackendError: Always.
     """
