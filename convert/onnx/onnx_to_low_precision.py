@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.onnx.precision.constants import ConstantChange, ConstantRounding, load_external, make_dense
+from paritygate.convert.onnx.precision.constants import ConstantChange, ConstantRounding, make_dense
 from paritygate.convert.onnx.precision.crashes import crashing_transposes
 from paritygate.convert.onnx.precision.guards import guarding_nodes
 from paritygate.convert.onnx.precision.low_dtype import LowDtype, low_dtype
@@ -31,6 +31,7 @@ from paritygate.models.onnx.graph import (
     names_in,
     nodes_in,
 )
+from paritygate.models.onnx.weights import load_external
 from paritygate.precision import Precision
 from paritygate.text import counted
 
@@ -262,9 +263,8 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 def _load_tensors(model: onnx.ModelProto, folder: Path | None, limit: int | None = None) -> None:
     """Bring external data into the model, that of tensors up to so many elements only, if there is a limit."""
     for tensor in _tensors(model.graph):
-        if tensor.data_location != tensor.EXTERNAL or (limit is not None and math.prod(tensor.dims) > limit):
-            continue
-        load_external(tensor, folder)
+        if limit is None or math.prod(tensor.dims) <= limit:
+            load_external(tensor, folder)
 
 
 def _free_weights(plan: GraphPlan, dtype: LowDtype) -> tuple[str, ...]:

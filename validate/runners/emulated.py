@@ -23,10 +23,10 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import opset_of, precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.models.onnx.locales import hint_on_locale
+from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
-from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 from paritygate.validate.runners.onnxruntime import reason_of_onnxruntime
 from paritygate.validate.runners.onnxruntime_waiting import set_waiting

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx.precision.low_dtype import FLOAT, LowDtype, Support, support_of
+from paritygate.convert.onnx.precision.low_dtype import LowDtype, Support, support_of
 from paritygate.models.onnx.graph import element_types, subgraphs_of
+from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
     import onnx

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx.precision.low_dtype import FLOAT
 from paritygate.convert.onnx.precision.normalisations import normalising_nodes
 from paritygate.models.onnx.graph import element_types, graphs_in, nodes_in
+from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

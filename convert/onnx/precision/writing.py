@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.convert.onnx.precision.constants import ConstantRounding, load_tensor
-from paritygate.convert.onnx.precision.low_dtype import FLOAT, fills_with
+from paritygate.convert.onnx.precision.constants import ConstantRounding
+from paritygate.convert.onnx.precision.low_dtype import fills_with
 from paritygate.convert.onnx.precision.plan import GraphPlan, NodePlan, Value
 from paritygate.models.onnx.graph import UniqueNames
+from paritygate.models.onnx.weights import FLOAT, load_tensor
 
 if TYPE_CHECKING:
     import onnx
