@@ -74,7 +74,7 @@ class Row:
 
 
 def _ours(model: onnx.ModelProto, keep: Sequence[str]) -> onnx.ModelProto:
-    return rewrite_precision(model, precision=Precision.FP16, keep_in_fp32=keep).model
+    return rewrite_precision(model, precision=Precision.FP16, kept=dict.fromkeys(keep, "kept as asked")).model
 
 
 def _by_module(module: str) -> Callable[[onnx.ModelProto, Sequence[str]], onnx.ModelProto]:

@@ -51,9 +51,6 @@ def as_promised(  # noqa: PLR0913 - what was asked for, what was found, and how 
         facts: What is to be added to the conversion's.
         keeps_names: See `agreed_signature`.
         ties: Likewise.
-
-    Raises:
-        ConversionError: What was found is not what was promised.
     """
     signature = found
     if job.signature is not None:

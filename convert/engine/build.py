@@ -55,12 +55,6 @@ def build_engine(job: ConversionJob, name: str) -> Conversion:
         job: Its source is an ONNX artifact that computes in the job's precision; its signature declares the sizes of
             every symbolic dim.
         name: The library: `tensorrt` or `tensorrt-rtx`.
-
-    Raises:
-        MissingBackendError: The library is not installed; MissingGpuError where TensorRT has no GPU to build on.
-        UsageError: The library cannot honour the settings, or sizes of dims are not declared.
-        UnsupportedOperatorsError: The library does not take every operator of the model.
-        ConversionError: The network does not compute in the precision, or the library does not build it.
     """
     require_builder(name)
     library = open_library(name)

@@ -24,7 +24,6 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
 
     Raises:
         ConversionError: They are not.
-        MissingBackendError: The library is not installed.
     """
     path = job.folder / conversion.main
     if not path.is_file() or not path.stat().st_size:

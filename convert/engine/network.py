@@ -142,11 +142,7 @@ def _typed_network(library: EngineLibrary, builder: Any) -> Any:  # noqa: ANN401
 
 
 def signature_of_network(network: Any) -> Signature:  # noqa: ANN401 - an INetworkDefinition
-    """Return the inputs and outputs of the network; dims that are open have no name.
-
-    Raises:
-        ConversionError: One has a dtype that NumPy has not.
-    """
+    """Return the inputs and outputs of the network; dims that are open have no name."""
     return Signature(
         inputs=tuple(_spec(network.get_input(index)) for index in range(network.num_inputs)),
         outputs=tuple(_spec(network.get_output(index)) for index in range(network.num_outputs)),
@@ -168,11 +164,6 @@ def _spec(tensor: Any) -> TensorSpec:  # noqa: ANN401 - an ITensor
 
 def check_inputs_and_outputs(network: Any, model: onnx.ModelProto, *, title: str) -> None:  # noqa: ANN401 - a network
     """Do nothing if the network's inputs and outputs have the dtypes of the ONNX model, and inputs decide no shapes.
-
-    Args:
-        network: The INetworkDefinition.
-        model: What it was made from.
-        title: The library.
 
     Raises:
         ConversionError: A dtype was changed on the way, as float64 is, or an input's values are a shape.

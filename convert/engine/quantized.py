@@ -55,9 +55,6 @@ def fold_integer_biases(model: onnx.ModelProto) -> int:
 
     The values are those that dequantizing gives. Only the model's own graph is looked at: quantizers leave alone what
     is inside of If, Loop and Scan.
-
-    Args:
-        model: The model, its weights loaded.
     """
     import onnx
 

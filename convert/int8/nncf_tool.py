@@ -43,9 +43,6 @@ def quantize_with_nncf(model: Any, calibration: Calibration, *, is_transformer: 
         model: In FP32; it may be changed.
         calibration: What the ranges of activations are chosen by, read a batch at a time.
         is_transformer: Whether attention needs more care than other operators.
-
-    Raises:
-        MissingBackendError: NNCF is not installed.
     """
     nncf = _import_nncf()
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet

@@ -176,10 +176,6 @@ def _read_unrounded(graph: onnx.GraphProto, quantized: Collection[str]) -> None:
     ONNX Runtime's tool rounds a value once for all its readers: an ArgMax beside a quantized product would then
     answer otherwise, and gain nothing. What a quantized node made stays rounded: with another reader before its
     QuantizeLinear, ONNX Runtime would compute that node in float.
-
-    Args:
-        graph: The quantized graph.
-        quantized: Names of the nodes that were to be quantized.
     """
     maker = {name: node for node in graph.node for name in node.output}
     for node in graph.node:

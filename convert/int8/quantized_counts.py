@@ -54,11 +54,7 @@ class QuantizedCounts:
 
 
 def count_quantized(model: onnx.ModelProto) -> QuantizedCounts:
-    """Return what is quantized in the model's own graph, weights loaded.
-
-    Raises:
-        ConversionError: A scale is not positive and finite; NotAvailableError where nothing is quantized.
-    """
+    """Return what is quantized in the model's own graph, weights loaded."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     weights: dict[str, bool] = {}
     activations: Counter[str] = Counter()

@@ -33,12 +33,7 @@ _FAR_TOO_HIGH = 1000
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound.
-
-    Raises:
-        ConversionError: It is not; UnsupportedOperatorsError where it is for operators.
-        MissingBackendError: ONNX Runtime is not installed.
-    """
+    """Return the conversion with the signature promised, once the file has proved sound."""
     path = job.folder / conversion.main
     with our_file():
         model = read_onnx(path)
@@ -104,11 +99,7 @@ def _nodes_of(model: onnx.ModelProto, domain: str, operator: str) -> list[onnx.N
 
 
 def highest_ir_version() -> int | None:
-    """Return the highest IR version that the installed ONNX Runtime reads; None if it does not say.
-
-    Raises:
-        MissingBackendError: ONNX Runtime is not installed.
-    """
+    """Return the highest IR version that the installed ONNX Runtime reads; None if it does not say."""
     from onnx import TensorProto, helper
 
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])

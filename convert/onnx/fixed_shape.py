@@ -22,10 +22,6 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
 
     An input that is given in another dtype is cast back to its own where it enters the graph; a mask that was bool
     is true where it is not 0. Nothing else of what the model computes is touched.
-
-    Args:
-        job: Its source is an ONNX artifact whose signature is the rule's.
-        rule: What is fixed.
     """
     import onnx
 

@@ -42,11 +42,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Args:
         job: Its source is an ONNX artifact in FP32; its calibration says by which tool and rows.
-
-    Raises:
-        UsageError: There is no calibration, or it asks for what the tool or the model does not allow.
-        ConversionError: The ranges found are not finite; NotAvailableError where there is nothing to quantize.
-        MissingBackendError: The tool is not installed.
     """
     settings, calibration = settings_of(job)
     if settings.tool == "nncf":

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.onnx.precision.constants import ConstantChange, ConstantRounding, load_external, make_dense
+from paritygate.convert.onnx.precision.constants import ConstantChange, ConstantRounding, make_dense
 from paritygate.convert.onnx.precision.crashes import crashing_transposes
 from paritygate.convert.onnx.precision.guards import guarding_nodes
 from paritygate.convert.onnx.precision.low_dtype import LowDtype, low_dtype
 from paritygate.convert.onnx.precision.opset import raise_opset
-from paritygate.convert.onnx.precision.plan import GraphPlan, Keeping, NodePlan, Planner, keeping_of
+from paritygate.convert.onnx.precision.plan import GraphPlan, NodePlan, Planner
 from paritygate.convert.onnx.precision.sensitive import sensitive_nodes
 from paritygate.convert.onnx.precision.writing import ConstantNodes, Writer
 from paritygate.convert.onnx.rewrite import is_too_large, save_onnx
@@ -31,6 +31,7 @@ from paritygate.models.onnx.graph import (
     names_in,
     nodes_in,
 )
+from paritygate.models.onnx.weights import load_external
 from paritygate.precision import Precision
 from paritygate.text import counted
 
@@ -60,7 +61,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Raises:
         NotAvailableError: Nothing of the model would compute in the precision.
-        ConversionError: It cannot be rewritten, or the result is not valid ONNX.
     """
     source = job.source.path
     result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)
@@ -128,8 +128,6 @@ class RewriteResult:
         nodes_converted: Names of the nodes that compute in the lower precision now.
         nodes_kept: Nodes that still compute in FP32, with the reason. A node that has nothing to do
             with FP32 values is in neither list, nor is a constant.
-        opset_before: Version of the default operator set.
-        opset_after: The same, or higher where bfloat16 needs it.
         notes: What the user should know besides, one sentence each.
     """
 
@@ -139,25 +137,21 @@ class RewriteResult:
     casts_added: int
     nodes_converted: tuple[str, ...]
     nodes_kept: tuple[KeptNode, ...]
-    opset_before: int
-    opset_after: int
     notes: tuple[str, ...] = ()
 
 
-def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
+def rewrite_precision(
     model: onnx.ModelProto,
     *,
     precision: Precision,
-    keep_in_fp32: Collection[str] = (),
-    keep_operators_in_fp32: Collection[str] = (),
-    keep_io: bool = True,
+    kept: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> RewriteResult:
     """Return the model computing in FP16 or BF16.
 
     Every node that reads or makes FP32 tensors is converted if ONNX's schema of its operator allows that,
-    unless it is to be kept. Values of other dtypes, float64 among them, stay as they are. A value that is
-    read in a dtype other than the one it is made in is cast once, whatever the number of its readers.
+    unless it is to be kept. FP32 inputs and outputs of the model stay so, and so do values of other dtypes. A value
+    that is read in a dtype other than the one it is made in is cast once, whatever the number of its readers.
     Local functions are inlined: their nodes are named `CALL/NODE`. What enters and leaves a subgraph (If,
     Loop, Scan) stays FP32, the nodes inside are treated like any other.
 
@@ -167,15 +161,12 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
     Args:
         model: The model; it is not changed. Its external data need not be loaded.
         precision: FP16 or BF16.
-        keep_in_fp32: Names of nodes that stay in FP32, exactly these. A name shared by several nodes means
-            all of them; that of an If, Loop, Scan or function call means all inside it too. A node
-            without a name goes by the one that `paritygate.models.onnx.graph.name_nodes` gives it.
-        keep_operators_in_fp32: Operators, such as `Softmax`, all of whose nodes stay in FP32.
-        keep_io: Whether FP32 inputs and outputs of the model stay so.
+        kept: The names of further nodes to keep in FP32, each with the reason. A node without a name goes by the one
+            that `paritygate.models.onnx.graph.name_nodes` gives it.
         folder: Where the model's external data is; None if it has none or it is loaded.
 
     Raises:
-        UsageError: Another precision was asked for, or there is no node or operator of a name to keep.
+        UsageError: Another precision was asked for.
         InputFileError: External data is missing or damaged.
         ConversionError: The model is quantized, is of an opset without casts to this precision, or the
             result is not valid ONNX.
@@ -183,19 +174,17 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
     dtype = low_dtype(precision)
     work = _copied(model)
     opset_before = opset_of(work)
-    keeping = _prepare(work, keep_in_fp32, keep_operators_in_fp32, folder)
+    _prepare(work, folder)
     declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
     infer_value_types(work)
     notes: tuple[str, ...] = ()
     if precision is Precision.BF16:
-        came_from, notes = raise_opset(work, dtype, keeping)
-        keeping = _followed(keeping, came_from)
+        notes = raise_opset(work, dtype)
         infer_value_types(work)
-    unasked = guarding_nodes(work.graph, dtype.smallest_normal) | sensitive_nodes(work.graph)
+    reasons = guarding_nodes(work.graph, dtype.smallest_normal) | sensitive_nodes(work.graph) | dict(kept or {})
     if precision is Precision.FP16:
-        unasked |= crashing_transposes(work.graph)
-    keeping = replace(keeping, unasked=unasked)
-    planner = Planner(dtype=dtype, keeping=keeping, opset=opset_of(work), keep_io=keep_io, declared=declared)
+        reasons |= crashing_transposes(work.graph)
+    planner = Planner(dtype=dtype, kept=reasons, opset=opset_of(work), declared=declared)
     plan = planner.plan(work.graph)
     _refuse_old_opset(plan, opset_of(work), dtype)
     rounding = ConstantRounding(dtype=dtype)
@@ -211,22 +200,17 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
         casts_added=casts_added,
         nodes_converted=tuple(_converted(plan, dtype)),
         nodes_kept=tuple(_kept(plan, dtype)),
-        opset_before=opset_before,
-        opset_after=opset_of(work),
         notes=notes,
     )
 
 
-def _prepare(
-    model: onnx.ModelProto, names: Collection[str], operators: Collection[str], folder: Path | None
-) -> Keeping:
-    """Name all nodes, inline functions, make constants dense; return which nodes are to stay in FP32."""
-    renamed = name_nodes(model.graph)
-    origins = inline_functions(model)
+def _prepare(model: onnx.ModelProto, folder: Path | None) -> None:
+    """Name all nodes, inline functions, and make constants dense."""
+    name_nodes(model.graph)
+    inline_functions(model)
     _refuse_quantized(model.graph)
     make_dense(model.graph, folder)
     _load_tensors(model, folder, _SMALL_TENSOR)
-    return keeping_of(model.graph, names, operators, renamed=renamed, origins=origins)
 
 
 def _write(model: onnx.ModelProto, plan: GraphPlan, rounding: ConstantRounding, folder: Path | None) -> int:
@@ -267,11 +251,6 @@ def _refuse_old_opset(plan: GraphPlan, opset: int, dtype: LowDtype) -> None:
     raise ConversionError(msg, hint="export the model again with --opset 17 or above")
 
 
-def _followed(keeping: Keeping, came_from: dict[str, str]) -> Keeping:
-    """Keep what a node to keep was replaced by as well."""
-    return replace(keeping, names=keeping.names | {new for new, old in came_from.items() if old in keeping.names})
-
-
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     for each in graphs_in(graph):
         yield from each.initializer
@@ -284,9 +263,8 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 def _load_tensors(model: onnx.ModelProto, folder: Path | None, limit: int | None = None) -> None:
     """Bring external data into the model, that of tensors up to so many elements only, if there is a limit."""
     for tensor in _tensors(model.graph):
-        if tensor.data_location != tensor.EXTERNAL or (limit is not None and math.prod(tensor.dims) > limit):
-            continue
-        load_external(tensor, folder)
+        if limit is None or math.prod(tensor.dims) <= limit:
+            load_external(tensor, folder)
 
 
 def _free_weights(plan: GraphPlan, dtype: LowDtype) -> tuple[str, ...]:

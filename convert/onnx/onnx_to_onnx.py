@@ -20,10 +20,7 @@ def convert(job: ConversionJob) -> Conversion:
     or names of dims, the model answers with mappings, or the installed ONNX Runtime does not read its IR version.
 
     Raises:
-        InputFileError: The source is no ONNX model, or its external data is missing or elsewhere.
-        UsageError: The job names tensors that the model does not have.
         ConversionError: Another opset was asked for, or the dims contradict the signature.
-        MissingBackendError: ONNX Runtime is not installed.
     """
     source = job.source.path
     model = read_onnx(source)

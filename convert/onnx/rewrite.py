@@ -127,7 +127,6 @@ def apply_signature(
     Raises:
         UsageError: The graph lacks an input or output that `rename` or the signature names, or needs
             an input that the signature does not have.
-        ConversionError: Dims that the graph says are equal have different names in the signature.
     """
     found = signature_of_onnx(model)
     names = [spec.name for spec in (*found.inputs, *found.outputs)]

@@ -21,12 +21,7 @@ _BF16 = "bf16"
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the files have proved sound.
-
-    Raises:
-        ConversionError: They are not; NotAvailableError where nothing of a model in BF16 is computed in it.
-        MissingBackendError: OpenVINO is not installed.
-    """
+    """Return the conversion with the signature promised, once the files have proved sound."""
     path = job.folder / conversion.main
     with our_file():
         model = read_openvino(path)

@@ -27,13 +27,8 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
 
     An input that is given in another dtype is cast back to its own where it enters the graph.
 
-    Args:
-        job: Its source is an OpenVINO artifact whose signature is the rule's.
-        rule: What is fixed.
-
     Raises:
         ConversionError: OpenVINO cannot give the model this shape.
-        MissingBackendError: OpenVINO is not installed.
     """
     openvino = import_openvino()
     source, path = job.source.path, job.folder / _MAIN

@@ -46,12 +46,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Args:
         job: Its source is an ONNX artifact in FP32; its precision, `fp32` or `bf16`, becomes the precision hint.
-
-    Raises:
-        NotAvailableError: The model takes or answers text; UnsupportedOperatorsError where OpenVINO does not have an
-            operator of the model.
-        ConversionError: OpenVINO does not convert the model.
-        MissingBackendError: OpenVINO is not installed.
     """
     openvino = import_openvino()
     source = job.source.path

@@ -31,9 +31,7 @@ def convert(job: ConversionJob) -> Conversion:
             activations are about ONNX: there is one tool for OpenVINO.
 
     Raises:
-        UsageError: There is no calibration.
         NotAvailableError: There is nothing to quantize.
-        MissingBackendError: OpenVINO or NNCF is not installed.
     """
     _, calibration = settings_of(job)
     openvino = import_openvino()

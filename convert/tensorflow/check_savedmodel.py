@@ -9,12 +9,7 @@ from paritygate.models.tensorflow.savedmodel import load_savedmodel
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the SavedModel has proved sound.
-
-    Raises:
-        ConversionError: It is not.
-        MissingBackendError: TensorFlow is not installed.
-    """
+    """Return the conversion with the signature promised, once the SavedModel has proved sound."""
     with our_file():
         found = load_savedmodel(job.folder / conversion.main).signature
     facts = {"loaded_in": f"tensorflow {backend_state('tensorflow').version}"}

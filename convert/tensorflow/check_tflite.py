@@ -8,12 +8,7 @@ from paritygate.models.tensorflow.tflite_file import open_tflite
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound.
-
-    Raises:
-        ConversionError: It is not: LiteRT does not load it, or has a dim fixed that the signature leaves open.
-        MissingBackendError: LiteRT is not installed.
-    """
+    """Return the conversion with the signature promised, once the file has proved sound."""
     with our_file():
         model = open_tflite(job.folder / conversion.main)
     facts = {"loaded_in": f"litert {model.version}"}

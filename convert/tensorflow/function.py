@@ -63,7 +63,6 @@ def function_to_onnx(
 
     Raises:
         ConversionError: It cannot be converted; UnsupportedOperatorsError where it is for operators.
-        MissingBackendError: TensorFlow or tf2onnx is not installed.
     """
     require_backend("tf2onnx")
     if opset is not None and opset > _HIGHEST_OPSET:

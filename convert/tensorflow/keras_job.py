@@ -40,13 +40,7 @@ class KerasSource:
 
 
 def open_keras(job: ConversionJob) -> KerasSource:
-    """Return the job's model object, or the one in its `.keras` file, with its signature.
-
-    Raises:
-        InputFileError: The file is corrupt, or holds code.
-        UsageError: The signature cannot be inferred, or does not fit the model.
-        MissingBackendError: TensorFlow is not installed.
-    """
+    """Return the job's model object, or the one in its `.keras` file, with its signature."""
     model = job.model if job.model is not None else load_keras_file(job.source.path)
     signature = job.signature or signature_of_keras(model, job.rename)
     return KerasSource(

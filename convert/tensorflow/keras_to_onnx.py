@@ -17,12 +17,6 @@ def convert(job: ConversionJob) -> Conversion:
     Args:
         job: Its `model` is a `keras.Model`, or its source a `.keras` file. Without a signature it is
             inferred, which a subclassed model does not allow.
-
-    Raises:
-        InputFileError: The `.keras` file is corrupt, or holds code.
-        UsageError: The signature is missing, or does not fit the model.
-        ConversionError: It cannot be converted; UnsupportedOperatorsError where it is for operators.
-        MissingBackendError: TensorFlow or tf2onnx is not installed.
     """
     keras = open_keras(job)
     return function_to_onnx(

@@ -20,12 +20,6 @@ def convert(job: ConversionJob) -> Conversion:
     Args:
         job: Its `model` is a `keras.Model`, or its source a `.keras` file. Without a signature it is
             inferred, which a subclassed model does not allow.
-
-    Raises:
-        InputFileError: The `.keras` file is corrupt, or holds code.
-        UsageError: The signature is missing, or does not fit the model.
-        ConversionError: The model is no graph: it branches on the values of a tensor.
-        MissingBackendError: TensorFlow is not installed.
     """
     source = open_keras(job)
     keras, tf = import_keras(), import_tensorflow()

@@ -17,12 +17,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Args:
         job: Without a signature, the model's own is taken, its inputs and outputs sorted by name.
-
-    Raises:
-        InputFileError: The source is no SavedModel, or has no such signature.
-        UsageError: The job's signature names tensors that the model does not have.
-        ConversionError: It cannot be converted; UnsupportedOperatorsError where it is for operators.
-        MissingBackendError: TensorFlow or tf2onnx is not installed.
     """
     saved = load_savedmodel(job.source.path, job.source.signature_key)
     signature = job.signature or _served(saved.signature, job)

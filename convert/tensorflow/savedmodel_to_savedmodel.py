@@ -25,10 +25,7 @@ def convert(job: ConversionJob) -> Conversion:
     What serves a SavedModel takes serving_default: another signature becomes that by saving the model again.
 
     Raises:
-        InputFileError: The source is no SavedModel, or has no such signature.
         UsageError: The job renames tensors, which a copy cannot.
-        StorageError: A link in the source leaves its folder.
-        MissingBackendError: TensorFlow is not installed.
     """
     if any(source != served for source, served in job.rename.items()):
         msg = "rename does not apply to a SavedModel that is served as it is"

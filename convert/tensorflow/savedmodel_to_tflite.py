@@ -53,11 +53,7 @@ def convert(job: ConversionJob) -> Conversion:
         job: Its source is a SavedModel in FP32.
 
     Raises:
-        InputFileError: The source is no SavedModel.
         UsageError: The job renames tensors, or has no calibration for INT8.
-        ConversionError: It cannot be converted, or not to the precision; UnsupportedOperatorsError where it is for
-            operators.
-        MissingBackendError: TensorFlow or LiteRT is not installed.
     """
     if any(source != served for source, served in job.rename.items()):
         msg = "rename does not apply to TFLite, which keeps the names of the SavedModel"

@@ -163,10 +163,6 @@ def _kind(array: NDArray[np.generic]) -> str:
 
 
 def _attribute(array: NDArray[np.generic]) -> list[Any]:
-    """Return the values as ONNX's attributes take them.
-
-    Raises:
-        ValueError: A text is not UTF-8, as ONNX has it.
-    """
+    """Return the values as ONNX's attributes take them."""
     values: list[Any] = array.tolist()
     return [value.decode() if isinstance(value, bytes) else value for value in values]

@@ -184,11 +184,7 @@ class _Pair:
     uncompared: set[int] = field(default_factory=set)
 
     def try_at(self, trial: _Trial) -> _Refusal | None:
-        """Run both at these sizes with each kind of inputs; return why if what is asked takes none of them.
-
-        Raises:
-            ConversionError: The converted model fails, or answers otherwise.
-        """
+        """Run both at these sizes with each kind of inputs; return why if what is asked takes none of them."""
         kinds = input_draws(self.signature, trial.sizes, self.rows)
         refusals = [
             self._try_kind(trial, kind, draws, is_only_kind=len(kinds) == 1) for kind, draws in enumerate(kinds)
@@ -470,11 +466,7 @@ def module_call(named: torch.nn.Module) -> _Call:
 
 
 def onnx_call(path: Path, signature: Signature) -> _Call:
-    """Return an ONNX file as `check_answers` calls it, in ONNX Runtime on the CPU.
-
-    Raises:
-        MissingBackendError: ONNX Runtime is not installed.
-    """
+    """Return an ONNX file as `check_answers` calls it, in ONNX Runtime on the CPU."""
     import onnxruntime
 
     from paritygate.convert.onnx.check_onnx import load_in_onnxruntime

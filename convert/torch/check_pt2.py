@@ -18,12 +18,7 @@ from paritygate.signature import Signature
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound.
-
-    Raises:
-        ConversionError: It is not.
-        MissingBackendError: PyTorch is not installed.
-    """
+    """Return the conversion with the signature promised, once the file has proved sound."""
     path = job.folder / conversion.main
     with our_file():
         program = load_pt2(path)

@@ -26,7 +26,6 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
 
     Raises:
         ConversionError: The copied code does not make it, or makes another one.
-        MissingBackendError: PyTorch is not installed.
     """
     copy = read_source_copy(job.folder)
     with _missing_files(job):

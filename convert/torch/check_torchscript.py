@@ -15,12 +15,7 @@ from paritygate.models.torch.torchscript_file import load_torchscript, taking_it
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound.
-
-    Raises:
-        ConversionError: It does not load, or not answer at a size promised, or otherwise than the module there.
-        MissingBackendError: PyTorch is not installed.
-    """
+    """Return the conversion with the signature promised, once the file has proved sound."""
     path = job.folder / conversion.main
     with our_file():
         module = load_torchscript(path)

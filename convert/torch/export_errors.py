@@ -92,11 +92,7 @@ def _first_operator(chain: list[BaseException]) -> list[OperatorRow]:
 
 
 def branch_on_values(chain: Sequence[BaseException]) -> tuple[str, str] | None:
-    """Return message and hint where a tracer of PyTorch's met a branch on values; None where it failed otherwise.
-
-    Args:
-        chain: The error and all that it was raised from.
-    """
+    """Return message and hint where a tracer of PyTorch's met a branch on values; None where it failed otherwise."""
     found = [cause for cause in chain if type(cause).__name__ == _RAISED]
     if not found:
         return None

@@ -58,9 +58,6 @@ def example(
         named: Takes and returns the tensors of the signature in its order.
         signature: Names, dtypes and sizes.
         ties: What a dim is in all samples, as a sum of others.
-
-    Raises:
-        UsageError: An input has no full shape, or a dtype that PyTorch lacks.
     """
     import torch
 

@@ -29,13 +29,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     The exporter names inputs and outputs by their order only: which tensor of the program has which name is found
     by the calls that run it, and what was written is run beside it.
-
-    Raises:
-        InputFileError: The source is no program of torch.export, or damaged.
-        UsageError: Nothing says the names of its inputs and outputs, or they are not those declared.
-        ConversionError: It cannot be exported, stands for fewer sizes than are promised, or answers otherwise
-            afterwards; UnsupportedOperatorsError where it is for its operators.
-        MissingBackendError: PyTorch, onnxscript or ONNX Runtime is not installed.
     """
     for backend in ("torch", "onnxscript", "onnxruntime"):
         require_backend(backend)

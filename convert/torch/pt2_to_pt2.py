@@ -11,13 +11,7 @@ _MAIN = "model.pt2"
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Copy the file to `model.pt2`; what it computes stays byte for byte.
-
-    Raises:
-        InputFileError: The source is no program of torch.export, or damaged.
-        UsageError: Nothing says its names, or they are not those declared.
-        MissingBackendError: PyTorch is not installed.
-    """
+    """Copy the file to `model.pt2`; what it computes stays byte for byte."""
     source = job.source.path
     program = load_pt2(source)
     names = said_by_copy(known_names(source, program, job.signature, job.rename))

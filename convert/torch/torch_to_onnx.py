@@ -53,12 +53,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Args:
         job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
-
-    Raises:
-        UsageError: The signature is missing, or does not fit the module.
-        ConversionError: No exporter writes the module with this signature so that it answers alike at all sizes of it;
-            UnsupportedOperatorsError where it is for its operators.
-        MissingBackendError: PyTorch, onnxscript or ONNX Runtime is not installed.
     """
     for backend in ("torch", "onnxscript", "onnxruntime"):
         require_backend(backend)

@@ -17,10 +17,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Args:
         job: Its `model` is what the callable returned, its `files` what the code reads besides modules.
-
-    Raises:
-        UsageError: The signature is missing.
-        MissingBackendError: PyTorch is not installed.
     """
     require_backend("torch")
     signature = declared_signature(job)

@@ -44,11 +44,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     Args:
         job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
-
-    Raises:
-        UsageError: The signature is missing, or does not fit the module.
-        ConversionError: The module cannot be traced.
-        MissingBackendError: PyTorch is not installed.
     """
     require_backend("torch")
     import torch

@@ -39,13 +39,6 @@ def convert(job: ConversionJob) -> Conversion:
 
     The exporter names inputs and outputs by their order only. So the model is wrapped first into one that
     takes and returns exactly the tensors of the signature, and what was written is run beside it.
-
-    Raises:
-        InputFileError: The source is no TorchScript, or damaged.
-        UsageError: Nothing says the names of its inputs and outputs, or they are not those declared.
-        ConversionError: It cannot be exported, or answers otherwise afterwards; UnsupportedOperatorsError
-            where it is for an operator.
-        MissingBackendError: PyTorch or ONNX Runtime is not installed.
     """
     for backend in ("torch", "onnxscript", "onnxruntime"):
         require_backend(backend)

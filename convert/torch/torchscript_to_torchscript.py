@@ -11,13 +11,7 @@ _MAIN = "model.pt"
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Copy the file to `model.pt`; what it computes stays byte for byte.
-
-    Raises:
-        InputFileError: The source is no TorchScript, or damaged.
-        UsageError: Nothing says its names, or they are not those declared.
-        MissingBackendError: PyTorch is not installed.
-    """
+    """Copy the file to `model.pt`; what it computes stays byte for byte."""
     source = job.source.path
     notes = tuple(notes_of(load_torchscript(source)))
     known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)

@@ -152,9 +152,6 @@ def failed_match(rules: Iterable[MatchRule], batch: Batch, actual: Outputs, expe
     """Return the first check that one batch alone fails; None if it fails none.
 
     It is about no output, since a match is about several.
-
-    Raises:
-        UsageError: The reference's outputs hold no detections, or too many to match.
     """
     for rule in rules:
         comparison = MatchComparison(rule)

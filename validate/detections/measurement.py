@@ -56,11 +56,6 @@ class MatchStatistics(MatchFigures):
 def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: Mapping[str, str]) -> None:
     """Do nothing if every output that is matched is there, and is asked for nothing else.
 
-    Args:
-        rules: What is matched.
-        known: The reference's outputs that are compared.
-        taken: Outputs that a decision or the like is on, with what that is.
-
     Raises:
         UsageError: It is not.
     """

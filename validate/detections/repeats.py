@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Outputs) -> Words:
-    """Return how the detections differ from the first ones of the same batch; nothing where they do not.
-
-    Raises:
-        UsageError: There are too many to match.
-    """
+    """Return how the detections differ from the first ones of the same batch; nothing where they do not."""
     absent = [[name for name in rule.outputs if name not in side] for side in (again, first)]
     if any(absent):
         output = (absent[0] or absent[1])[0]
@@ -59,11 +55,7 @@ class MatchRepeats:
         self._example_rows = ("", "")
 
     def add(self, batch: Batch, again: Outputs, first: Outputs) -> None:
-        """Take in one batch of a later pass.
-
-        Raises:
-            UsageError: There are too many detections to match.
-        """
+        """Take in one batch of a later pass."""
         self._batches += 1
         changed = changed_detections(self._rule, batch, again, first)
         self._changed += bool(changed)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
 from paritygate.models.onnx.graph import UniqueNames
+from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
-from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 
 if TYPE_CHECKING:
     import onnx

@@ -6,23 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.errors import InputFileError
+from paritygate.models.onnx.weights import DTYPES, ELEMENT_TYPES, FLOAT, load_external, load_tensor, stored_in
 from paritygate.precision import Precision
 
 if TYPE_CHECKING:
     import onnx
 
-# onnx.TensorProto.DataType, written out so that onnx is not imported for four numbers.
-FLOAT = 1
-ELEMENT_TYPES: Mapping[Precision, int] = {Precision.FP16: 10, Precision.BF16: 16}
-DTYPES: Mapping[Precision, np.dtype[Any]] = {
-    Precision.FP16: np.dtype(np.float16),
-    Precision.BF16: np.dtype(ml_dtypes.bfloat16),
-}
 # Weights from this size on travel beside the graph, which may not be larger than 2 GiB.
 _LARGE_ELEMENTS = 1024
 _HANDED_OVER = frozenset(
@@ -48,28 +40,6 @@ def round_values(values: NDArray[Any], precision: Precision) -> NDArray[np.float
     with np.errstate(over="ignore"):
         rounded: NDArray[np.float32] = values.astype(DTYPES[precision]).astype(np.float32)
     return rounded
-
-
-def convert_values(values: NDArray[Any], precision: Precision) -> tuple[NDArray[np.float32], int]:
-    """Return float32 weights as a converter stores them in the precision, in float32, and how many it had to clamp.
-
-    They are rounded. Finite ones beyond the range become its largest number, not infinity. A single value
-    becomes zero only if it was zero: it is there to keep something from being zero, such as a denominator.
-
-    Args:
-        values: float32 of any shape; infinity and NaN stay as they are.
-        precision: `fp16` (up to 65504) or `bf16` (up to 3.39e38).
-    """
-    rounded = round_values(values, precision)
-    beyond = np.isinf(rounded) & np.isfinite(values)
-    count = int(np.count_nonzero(beyond))
-    info = ml_dtypes.finfo(DTYPES[precision])
-    if count:
-        rounded = np.where(beyond, np.copysign(np.float32(info.max), values), rounded)
-    if values.size == 1 and np.all(rounded == 0) and np.any(values != 0):
-        rounded = np.copysign(np.float32(info.smallest_subnormal), values)
-    # Of a scalar NumPy makes no array.
-    return np.asarray(rounded, dtype=np.float32), count
 
 
 class Constants:
@@ -129,13 +99,13 @@ class Constants:
 
     def _rewrite_sparse(self, sparse: onnx.SparseTensorProto, name: str) -> None:
         self._rewrite(sparse.values, name)
-        _embed(sparse.indices, self._folder)
+        load_external(sparse.indices, self._folder)
 
     def _rewrite(self, tensor: onnx.TensorProto, name: str) -> None:
         import onnx
 
         if self._precision_of(tensor) is None:
-            _embed(tensor, self._folder)
+            load_external(tensor, self._folder)
         else:
             tensor.CopyFrom(onnx.numpy_helper.from_array(self._values(tensor, name), tensor.name))
 
@@ -145,7 +115,7 @@ class Constants:
 
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         if self._precision_of(tensor) is None and dtype.name not in _HANDED_OVER:
-            _embed(tensor, self._folder)
+            load_external(tensor, self._folder)
             return
         values = np.ascontiguousarray(self._values(tensor, tensor.name))
         self.weights[tensor.name] = values
@@ -161,44 +131,14 @@ class Constants:
         return self._converted.get(tensor.data_type) or precision_of_element(tensor.data_type)
 
     def _values(self, tensor: onnx.TensorProto, name: str) -> NDArray[Any]:
-        import onnx
-
-        _embed(tensor, self._folder)
-        try:
-            values: NDArray[Any] = onnx.numpy_helper.to_array(tensor)
-        except (ValueError, TypeError) as err:
-            raise _damaged(tensor, err) from err
+        values = load_tensor(tensor, self._folder)
         precision = self._precision_of(tensor)
         return values if precision is None else self._rounded(values.astype(np.float32, copy=False), precision, name)
 
     def _rounded(self, values: NDArray[Any], precision: Precision, name: str) -> NDArray[np.float32]:
         if not self._converted:
             return round_values(values, precision)
-        rounded, clamped = convert_values(values, precision)
-        if clamped:
-            self.clamped[name] = clamped
-        return rounded
-
-
-def _embed(tensor: onnx.TensorProto, folder: Path) -> None:
-    """Read the tensor's external data into it, if it has some.
-
-    Raises:
-        InputFileError: The data cannot be read.
-    """
-    from onnx.checker import ValidationError
-    from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
-
-    if uses_external_data(tensor):
-        try:
-            load_external_data_for_tensor(tensor, str(folder))
-        except (OSError, RuntimeError, ValueError, ValidationError) as err:
-            raise _damaged(tensor, err) from err
-        tensor.data_location = tensor.DEFAULT
-        del tensor.external_data[:]
-
-
-def _damaged(tensor: onnx.TensorProto, err: Exception) -> InputFileError:
-    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-    msg = f"the data of tensor {tensor.name!r} is not that of its shape {list(tensor.dims)}: {reason}"
-    return InputFileError(msg, hint="copy the data file again, or export the model again")
+        stored, beyond, _ = stored_in(precision, values)
+        if beyond.any():
+            self.clamped[name] = int(np.count_nonzero(beyond))
+        return stored.astype(np.float32)

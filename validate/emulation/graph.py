@@ -25,9 +25,10 @@ from paritygate.errors import BackendError, ConversionError, UsageError
 from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.functions import inline_functions
 from paritygate.models.onnx.graph import UniqueNames, element_types, graphs_in, names_in, nodes_in
+from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
 from paritygate.validate.emulation.canary import add_canary
-from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT, Constants, precision_of_element
+from paritygate.validate.emulation.constants import Constants, precision_of_element
 from paritygate.validate.emulation.operators import is_exact, keeps_values_inside, spare_float32_only_inputs
 from paritygate.validate.emulation.value_types import infer_all_types
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.models.onnx.graph import UniqueNames, subgraphs_of
-from paritygate.validate.emulation.constants import FLOAT
+from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
     import onnx

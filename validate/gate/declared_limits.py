@@ -73,12 +73,7 @@ def limit_in_text(limits: Sequence[float | None]) -> str:
 
 
 def limits_of_result(tolerance: Mapping[str, Any], name: str) -> list[float | None]:
-    """Return the numbers of a declared limit, None where the default holds.
-
-    Args:
-        tolerance: The limits as a result or a release holds them.
-        name: The name of a limit, or `OUTPUT:NAME` for that of one output.
-    """
+    """Return the numbers of a declared limit, None where the default holds."""
     output, colon, limit = name.rpartition(":")
     found: list[float | None] = tolerance["outputs"][output][limit] if colon else [tolerance[name]]
     return found

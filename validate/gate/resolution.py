@@ -39,12 +39,6 @@ def resolution_checks(
     """Return a check for each float output of which some channels cannot be judged, and for those that hardly vary.
 
     Who declares `max_abs_diff`, or a decision that reads the channel, has said what is near enough.
-
-    Args:
-        tolerance: The limits, and the precision that they are for.
-        profiles: The outputs compared.
-        decisions: The declared decisions.
-        columns: By output, the declared names of its columns.
     """
     named = columns or {}
     return tuple(

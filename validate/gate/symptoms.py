@@ -60,12 +60,6 @@ def symptoms_of(
     """Return what the difference of each output with a failed check looks like; outputs it says nothing of are absent.
 
     An output that breaks the contract alone is absent as well: its difference is not what failed.
-
-    Args:
-        measured: Everything measured.
-        checks: Every check.
-        strata: Everything measured for each value of each stratum.
-        profiles: Of each output that is compared.
     """
     failed = dict.fromkeys(
         check.output

@@ -102,11 +102,7 @@ class GoldComparison:
         self._is_first_pass = True
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
-        """Take in one batch.
-
-        Raises:
-            UsageError: The output does not fit the metric, or gold is not of the kind it takes.
-        """
+        """Take in one batch."""
         rule = self._rule
         if not self._is_first_pass:
             return
@@ -139,7 +135,6 @@ class GoldComparison:
 
         Raises:
             UsageError: No row carries gold.
-            MeasurementError: The user's function raised, or returned no number.
         """
         candidate, reference, gold = (_joined(self._columns[name]) for name in ("candidate", "reference", "gold"))
         has_gold = ~np.isnan(gold)

@@ -88,9 +88,6 @@ def by_threads(work: Callable[[_Part], _Found], parts: Sequence[_Part], *, value
         work: What is done with a part. Its result does not depend on what the other threads do.
         parts: The parts.
         values: About how many values a part works on at once.
-
-    Raises:
-        Exception: Whatever `work` raises for the first part that it raises for.
     """
     threads = min(len(parts), _processors(), _MOST_THREADS) if values <= _MOST_VALUES else 1
     if threads < 2:  # noqa: PLR2004 - one thread is this one

@@ -118,11 +118,7 @@ def valid_positions(valid_where: Mapping[str, str], signatures: Iterable[Signatu
 
 
 def valid_rows(output: str, mask: str, signatures: Iterable[Signature | None]) -> ValidWhere:
-    """Return how the rows of a mask lie in an output, by the name of its first dim.
-
-    Raises:
-        UsageError: The output has no rows of that name.
-    """
+    """Return how the rows of a mask lie in an output, by the name of its first dim."""
     by_row = [
         replace(signature, inputs=tuple(_rows_alone(spec) if spec.name == mask else spec for spec in signature.inputs))
         for signature in signatures

@@ -49,12 +49,7 @@ class Allowance:
     """
 
     def __init__(self, samples: SamplesCost, *, clock: Callable[[], float] = time.process_time) -> None:
-        """Begin to count.
-
-        Args:
-            samples: What is allowed is measured by.
-            clock: Returns the seconds of CPU spent so far.
-        """
+        """Begin to count."""
         self._clock = clock
         rows = max(samples.rows, 1)
         self._values_of_row = max(samples.values / rows, 1.0)

@@ -92,9 +92,6 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 def probes_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """Return the probes named, in the order of the table; none of them for `none` alone, and None for None.
 
-    Args:
-        given: Their names, or one text with commas between them.
-
     Raises:
         UsageError: A name is no probe.
     """

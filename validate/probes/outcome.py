@@ -107,14 +107,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
 
 
 def finding_words(edge: str, about: str, differs: Words, *, batches: int) -> Words:
-    """Return what is answered otherwise where no sample is.
-
-    Args:
-        edge: How the rows are unlike every sample.
-        about: What is special about the first batch that differs.
-        differs: What differs in it, with the numbers.
-        batches: How many batches differ at this edge.
-    """
+    """Return what is answered otherwise where no sample is."""
     return say("probe.finding", edge=edge, about=about, more=_more(batches) or say("nothing"), difference=differs)
 
 

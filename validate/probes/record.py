@@ -120,11 +120,6 @@ def record_probes(
 ) -> ProbesRecording:
     """Derive the probes, run the reference over them and store what it answers.
 
-    Args:
-        runner: The reference, loaded.
-        plan: What to ask.
-        progress: Called with the probe and the number of its rows done so far.
-
     Raises:
         StorageError: The disk is full.
     """

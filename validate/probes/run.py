@@ -354,13 +354,7 @@ class JudgedProbe:
     """Every batch judged alone, so that a fault is found where it is, and all of them together, for the mean."""
 
     def __init__(self, recording: ProbesRecording, question: ProbeQuestion, *, name: str) -> None:
-        """Begin.
-
-        Args:
-            recording: What was recorded.
-            question: What the answers are held to.
-            name: The probe.
-        """
+        """Begin."""
         self._question = question
         self._name = name
         # The outputs that are held to anything.

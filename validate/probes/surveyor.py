@@ -61,12 +61,7 @@ class Surveyor:
         self._batch_sizes: tuple[int, int] | None = None
 
     def add(self, batch: Batch, inputs: Inputs) -> None:
-        """Take in one batch.
-
-        Args:
-            batch: For its rows and their ids.
-            inputs: Its inputs, fitted to the signature.
-        """
+        """Take in one batch."""
         least, largest = self._batch_sizes or (batch.rows, batch.rows)
         self._batch_sizes = (min(least, batch.rows), max(largest, batch.rows))
         self._rows += batch.rows

@@ -27,12 +27,6 @@ def answers_of(runner: Runner, batch: Batch, inputs: Arrays, *, rows_before: int
     that it takes. A model that answers no row at all is broken itself, and one that answers each of them alone failed
     for another reason.
 
-    Args:
-        runner: The model.
-        batch: The batch.
-        inputs: Its inputs as the model takes them.
-        rows_before: How many rows of the samples it has answered before.
-
     Raises:
         UsageError: It does not answer a row, and answers others; the message names the row, and the input and value
             where one is to blame.

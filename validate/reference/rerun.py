@@ -143,12 +143,7 @@ class OtherSessions:
         self.why_no_threads = ""
 
     def keep(self, inputs: Arrays, rows: int) -> None:
-        """Keep a copy of what was run twice, while there are rows left.
-
-        Args:
-            inputs: The inputs of the batch, cut to the rows that were run twice.
-            rows: How many these are.
-        """
+        """Keep a copy of what was run twice, while there are rows left."""
         if self._kept and rows > self._rows_left:
             # No later one is taken either: those kept are the first that were run twice.
             self._rows_left = 0

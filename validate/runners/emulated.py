@@ -23,10 +23,10 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import opset_of, precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.models.onnx.locales import hint_on_locale
+from paritygate.models.onnx.weights import ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
-from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 from paritygate.validate.runners.onnxruntime import reason_of_onnxruntime
 from paritygate.validate.runners.onnxruntime_waiting import set_waiting
@@ -62,12 +62,8 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
         precision: `fp16` or `bf16`, the artifact's own if it has one; `mixed` for an artifact that may hold both.
 
     Raises:
-        MissingBackendError: ONNX Runtime is not installed.
-        InputFileError: The file is no ONNX model, or its external data is missing, cut off or elsewhere.
         UsageError: The precision cannot be emulated or is not the artifact's, the device is not `cpu`, or a name to
             be renamed is not in the model.
-        BackendError: The model cannot be emulated, ONNX Runtime refused it, or the canary shows that it does not
-            round.
     """
     require_backend("onnxruntime")
     if loaded.device != "cpu":
@@ -88,11 +84,7 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
 
 
 def _run_canary_alone(precisions: tuple[Precision, ...]) -> None:
-    """Check that a session like those of the emulated graphs rounds.
-
-    Raises:
-        BackendError: It does not.
-    """
+    """Check that a session like those of the emulated graphs rounds."""
     canary, fed, outputs = canary_alone(precisions)
     session = _open_session(canary, {}, "the canary")
     for precision, found in zip(outputs, session.run(list(outputs.values()), {fed: VALUES}), strict=True):
@@ -189,11 +181,7 @@ class EmulatedRunner(Runner):
     def _fetch(
         self, feed: Mapping[str, NDArray[np.generic]], besides: Sequence[str] = ()
     ) -> tuple[list[NDArray[np.generic]], list[NDArray[Any]]]:
-        """Return the outputs in the dtypes of the file, and other values of the graph, by their names, besides.
-
-        Raises:
-            BackendError: The canary shows that values were not rounded.
-        """
+        """Return the outputs in the dtypes of the file, and other values of the graph, by their names, besides."""
         arrays = {self._input_names[name]: _widened(array) for name, array in feed.items()}
         arrays[self._canary_input] = VALUES
         own = [spec.name for spec in self._own.outputs]
@@ -326,9 +314,6 @@ class OverflowWatch(EmulatedRunner):
         """Return the outputs by name, and for each row whether a value overflowed on its way.
 
         A value without rows is one of all rows.
-
-        Raises:
-            BackendError: ONNX Runtime failed, or the canary shows that values were not rounded.
         """
         outputs = self.run(inputs)
         overflowed = np.zeros(rows, dtype=bool)

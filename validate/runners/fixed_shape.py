@@ -34,11 +34,7 @@ class FixedShapeRunner(Runner):
     """A runner of a model with fixed dims, that takes what the model took before they were fixed."""
 
     def __init__(self, runner: Runner, rule: FixedShape) -> None:
-        """Wrap the runner.
-
-        Raises:
-            BackendError: The model that it runs is not the one that the rule is about.
-        """
+        """Wrap the runner."""
         _check_is_of(rule, runner.signature)
         # What the model took and returned before its dims were fixed.
         super().__init__(rule.signature, runner.facts)

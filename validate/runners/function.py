@@ -27,7 +27,6 @@ def open_model(loaded: LoadedModel) -> FunctionRunner:
 
     Raises:
         UsageError: It returns no mapping of arrays, or neither a signature nor an example is given.
-        BackendError: It failed.
     """
     signature, rename = loaded.ref.signature, loaded.ref.rename
     if signature is None:

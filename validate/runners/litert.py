@@ -30,10 +30,7 @@ def open_model(loaded: LoadedModel) -> LiteRtRunner:
     Reads all weights, to find their precision.
 
     Raises:
-        MissingBackendError: LiteRT is not installed.
-        InputFileError: The file is no TFLite model, or has no signature to be called by name.
         BackendError: LiteRT cannot run it, or is asked for another device than the CPU.
-        UsageError: A name to be renamed is not in the model.
     """
     if loaded.device != _CPU:
         msg = f"LiteRT runs TFLite models on the cpu, not on {loaded.device}"

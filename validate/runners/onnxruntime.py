@@ -69,12 +69,6 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     """Return the ONNX file loaded in ONNX Runtime.
 
     Reads all weights, to find their precision.
-
-    Raises:
-        MissingBackendError: ONNX Runtime is not installed, or has not the provider that is asked for.
-        InputFileError: The file is no ONNX model, or its external data is missing, cut off or elsewhere.
-        BackendError: ONNX Runtime refused the model, or runs it, or what of it computes, elsewhere than was asked for.
-        UsageError: A name to be renamed is not in the model, or the provider is none of the device's.
     """
     require_backend("onnxruntime")
     ref = loaded.ref

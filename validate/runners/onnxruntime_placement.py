@@ -89,9 +89,6 @@ def nodes_of(model: onnx.ModelProto) -> tuple[GraphNode, ...]:
 
     Args:
         model: The model; its local functions are inlined and its types inferred in place. No weights are read.
-
-    Raises:
-        ConversionError: A local function calls itself.
     """
     inline_functions(model)
     infer_value_types(model)

@@ -89,9 +89,6 @@ def provider_request(
         own: The inputs of the file.
         served: A signature that declares the sizes of symbolic dims; None where nothing does.
         dtypes: What the graph holds below float32: of `float16`, `bfloat16`, `int8`.
-
-    Raises:
-        UsageError: The provider is not known, or is none of the device's.
     """
     name = check_provider(provider or device, device)
     if name == CPU:
@@ -215,10 +212,6 @@ def load_libraries(onnxruntime: object, provider: str) -> None:
 
 def check_options(request: ProviderRequest, found: Mapping[str, Mapping[str, str]]) -> None:
     """Check that a session has the options it was opened with.
-
-    Args:
-        request: What it was opened with.
-        found: What it says of itself: `get_provider_options()`.
 
     Raises:
         BackendError: An option is another, or a precision is allowed that was not asked for.

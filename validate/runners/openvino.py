@@ -41,12 +41,8 @@ def open_model(loaded: LoadedModel) -> OpenvinoRunner:
     Reads all weights, to find their precision.
 
     Raises:
-        MissingBackendError: OpenVINO is not installed.
-        InputFileError: The file is no OpenVINO model, its weights are missing or cut off, or its settings file is
-            damaged.
         BackendError: OpenVINO refused the model, or the CPU does not compute in the precision asked for; the device
             is not the CPU.
-        UsageError: A name to be renamed is not in the model.
     """
     import_openvino()
     if loaded.device != "cpu":

@@ -43,16 +43,7 @@ _OPERATORS = frozenset(
 
 
 def open_model(loaded: LoadedModel) -> KerasRunner | SavedModelRunner:
-    """Return the Keras model or SavedModel, ready to be called; reads all weights, to find their precision.
-
-    Raises:
-        MissingBackendError: TensorFlow is not installed.
-        InputFileError: The file is corrupt or holds code; the folder is no SavedModel, or does not have the signature.
-        BackendError: The device asked for cannot be had, Keras runs on another backend, or TensorFlow does not load
-            the model.
-        UsageError: The model does not say its signature and none is given, or the one given does not fit; or a name
-            to be renamed is not in the model.
-    """
+    """Return the Keras model or SavedModel, ready to be called; reads all weights, to find their precision."""
     tf = _prepare_device(loaded.device)
     return _open_savedmodel(tf, loaded) if loaded.ref.kind is SourceKind.SAVEDMODEL else _open_keras(tf, loaded)
 
@@ -223,11 +214,7 @@ class SavedModelRunner(TensorflowRunner):
 def _prepare_device(device: str) -> Any:  # noqa: ANN401 - the module, which has no types
     """Return the module `tensorflow`, set to compute on `device` and float32 in float32.
 
-    Args:
-        device: `cpu` or `cuda`.
-
     Raises:
-        MissingBackendError: TensorFlow is not installed.
         BackendError: There is no GPU for `cuda`, or TensorFlow is already using one and shall not.
     """
     tf = import_tensorflow()

@@ -47,13 +47,6 @@ def open_model(loaded: LoadedModel) -> TensorrtRunner:
     """Return the engine, loaded on the GPU and ready to run.
 
     Its record is held against the library, the GPU and the engine itself.
-
-    Raises:
-        BackendError: There is no GPU, or another device was asked for; the engine was built by another version of
-            the library or for other GPUs, or the library refused it, or it is not what its record says.
-        InputFileError: The engine has no record beside it, or a damaged one; or it is empty.
-        MissingBackendError: The library or Polygraphy is not installed.
-        UsageError: A name to be renamed is not in the engine.
     """
     gpu = gpu_for_engines(loaded.device)
     path = loaded.ref.path
@@ -225,9 +218,6 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 def gpu_for_engines(device: str) -> Gpu:
     """Return the GPU that engines run on.
 
-    Args:
-        device: What was asked for: `cpu`, or `cuda`.
-
     Raises:
         BackendError: There is none, or another device was asked for.
     """
@@ -243,10 +233,6 @@ def gpu_for_engines(device: str) -> Gpu:
 
 def check_version(record: EngineRecord, version: str) -> tuple[str, ...]:
     """Return what is to be noted of the library's version, once it is one that runs the engine.
-
-    Args:
-        record: What is known of the engine.
-        version: Version of the library that is here.
 
     Raises:
         BackendError: An engine runs in the very version that built it, or, if it was built to, in later ones; and

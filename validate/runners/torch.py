@@ -49,13 +49,6 @@ def open_model(loaded: LoadedModel) -> TorchRunner:
     """Return the module, or the one in the file, in eval mode and on the device.
 
     Loading a file may run code of its author's. Reads all weights, to find their precision.
-
-    Raises:
-        MissingBackendError: PyTorch is not installed, or has no CUDA where CUDA is asked for.
-        InputFileError: The file is no TorchScript or no program of torch.export, or damaged.
-        BackendError: The module cannot be moved to the device.
-        UsageError: There is no signature, or it does not fit the module; or neither the file nor the spec says the
-            names, or they are not those of the file.
     """
     require_backend("torch")
     if loaded.ref.kind is SourceKind.TORCHSCRIPT:
@@ -157,7 +150,6 @@ def _check_device(device: str) -> None:
 
     Raises:
         MissingBackendError: It has no CUDA, where CUDA is asked for.
-        BackendError: There is no such device.
     """
     import torch
 

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> list[str]:
     """Return the columns of a table to read, in the order of the table: all of them if the source names none.
 
-    Args:
-        path: The table, for messages.
-        names: The columns that it has, without that of the ids.
-        source: Which of them are inputs.
-
     Raises:
         InputFileError: A column that is an input is not there.
     """
@@ -80,9 +75,6 @@ def cast_inputs(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batc
     """Yield the batches with the inputs of `source.cast` in the dtype declared.
 
     Floats and integers become floats, rounded as NumPy rounds them; integers come of what is whole and in their range.
-
-    Raises:
-        UsageError: An input is not there or is text, or a value has no counterpart in the dtype.
     """
     for batch in batches:
         found = {name: _cast(name, batch, dtype, source) for name, dtype in source.cast.items()}

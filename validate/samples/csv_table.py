@@ -135,11 +135,7 @@ def _column(rows: Sequence[Sequence[str]], place: int, kind: str) -> NDArray[np.
 
 
 def survey_csv(path: Path) -> CsvTable:
-    """Return the columns of a CSV file. Reads all of it, once for each state of the file.
-
-    Raises:
-        InputFileError: It cannot be read, has no column names, or a row is of another length than they are.
-    """
+    """Return the columns of a CSV file. Reads all of it, once for each state of the file."""
     state = path.stat()
     return _surveyed(path, state.st_mtime_ns, state.st_size)
 

@@ -70,10 +70,6 @@ def batch_of_rows(
         ids: One a row.
         columns: By input, the value of each row. Where these are lists, they may differ in length along axis 0.
         source: How they are filled up.
-
-    Raises:
-        InputFileError: The values of a column do not form an array.
-        UsageError: What a column is to be filled up with is none of its values.
     """
     _check_pads(path, columns, source)
     return Batch(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.convert.causes import one_line
 from paritygate.convert.onnx.precision.low_dtype import LowDtype
 from paritygate.errors import InputFileError
 from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.weights import load_tensor, stored_in
 
 if TYPE_CHECKING:
     import onnx
@@ -44,46 +44,6 @@ class ConstantChange:
         return f"{self.tensor}: {self.count} {values}, {self.before:g} became {self.after:g}"
 
 
-def load_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
-    """Bring the tensor's external data into it, in place.
-
-    Raises:
-        InputFileError: It cannot be read.
-    """
-    import onnx
-
-    if folder is None:
-        msg = f"the data of tensor {tensor.name!r} is in another file, and its folder is not known"
-        raise InputFileError(msg, hint="give the folder that the model file is in")
-    try:
-        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-    except (ValueError, OSError, RuntimeError, onnx.checker.ValidationError) as err:
-        msg = f"the data of tensor {tensor.name!r} cannot be read: {one_line(err)}"
-        raise InputFileError(msg, hint="copy the data file beside the model, under the name it refers to") from err
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")
-
-
-def load_tensor(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[Any]:
-    """Return the values of the tensor, read from `folder` if they are external.
-
-    Raises:
-        InputFileError: They cannot be read, or are not those of its shape.
-    """
-    import onnx
-
-    copy = tensor
-    if tensor.data_location == tensor.EXTERNAL:
-        copy = onnx.TensorProto()
-        copy.CopyFrom(tensor)
-        load_external(copy, folder)
-    try:
-        return onnx.numpy_helper.to_array(copy)
-    except (ValueError, TypeError) as err:
-        msg = f"the data of tensor {tensor.name!r} is not that of its shape {list(tensor.dims)}: {one_line(err)}"
-        raise InputFileError(msg, hint="export the model again; the file may be damaged") from err
-
-
 @dataclass(kw_only=True, slots=True)
 class ConstantRounding:
     """Rounds constants to one dtype and collects what did not fit."""
@@ -93,25 +53,11 @@ class ConstantRounding:
     flushes: list[ConstantChange] = field(default_factory=list)
 
     def rounded(self, name: str, values: NDArray[np.float32]) -> NDArray[Any]:
-        """Return the values in the lower precision, each as near as it has one that is finite.
-
-        A value that is not zero may become zero, unless it is the only one of its tensor: a single small
-        value is there to keep something from being zero, such as a denominator.
-
-        Args:
-            name: What the report calls the constant.
-            values: Its values, any shape, float32.
-        """
-        rounded = self.dtype.round(values)
-        beyond = np.isinf(rounded) & np.isfinite(values)
-        if beyond.any():
-            rounded = np.where(beyond, np.copysign(self.dtype.largest, values).astype(self.dtype.numpy), rounded)
-            self.clamps.append(_change(name, values, rounded, beyond))
-        zeroed = (rounded == 0) & (values != 0)
-        if zeroed.any():
-            if values.size == 1:
-                rounded = np.copysign(self.dtype.smallest, values).astype(self.dtype.numpy)
-            self.flushes.append(_change(name, values, rounded, zeroed))
+        """Return the values of a constant in the lower precision, and note what that changed."""
+        rounded, beyond, zeroed = stored_in(self.dtype.precision, values)
+        for where, changes in ((beyond, self.clamps), (zeroed, self.flushes)):
+            if where.any():
+                changes.append(_change(name, values, rounded, where))
         return rounded
 
     def tensor(self, name: str, source: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
@@ -121,9 +67,6 @@ class ConstantRounding:
             name: What the report calls the constant.
             source: The tensor; it is not changed.
             folder: Where its data is, if it is external.
-
-        Raises:
-            InputFileError: Its data cannot be read.
         """
         rounded = self.rounded(name, load_tensor(source, folder))
         return self.packed(source.name, rounded, list(source.dims))
@@ -153,9 +96,6 @@ def make_dense(graph: onnx.GraphProto, folder: Path | None) -> None:
     Args:
         graph: The graph.
         folder: Where external data is; None if there is none.
-
-    Raises:
-        InputFileError: The data of one cannot be read.
     """
     import onnx
 

@@ -8,20 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
 from paritygate.models.onnx.graph import NOT_A_TENSOR, element_of
+from paritygate.models.onnx.weights import DTYPES, ELEMENT_TYPES, FLOAT
 from paritygate.precision import Precision
 
 if TYPE_CHECKING:
     import onnx
 
-# onnx.TensorProto.FLOAT, which cannot be read without importing onnx.
-FLOAT = 1
 # Inputs that hold counts and coordinates, not values: FP16 has no 2049. Their dtype is their own matter in the schema.
 _COORDINATES = frozenset({("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")})
 _OWN_DOMAIN = frozenset({"", "ai.onnx"})
@@ -39,24 +35,13 @@ class LowDtype:
         precision: FP16 or BF16.
         element: Its `onnx.TensorProto.DataType`.
         tensor_type: How the schemas of operators write it.
-        numpy: Its numpy dtype.
-        largest: The largest finite value.
-        smallest: The smallest value above zero.
         smallest_normal: The smallest value above zero that has all its bits.
     """
 
     precision: Precision
     element: int
     tensor_type: str
-    numpy: np.dtype[Any]
-    largest: float
-    smallest: float
     smallest_normal: float
-
-    def round(self, values: NDArray[np.float32]) -> NDArray[Any]:
-        """Return the nearest values of this dtype, infinite where they are beyond its range."""
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            return values.astype(self.numpy)
 
 
 def low_dtype(precision: Precision) -> LowDtype:
@@ -66,25 +51,16 @@ def low_dtype(precision: Precision) -> LowDtype:
         UsageError: It is another precision.
     """
     import ml_dtypes
-    import onnx
 
-    if precision is Precision.FP16:
-        info: Any = np.finfo(np.float16)
-        element, name, dtype = int(onnx.TensorProto.FLOAT16), "float16", np.dtype(np.float16)
-    elif precision is Precision.BF16:
-        info = ml_dtypes.finfo(ml_dtypes.bfloat16)
-        element, name, dtype = int(onnx.TensorProto.BFLOAT16), "bfloat16", np.dtype(ml_dtypes.bfloat16)
-    else:
+    if precision not in DTYPES:
         msg = f"an ONNX model cannot be rewritten to {precision} (allowed: fp16, bf16)"
         raise UsageError(msg, hint="name fp16 or bf16")
+    dtype = DTYPES[precision]
     return LowDtype(
         precision=precision,
-        element=element,
-        tensor_type=f"tensor({name})",
-        numpy=dtype,
-        largest=float(info.max),
-        smallest=float(info.smallest_subnormal),
-        smallest_normal=float(info.smallest_normal),
+        element=ELEMENT_TYPES[precision],
+        tensor_type=f"tensor({dtype.name})",
+        smallest_normal=float(ml_dtypes.finfo(dtype).smallest_normal),
     )
 
 

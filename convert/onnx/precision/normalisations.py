@@ -20,11 +20,7 @@ _BY_WEIGHTS = ("Mul", "Add")
 
 
 def normalising_nodes(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names of the nodes that normalise, those of graphs inside nodes included.
-
-    Args:
-        graph: The graph, its nodes named.
-    """
+    """Yield the names of the nodes that normalise, those of graphs inside nodes included."""
     for node in nodes_in(graph):
         if node.op_type in _WHOLE and not node.domain:
             yield node.name

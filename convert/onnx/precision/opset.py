@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx.precision.low_dtype import FLOAT, LowDtype, schema_of, support_of
-from paritygate.convert.onnx.precision.plan import Keeping
+from paritygate.convert.onnx.precision.low_dtype import LowDtype, schema_of, support_of
 from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.graph import NOT_A_TENSOR, UniqueNames, element_of, names_in, nodes_in, subgraphs_of
+from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
     import onnx
@@ -40,34 +40,30 @@ class _TypedNode:
         return [(element_of(self.types[name]) or None) if name in self.types else None if name else 0 for name in names]
 
 
-def raise_opset(model: onnx.ModelProto, dtype: LowDtype, keeping: Keeping) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Raise the model's opset as far as the most nodes can compute in the lower precision, no further than needed.
+def raise_opset(model: onnx.ModelProto, dtype: LowDtype) -> tuple[str, ...]:
+    """Raise the model's opset as far as the most nodes can compute in the lower precision, no further; return notes.
 
     Args:
         model: The model, changed in place, the types of its values written in.
         dtype: The lower precision.
-        keeping: The nodes that stay in FP32, whatever the opset.
-
-    Returns:
-        The name of the node that each new node came from, by the new one's name; and notes.
     """
     opset = opset_of(model)
     nodes = list(_typed_nodes(model.graph, {}))
-    lowered = [each for each in nodes if not keeping.asked(each.node)]
-    counts = {each: _count(lowered, each, dtype) for each in _candidates(opset)}
+    counts = {each: _count(nodes, each, dtype) for each in _candidates(opset)}
     notes: list[str] = []
     for candidate in sorted(counts, key=lambda each: (-counts[each], each)):
         if candidate == opset:
             break
         replacements, blocking = _replacements(nodes, opset, candidate, model)
         if blocking is None:
-            return _apply(model, replacements, candidate), (*notes, f"the opset was raised from {opset} to {candidate}")
+            _apply(model, replacements, candidate)
+            return (*notes, f"the opset was raised from {opset} to {candidate}")
         if not notes:
             node = f"{blocking.op_type} node {blocking.name!r}"
             notes.append(
                 f"more nodes would take {dtype.precision} in opset {candidate}, but {node} cannot be raised to it"
             )
-    return {}, tuple(notes)
+    return tuple(notes)
 
 
 def _candidates(opset: int) -> list[int]:
@@ -195,9 +191,8 @@ def _renamed(
     return converted
 
 
-def _apply(model: onnx.ModelProto, replacements: dict[int, list[onnx.NodeProto]], target: int) -> dict[str, str]:
+def _apply(model: onnx.ModelProto, replacements: dict[int, list[onnx.NodeProto]], target: int) -> None:
     """Put the new nodes in place of the old ones, counted in the order in which graphs are walked."""
-    came_from: dict[str, str] = {}
     position = 0
 
     def replaced(graph: onnx.GraphProto) -> None:
@@ -206,7 +201,6 @@ def _apply(model: onnx.ModelProto, replacements: dict[int, list[onnx.NodeProto]]
         for node in graph.node:
             mine = replacements.get(position, [node])
             position += 1
-            came_from.update((each.name, node.name) for each in mine if each.name != node.name)
             for inner in subgraphs_of(node):
                 replaced(inner)
             nodes.extend(mine)
@@ -217,4 +211,3 @@ def _apply(model: onnx.ModelProto, replacements: dict[int, list[onnx.NodeProto]]
     for entry in model.opset_import:
         if entry.domain in {"", "ai.onnx"}:
             entry.version = target
-    return came_from

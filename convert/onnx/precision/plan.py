@@ -1,8 +1,8 @@
 """Decides for every node and value of a model in which dtype it is computed; nothing is changed yet.
 
 One pass in the order of the graph settles which nodes compute in the lower precision and in which dtype
-each value is made. Nodes that the caller names stay in FP32. Along the way every reader says in which dtype
-it wants a value; `writing` then makes each wanted dtype once.
+each value is made. Along the way every reader says in which dtype it wants a value; `writing` then makes each
+wanted dtype once.
 
 What crosses the border of a subgraph (the outputs of a branch, what a loop carries) stays FP32: a
 node inside that is kept in FP32 would otherwise be fed rounded values.
@@ -10,14 +10,13 @@ node inside that is kept in FP32 would otherwise be fed rounded values.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx.precision.low_dtype import FLOAT, LowDtype, Support, support_of
-from paritygate.errors import UsageError
-from paritygate.models.onnx.graph import element_types, nodes_in, subgraphs_of
+from paritygate.convert.onnx.precision.low_dtype import LowDtype, Support, support_of
+from paritygate.models.onnx.graph import element_types, subgraphs_of
+from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
     import onnx
@@ -28,83 +27,6 @@ _CONSTANT, _SIZE = "constant", "size"
 _BOOL = 9
 _SIZE_OPERATORS = frozenset({"Shape", "Size"})
 _BORDER = "what crosses the border of a subgraph stays FP32; the nodes inside are looked at one by one"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Keeping:
-    """Which nodes stay in FP32, with all that is inside them.
-
-    Attributes:
-        names: Names of nodes as the model has them now.
-        operators: Operators, each meaning all its nodes.
-        unasked: Names of nodes that stay so without being asked for, each with the reason.
-    """
-
-    names: frozenset[str] = frozenset()
-    operators: frozenset[str] = frozenset()
-    unasked: Mapping[str, str] = field(default_factory=dict)
-
-    def asked(self, node: onnx.NodeProto) -> str:
-        """Return by what the node was asked to be kept, as a part of a sentence; empty if it was not."""
-        if node.name in self.names:
-            return "kept as asked, by its name"
-        if node.op_type in self.operators:
-            return "kept as asked, by its operator"
-        return ""
-
-
-def keeping_of(
-    graph: onnx.GraphProto,
-    names: Collection[str],
-    operators: Collection[str],
-    *,
-    renamed: Mapping[str, str],
-    origins: Mapping[str, tuple[str, ...]],
-) -> Keeping:
-    """Return what the caller's names mean in the graph.
-
-    A name means the nodes that have it, or had it before those that shared it got names of their own;
-    else those inside the function call of that name; else those that have it inside their function.
-
-    Args:
-        graph: The graph, its nodes named and its functions inlined.
-        names: Names of nodes.
-        operators: Operators such as `Softmax`, of any domain.
-        renamed: The name a node had, by the one it has now, as `name_nodes` says.
-        origins: As `inline_functions` says.
-
-    Raises:
-        UsageError: The graph has no such node or operator.
-    """
-    there = {node.name for node in nodes_in(graph)}
-    calls: dict[str, set[str]] = {}
-    bodies: dict[str, set[str]] = {}
-    before: dict[str, set[str]] = {}
-    for name, old in renamed.items():
-        before.setdefault(old, {old} & there).add(name)
-    for name, (*outer, own) in origins.items():
-        if name in there:
-            for call in outer:
-                calls.setdefault(call, set()).add(name)
-            bodies.setdefault(own, set()).add(name)
-    found: set[str] = set()
-    for name in names:
-        meant = before.get(name) or {name} & there or calls.get(name) or bodies.get(name)
-        if not name or not meant:
-            _refuse("node", name, there | calls.keys())
-        found |= meant
-    known = {node.op_type for node in nodes_in(graph)}
-    for operator in operators:
-        if operator not in known:
-            _refuse("operator", operator, known)
-    return Keeping(names=frozenset(found), operators=frozenset(operators))
-
-
-def _refuse(what: str, name: str, known: Collection[str]) -> NoReturn:
-    near = get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"name one of the model's {what}s exactly as it has it"
-    msg = f"the model has no {what} {name!r} to keep in fp32"
-    raise UsageError(msg, hint=hint)
 
 
 @dataclass(slots=True, eq=False)
@@ -237,25 +159,23 @@ class Planner:
 
     Args:
         dtype: The lower precision.
-        keeping: The nodes that stay in FP32.
+        kept: The names of nodes that stay in FP32, each with the reason.
         opset: Version of the default operator set.
-        keep_io: Whether the model's inputs and outputs stay FP32.
         declared: For each graph of the model, in the order of `graphs_in`, the values whose types it
             has to say still.
     """
 
     def __init__(
-        self, *, dtype: LowDtype, keeping: Keeping, opset: int, keep_io: bool, declared: Iterable[frozenset[str]]
+        self, *, dtype: LowDtype, kept: Mapping[str, str], opset: int, declared: Iterable[frozenset[str]]
     ) -> None:
         self._dtype = dtype
-        self._keeping = keeping
+        self._kept = kept
         self._opset = opset
-        self._keep_io = keep_io
         self._declared = iter(declared)
 
     def plan(self, graph: onnx.GraphProto) -> GraphPlan:
         """Return the plan of the model's graph."""
-        plan = self._graph(graph, None, "", FLOAT if self._keep_io else self._dtype.element)
+        plan = self._graph(graph, None)
         for value in graph.input:
             if value.name in plan.values:
                 plan.values[value.name].pinned = plan.values[value.name].native
@@ -263,30 +183,28 @@ class Planner:
             output.pinned = element
         return plan
 
-    def _graph(self, graph: onnx.GraphProto, outer: _Scope | None, reason: str, border: int) -> GraphPlan:
-        """Plan a graph whose FP32 inputs and outputs have the element type `border`."""
+    def _graph(self, graph: onnx.GraphProto, outer: _Scope | None) -> GraphPlan:
         plan = GraphPlan(graph=graph, declared=next(self._declared))
         scope = _Scope(graph, plan.values, outer)
         for item in graph.input:
             if scope.element(item.name) == FLOAT:
-                plan.values[item.name] = Value(name=item.name, native=border)
+                plan.values[item.name] = Value(name=item.name)
         for tensor in graph.initializer:
             if tensor.data_type == FLOAT:
                 plan.values[tensor.name] = Value(name=tensor.name, constant=tensor)
         for node in graph.node:
-            plan.nodes.append(self._node(node, scope, plan.values, reason))
+            plan.nodes.append(self._node(node, scope, plan.values))
         for position, item in enumerate(graph.output):
             value = scope.value(item.name)
             if value is not None:
-                value.wanted.add(border)
-                plan.outputs.append((position, value, border))
+                value.wanted.add(FLOAT)
+                plan.outputs.append((position, value, FLOAT))
         return plan
 
-    def _node(self, node: onnx.NodeProto, scope: _Scope, values: dict[str, Value], reason: str) -> NodePlan:
-        reason = reason or self._keeping.asked(node)
+    def _node(self, node: onnx.NodeProto, scope: _Scope, values: dict[str, Value]) -> NodePlan:
         step = NodePlan(node=node)
         for inner in subgraphs_of(node):
-            step.inner.append(self._graph(inner, scope, reason, FLOAT))
+            step.inner.append(self._graph(inner, scope))
         computes_sizes = scope.computes_sizes(node)
         reads = [(position, value) for position, name in enumerate(node.input) if (value := scope.value(name))]
         makes = [position for position, name in enumerate(node.output) if name and scope.element(name) == FLOAT]
@@ -296,9 +214,8 @@ class Planner:
             values[node.output[0]] = Value(name=node.output[0], constant=node)
             step.makes.append((0, values[node.output[0]]))
             return step
-        if computes_sizes and node.op_type != "Cast":
-            reason = reason or _SIZES
-        reason = reason or self._keeping.unasked.get(node.name, "")
+        is_of_sizes = computes_sizes and node.op_type != "Cast"
+        reason = _SIZES if is_of_sizes else self._kept.get(node.name, "")
         support = self._support(node, scope, step, reads, reason)
         step.reason = support.reason
         for position, value in reads:

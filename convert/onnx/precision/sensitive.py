@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx.precision.low_dtype import FLOAT
 from paritygate.convert.onnx.precision.normalisations import normalising_nodes
 from paritygate.models.onnx.graph import element_types, graphs_in, nodes_in
+from paritygate.models.onnx.weights import FLOAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,11 +34,7 @@ _READ = "it is computed of inputs alone and read as an angle or against a bound,
 
 
 def sensitive_nodes(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the names of the nodes to keep in FP32, each with the reason, those of graphs inside nodes included.
-
-    Args:
-        graph: The graph, its nodes named and the types of its values written in.
-    """
+    """Return the names of the nodes to keep in FP32, each with the reason, those of graphs inside nodes included."""
     found = dict.fromkeys(normalising_nodes(graph), _NORMALISED)
     values = _Values(graph)
     for node in nodes_in(graph):

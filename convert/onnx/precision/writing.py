@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paritygate.convert.onnx.precision.constants import ConstantRounding, load_tensor
-from paritygate.convert.onnx.precision.low_dtype import FLOAT, fills_with
+from paritygate.convert.onnx.precision.constants import ConstantRounding
+from paritygate.convert.onnx.precision.low_dtype import fills_with
 from paritygate.convert.onnx.precision.plan import GraphPlan, NodePlan, Value
 from paritygate.models.onnx.graph import UniqueNames
+from paritygate.models.onnx.weights import FLOAT, load_tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -49,9 +50,6 @@ class ConstantNodes:
         Args:
             node: The Constant or ConstantOfShape node that made it in FP32.
             value: The constant, its names settled.
-
-        Raises:
-            InputFileError: Its data cannot be read.
         """
         found: list[onnx.NodeProto] = []
         for element, name in value.names.items():
@@ -124,11 +122,7 @@ class Writer:
         self.casts_added = 0
 
     def write(self, plan: GraphPlan) -> None:
-        """Change the graph and those inside it.
-
-        Raises:
-            InputFileError: The data of a constant cannot be read.
-        """
+        """Change the graph and those inside it."""
         self._settle(plan)
         self._write_graph(plan)
 

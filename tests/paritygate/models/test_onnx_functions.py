@@ -74,15 +74,12 @@ def test_an_attribute_comes_from_the_call_or_else_from_the_functions_default() -
     assert sorted(found.values()) == [0.25, 0.5]
 
 
-def test_inlined_nodes_say_which_calls_they_come_from() -> None:
+def test_inlined_nodes_are_named_after_the_calls_they_come_from() -> None:
     model = _model()
     model.graph.node[0].name = "encoder"
     model.functions[0].node[0].name = "exponential"
-    origins = inline_functions(model)
-    assert origins["encoder/Tanh"] == ("encoder", "")
-    deepest = next(name for name, origin in origins.items() if origin[0] == "encoder" and origin[-1] == "exponential")
-    assert origins[deepest] == ("encoder", "encoder/inner", "exponential")
-    assert deepest in {node.name for node in model.graph.node}
+    inline_functions(model)
+    assert {"encoder/Tanh", "encoder/inner/exponential"} <= {node.name for node in model.graph.node}
 
 
 def test_an_output_that_is_an_input_is_passed_on() -> None:
@@ -101,7 +98,7 @@ def test_a_function_of_an_opset_in_which_its_operators_differ_stays_a_call() -> 
         '< ir_version: 10, opset_import: ["" : 18, "own" : 1] > g (float[N,4] x) => (y) { y = own.mean (x) }'
         '< domain: "own", opset_import: ["" : 17] > mean (a) => (b) { b = ReduceMean <axes = [1]> (a) }'
     )
-    assert inline_functions(model) == {}
+    inline_functions(model)
     assert [node.op_type for node in model.graph.node] == ["mean"]
     assert len(model.functions) == 1
 

@@ -11,14 +11,21 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from paritygate.models.onnx.weights import DTYPES, ELEMENT_TYPES, FLOAT, stored_in
 from paritygate.precision import Precision
-from paritygate.validate.emulation.constants import DTYPES, ELEMENT_TYPES, FLOAT, convert_values, round_values
+from paritygate.validate.emulation.constants import round_values
 
 _PRECISIONS = [Precision.FP16, Precision.BF16]
 _FLOAT32 = st.floats(width=32, allow_nan=True, allow_infinity=True, allow_subnormal=True)
 _ARRAYS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0), elements=_FLOAT32)
 # Bits of the exponent and of the mantissa.
 _SIZES = {Precision.FP16: (5, 10), Precision.BF16: (8, 7)}
+
+
+def convert_values(values: NDArray[np.float32], precision: Precision) -> tuple[NDArray[np.float32], int]:
+    """Return the values as they are stored, in float32, and how many are clamped."""
+    stored, beyond, _ = stored_in(precision, values)
+    return stored.astype(np.float32), int(np.count_nonzero(beyond))
 
 
 def _rounded_by_theory(value: float, precision: Precision) -> float:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from paritygate.convert.onnx.onnx_to_low_precision import rewrite_precision
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.loading import LoadedModel
+from paritygate.models.onnx.graph import name_nodes, nodes_in
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.runners.emulated import EmulatedRunner, open_emulated
@@ -112,12 +113,14 @@ def test_an_artifact_answers_as_its_original_does_to_the_bit(
 
 def test_nodes_kept_in_float32_bring_the_answer_nearer(tmp_path: Path) -> None:
     model = _model()
+    name_nodes(model.graph)
     inputs = {"x": _normal(2, 3, 8, 8), "is_true": np.array(1, dtype=bool)}
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, inputs)[0]
     differences = []
     for number, kept in enumerate(([], ["Conv", "Resize", "Add", "Softmax", "Exp", "Div", "ReduceMean", "Mul"])):
-        rewritten = rewrite_precision(model, precision=Precision.BF16, keep_operators_in_fp32=kept).model
+        names = {node.name: "kept as asked" for node in nodes_in(model.graph) if node.op_type in kept}
+        rewritten = rewrite_precision(model, precision=Precision.BF16, kept=names).model
         found: NDArray[Any] = _open(rewritten, tmp_path / f"{number}.onnx", Precision.BF16).run(inputs)["y"]
         differences.append(float(np.abs(found - expected).mean()))
     assert differences[1] < differences[0] / 1.5

@@ -18,11 +18,11 @@ from onnx.reference import ReferenceEvaluator
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import read_onnx
+from paritygate.models.onnx.weights import DTYPES
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.emulation import canary
 from paritygate.validate.emulation.canary import VALUES, check_canary
-from paritygate.validate.emulation.constants import DTYPES
 from paritygate.validate.emulation.graph import emulate
 from paritygate.validate.runners.emulated import EmulatedRunner, _open_session, open_emulated
 

@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.models.loading import LoadedModel
+from paritygate.models.onnx.weights import DTYPES
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
-from paritygate.validate.emulation.constants import DTYPES
 from paritygate.validate.runners.emulated import open_emulated
 
 if TYPE_CHECKING:

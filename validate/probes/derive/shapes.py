@@ -120,13 +120,6 @@ def resized(
 
     Lengths of what was resized are the new size, and what is the sum of dims grows with them. What was always empty, as
     the cache of a model that begins, holds normal numbers, and zeros where it is of whole numbers.
-
-    Args:
-        context: What is known of the model.
-        rows: Real rows.
-        at: Which of them.
-        sizes: The sizes of the dims that are to have others.
-        places_of: Which places of the rows that go on are taken for a size.
     """
     if not sizes:
         return rows.take(at)

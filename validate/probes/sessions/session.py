@@ -117,15 +117,7 @@ class SessionProbe:
         asked: Sequence[AskedBatch],
         question: ProbeQuestion,
     ) -> None:
-        """Begin.
-
-        Args:
-            name: The probe of the session.
-            candidate: What answers.
-            recording: The probes, with the reference's answers.
-            asked: The batches.
-            question: What answers are held to.
-        """
+        """Begin."""
         self.candidate = candidate
         self.asked = tuple(asked)
         self._judged = JudgedProbe(recording, question, name=name)
@@ -262,9 +254,6 @@ def _first_answers(
         question: What answers are held to.
         most_rows: How many rows these may be; one batch in any case.
         failed_before: The batches by which the probe fails that they belong to.
-
-    Raises:
-        ArtifactIntegrityError: A recorded chunk is missing or was changed.
     """
     probe = probe_asked(recording)
     if probe is None:

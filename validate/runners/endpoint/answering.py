@@ -61,7 +61,6 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
     Raises:
         ValueError: They are of another kind, or not of one depth.
         OverflowError: One is beyond what the dtype holds.
-        FloatingPointError: So is a number with a fraction.
     """
     if dtype == "string":
         texts = np.array(data, dtype=object)

@@ -86,12 +86,7 @@ class Connections:
     """Connections to one server, which are used again as long as it keeps them open."""
 
     def __init__(self, address: str, *, most: int) -> None:
-        """Prepare; nothing is connected.
-
-        Args:
-            address: Scheme, host and port.
-            most: How many are kept open while nothing is asked.
-        """
+        """Prepare; nothing is connected."""
         parts = urlsplit(address)
         self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None

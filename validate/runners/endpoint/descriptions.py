@@ -19,10 +19,6 @@ _LARGEST = 2**63 - 1
 def refuse_description(what: str, found: object) -> NoReturn:
     """Raise the error of a part of a description that is not of its kind.
 
-    Args:
-        what: The part, and of what kind it has to be.
-        found: What stands there.
-
     Raises:
         BackendError: Always.
     """
@@ -44,11 +40,7 @@ def mapping_in(said: object, what: str) -> Mapping[str, Any]:
 
 
 def text_in(said: Mapping[str, Any], key: str) -> str:
-    """Return a text, or a number as one; empty where there is none.
-
-    Raises:
-        BackendError: It is something else.
-    """
+    """Return a text, or a number as one; empty where there is none."""
     found = said.get(key)
     if found is None:
         return ""
@@ -70,11 +62,7 @@ def texts_in(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def batch_size_in(said: Mapping[str, Any], key: str) -> int | None:
-    """Return how many rows are taken at once; None where nothing is said, or 0, which says that no dim counts rows.
-
-    Raises:
-        BackendError: It is no such number.
-    """
+    """Return how many rows are taken at once; None where nothing is said, or 0, which says that no dim counts rows."""
     found = said.get(key)
     if found is not None and (type(found) is not int or not 0 <= found <= _LARGEST):
         refuse_description(f"{key} has to be an integer from 0 on", found)
@@ -87,9 +75,6 @@ def signature_in(said: Mapping[str, Any], spec_of: Callable[[Any], TensorSpec]) 
     Args:
         said: The description, with lists of inputs and outputs.
         spec_of: Reads one of them; it raises what a wrong kind of value raises.
-
-    Raises:
-        BackendError: They are no such lists, or have a name twice.
     """
     sides = [_tensors(said.get(side), side, spec_of) for side in ("inputs", "outputs")]
     return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None

@@ -50,12 +50,7 @@ class OpenInferenceGrpc:
     transport = "gRPC with bytes"
 
     def __init__(self, endpoint: Endpoint, limits: EndpointLimits) -> None:
-        """Ask the server what it is.
-
-        Raises:
-            MissingBackendError: grpcio is not installed.
-            MeasurementError: The server does not answer.
-        """
+        """Ask the server what it is."""
         require_backend("grpcio")
         self._endpoint, self._host = endpoint, endpoint.host
         self._versions = AnsweredVersions(endpoint)
@@ -74,11 +69,7 @@ class OpenInferenceGrpc:
         return self._versions.found
 
     def signature(self) -> Signature | None:
-        """Return what the server says of the model; None where it says nothing of its inputs or outputs.
-
-        Raises:
-            BackendError: There is no such model, or no such version of it.
-        """
+        """Return what the server says of the model; None where it says nothing of its inputs or outputs."""
         said = self._described()
         return signature_in({"inputs": list(said.inputs), "outputs": list(said.outputs)}, _spec)
 
@@ -103,12 +94,7 @@ class OpenInferenceGrpc:
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name; all that the server has where none are named.
-
-        Raises:
-            MeasurementError: The server does not answer.
-            BackendError: It refuses the inputs, or what it answers cannot be read.
-        """
+        """Return the outputs by name; all that the server has where none are named."""
         answer = self._call(
             "ModelInfer",
             model_name=self._name["name"],

@@ -49,12 +49,7 @@ class JsonFields:
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs that the mapping names; which are asked for is not sent.
-
-        Raises:
-            MeasurementError: The server does not answer.
-            BackendError: It refuses the inputs, or its answer is not as the mapping says.
-        """
+        """Return the outputs that the mapping names; which are asked for is not sent."""
         del outputs
         body = json.dumps(self._request(feed)).encode()
         said = as_json(self._client.post(self._path, body, {"Content-Type": "application/json"})[1])

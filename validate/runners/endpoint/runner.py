@@ -51,9 +51,6 @@ def open_model(loaded: LoadedModel) -> EndpointRunner:
 
     Raises:
         UsageError: The address is none, or neither a signature nor an example is given.
-        MissingBackendError: The library that asks the server is not installed.
-        MeasurementError: The server does not answer.
-        BackendError: It has no such model, or refuses the inputs.
     """
     ref = loaded.ref
     mapping = ref.endpoint_json

@@ -71,7 +71,6 @@ class TensorFlowServing:
         """Return what the server says of the model.
 
         Raises:
-            MeasurementError: It does not answer.
             BackendError: There is no such model or signature, or its description cannot be read.
         """
         said = self._client.get(f"{self._path}/metadata")
@@ -99,12 +98,7 @@ class TensorFlowServing:
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name.
-
-        Raises:
-            MeasurementError: The server does not answer.
-            BackendError: It refuses the inputs, or what it answers cannot be read.
-        """
+        """Return the outputs by name."""
         inputs = {name: _values(array) for name, array in feed.items()}
         asked = {"signature_name": self._key, "inputs": inputs}
         headers = {"Content-Type": "application/json"}

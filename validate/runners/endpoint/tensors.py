@@ -40,13 +40,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def spec_of(said: Mapping[str, Any]) -> TensorSpec:
-    """Return an input or output as the server describes it; a dim of -1 is of any size.
-
-    Raises:
-        BackendError: It has no name, or a datatype that is not known.
-        ValueError: Its shape is none.
-        TypeError: So is a dim.
-    """
+    """Return an input or output as the server describes it; a dim of -1 is of any size."""
     name, dtype = name_and_dtype(said)
     shape = said.get("shape")
     return TensorSpec(name=name, dtype=dtype, shape=None if shape is None else tuple(map(dim_of, shape)))
@@ -70,7 +64,6 @@ def dim_of(said: object) -> int | None:
 
     Raises:
         TypeError: It is neither an integer nor the text of one, as JSON out of Protocol Buffers has them.
-        ValueError: The text is none.
     """
     if type(said) is not int and not isinstance(said, str):
         raise TypeError(said)
@@ -89,11 +82,7 @@ def datatype_of(array: NDArray[np.generic]) -> str:
 
 
 def as_json_values(array: NDArray[np.generic]) -> list[Any]:
-    """Return the values in row-major order, as JSON has them; byte strings become the text that they are.
-
-    Raises:
-        UnicodeDecodeError: A byte string is no text in UTF-8.
-    """
+    """Return the values in row-major order, as JSON has them; byte strings become the text that they are."""
     values: list[Any] = array.ravel().tolist()
     return [value.decode() if isinstance(value, bytes) else value for value in values]
 

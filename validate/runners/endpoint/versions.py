@@ -45,13 +45,7 @@ class AnsweredVersions:
 
 
 def no_such_version(endpoint: Endpoint, listed: Iterable[str], said: str = "") -> BackendError:
-    """Return the error of a version that a server does not have.
-
-    Args:
-        endpoint: What was asked.
-        listed: The versions that the server says it has.
-        said: What it answered, in one line.
-    """
+    """Return the error of a version that a server does not have."""
     versions = tuple(listed)
     words = f": {said}" if said else ""
     msg = f"the server at {endpoint.host} has no version {endpoint.version} of {endpoint.model} (it has: "

@@ -1,7 +1,7 @@
 """Inlining the local functions of an ONNX model, so that every node has types and can be treated on its own.
 
-Why not onnx.inliner? It tells nobody which call a node came from, so that a list of nodes means nothing
-after it, and it cannot take a model above 2 GiB.
+Why not onnx.inliner? It gives the nodes no names, loses an output that is an input as well, inlines no function of
+another opset whose operators are the same there, and takes no model above 2 GiB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Key = tuple[str, str, str]
 
 
-def inline_functions(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+def inline_functions(model: onnx.ModelProto) -> None:
     """Replace every call of a local function by the function's nodes, in place.
 
     Nodes are named `CALL/NODE`, after those without a name have got one. A call whose function was
@@ -27,22 +27,17 @@ def inline_functions(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
     Args:
         model: The model; functions that nothing calls any more are dropped from it.
 
-    Returns:
-        For each inlined node, by its new name: the names of the calls it is in, outermost first, and
-        the name that it had in its function (empty for none).
-
     Raises:
         ConversionError: A function calls itself.
     """
     if not model.functions:
-        return {}
+        return
     name_nodes(model.graph)
     inliner = _Inliner(model)
     # Inner graphs first: expanding a graph copies its nodes, and what is inside them.
     for graph in reversed(list(graphs_in(model.graph))):
         inliner.expand(graph)
     _drop_uncalled(model)
-    return inliner.origins
 
 
 class _Inliner:
@@ -51,17 +46,14 @@ class _Inliner:
         self._functions: dict[_Key, onnx.FunctionProto] = {_key_of(each): each for each in model.functions}
         self._values = UniqueNames(names_in(model.graph))
         self._nodes = UniqueNames(node.name for node in nodes_in(model.graph))
-        self.origins: dict[str, tuple[str, ...]] = {}
 
     def expand(self, graph: onnx.GraphProto) -> None:
-        nodes = [inlined for node in graph.node for inlined in self._expanded(node, (), ())]
+        nodes = [inlined for node in graph.node for inlined in self._expanded(node, ())]
         del graph.node[:]
         graph.node.extend(nodes)
 
-    def _expanded(
-        self, node: onnx.NodeProto, calls: tuple[str, ...], stack: tuple[_Key, ...]
-    ) -> Iterable[onnx.NodeProto]:
-        """Return what stands for the node, itself if it is no call; `calls` are the calls it is in."""
+    def _expanded(self, node: onnx.NodeProto, stack: tuple[_Key, ...]) -> Iterable[onnx.NodeProto]:
+        """Return what stands for the node, itself if it is no call; `stack` are the functions it is in."""
         key = _call_key(node)
         function = self._functions.get(key)
         if key in stack:
@@ -71,23 +63,19 @@ class _Inliner:
             return [_copied(node)]
         found: list[onnx.NodeProto] = []
         for body_node in self._body(node, function):
-            own_name = body_node.name
-            body_node.name = self._nodes.new(f"{node.name}/{own_name or body_node.op_type}")
-            self.origins[body_node.name] = (*calls, node.name, own_name)
+            body_node.name = self._nodes.new(f"{node.name}/{body_node.name or body_node.op_type}")
             for inner in subgraphs_of(body_node):
                 for each in reversed(list(graphs_in(inner))):
-                    self._expand_inside(each, (*calls, node.name), (*stack, key))
-            found.extend(self._expanded(body_node, (*calls, node.name), (*stack, key)))
+                    self._expand_inside(each, node.name, (*stack, key))
+            found.extend(self._expanded(body_node, (*stack, key)))
         return found
 
-    def _expand_inside(self, graph: onnx.GraphProto, calls: tuple[str, ...], stack: tuple[_Key, ...]) -> None:
+    def _expand_inside(self, graph: onnx.GraphProto, call: str, stack: tuple[_Key, ...]) -> None:
         """Treat the nodes of a graph that stands inside a function."""
         nodes = []
         for node in graph.node:
-            own_name = node.name
-            node.name = self._nodes.new(f"{calls[-1]}/{own_name or node.op_type}")
-            self.origins[node.name] = (*calls, own_name)
-            nodes.extend(list(self._expanded(node, calls, stack)))
+            node.name = self._nodes.new(f"{call}/{node.name or node.op_type}")
+            nodes.extend(list(self._expanded(node, stack)))
         del graph.node[:]
         graph.node.extend(nodes)
 

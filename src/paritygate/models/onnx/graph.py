@@ -75,7 +75,7 @@ class UniqueNames:
         return name
 
 
-def name_nodes(graph: onnx.GraphProto) -> dict[str, str]:
+def name_nodes(graph: onnx.GraphProto) -> None:
     """Give every node without a name, or with one that an earlier node has, a name of its own.
 
     The same graph gets the same names every time: the operator and a number, or the name it shares
@@ -83,21 +83,14 @@ def name_nodes(graph: onnx.GraphProto) -> dict[str, str]:
 
     Args:
         graph: The graph, changed in place together with the graphs inside it.
-
-    Returns:
-        The name the node had (empty for none), by the one it got.
     """
     nodes = list(nodes_in(graph))
     names = UniqueNames(node.name for node in nodes)
     seen: set[str] = set()
-    given = {}
     for node in nodes:
         if not node.name or node.name in seen:
-            before = node.name
-            node.name = names.new(before or node.op_type)
-            given[node.name] = before
+            node.name = names.new(node.name or node.op_type)
         seen.add(node.name)
-    return given
 
 
 def element_types(graph: onnx.GraphProto) -> dict[str, int]:

@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 from paritygate.convert.onnx.onnx_to_low_precision import RewriteResult, rewrite_precision
 from paritygate.errors import ConversionError, UsageError
+from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.graph import element_types, infer_value_types, nodes_in
 from paritygate.precision import Precision
 
@@ -108,7 +109,7 @@ def test_weights_are_lowered_and_inputs_and_outputs_stay(opset: int) -> None:
         TensorProto.FLOAT,
     ]
     assert result.nodes_converted == ("MatMul", "Add", "Relu", "MatMul_1", "Softmax")
-    assert (result.nodes_kept, result.casts_added, result.opset_after) == ((), 2, opset)
+    assert (result.nodes_kept, result.casts_added, opset_of(result.model)) == ((), 2, opset)
     assert np.abs(_run(result.model, x=_X)[0] - _run(model, x=_X)[0]).max() < 2e-3
 
 
@@ -119,7 +120,7 @@ def test_a_bf16_model_is_valid_and_its_weights_are_rounded_to_nearest(opset: int
     model = _perceptron(opset)
     result = rewrite_precision(model, precision=Precision.BF16)
     onnx.checker.check_model(result.model, full_check=True)
-    assert result.opset_after == opset
+    assert opset_of(result.model) == opset
     for before, after in zip(model.graph.initializer, result.model.graph.initializer, strict=True):
         assert after.data_type == TensorProto.BFLOAT16
         expected = onnx.numpy_helper.to_array(before).astype(ml_dtypes.bfloat16)
@@ -133,52 +134,15 @@ def test_the_model_given_is_not_changed() -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
-def test_inputs_and_outputs_are_lowered_too_if_asked() -> None:
-    result = _fp16(_perceptron(), keep_io=False)
-    assert result.casts_added == 0
-    assert _run(result.model, x=_X.astype(np.float16))[0].dtype == np.float16
-
-
 def test_exactly_the_nodes_named_stay_in_fp32() -> None:
-    result = _fp16(_perceptron(), keep_in_fp32=["Add"])
-    assert _kept(result) == {"Add": "kept as asked, by its name"}
+    result = _fp16(_perceptron(), kept=dict.fromkeys(["Add"], "kept as asked"))
+    assert _kept(result) == {"Add": "kept as asked"}
     assert result.nodes_converted == ("MatMul", "Relu", "MatMul_1", "Softmax")
     # x down, a up, b down, y up: one for each value that changes hands.
     assert sorted(_casts(result.model)) == sorted(["x", "a", "b", "y_fp16"])
     dtypes = _dtypes(result.model)
     assert (dtypes["a"], dtypes["b"], dtypes["c"], dtypes["d"]) == (10, 1, 1, 10)
     _run(result.model, x=_X)
-
-
-def test_nodes_are_kept_by_operator() -> None:
-    result = _fp16(_perceptron(), keep_operators_in_fp32=["MatMul"])
-    assert _kept(result).keys() == {"MatMul", "MatMul_1"}
-
-
-def test_nodes_that_share_a_name_are_all_kept_and_get_names_of_their_own() -> None:
-    model = _perceptron()
-    for node in model.graph.node:
-        node.name = "block"
-    result = _fp16(model, keep_in_fp32=["block"])
-    assert _kept(result).keys() == {"block", "block_1", "block_2", "block_3", "block_4"}
-    names = [node.name for node in result.model.graph.node]
-    assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize(
-    ("options", "message", "hint"),
-    [
-        ({"keep_in_fp32": ["Addd"]}, "the model has no node 'Addd' to keep in fp32", "did you mean Add"),
-        ({"keep_operators_in_fp32": ["Conv"]}, "the model has no operator 'Conv' to keep in fp32", "name one of"),
-    ],
-)
-def test_a_name_to_keep_that_the_model_does_not_have_is_an_error(
-    options: dict[str, Any], message: str, hint: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        _fp16(_perceptron(), **options)
-    assert message in str(caught.value)
-    assert hint in caught.value.hint
 
 
 def test_another_precision_is_an_error() -> None:
@@ -194,14 +158,14 @@ def test_what_overflows_in_fp16_does_not_where_it_is_kept() -> None:
     expected = _run(model, x=_X)[0]
     assert np.abs(_really_run(_fp16(model).model, x=_X)[0] - expected).max() > 0.1
     # `b` is read by one kept node and `a` by two, next to converted ones: no value may pass through FP16 on its way.
-    result = _fp16(model, keep_in_fp32=["Mul_1", "ReduceMean", "Sqrt"])
+    result = _fp16(model, kept=dict.fromkeys(["Mul_1", "ReduceMean", "Sqrt"], "kept as asked"))
     assert np.abs(_really_run(result.model, x=_X)[0] - expected).max() < 2e-3
     assert "b" not in _casts(result.model)
 
 
 def test_a_value_is_cast_once_for_all_its_readers() -> None:
     body = "k = Exp (x) a = Neg (k) b = Abs (k) c = Add (k, a) d = Add (c, b) e = Sin (k) y = Add (d, e)"
-    result = _fp16(_model(body), keep_in_fp32=["Exp", "Sin"])
+    result = _fp16(_model(body), kept=dict.fromkeys(["Exp", "Sin"], "kept as asked"))
     assert sorted(_casts(result.model)) == ["e", "k", "y_fp16"]
     _run(result.model, x=_X)
 
@@ -270,7 +234,7 @@ def test_values_that_become_zero_are_reported_and_an_epsilon_does_not() -> None:
 
 def test_a_constant_that_is_read_in_both_dtypes_exists_in_both() -> None:
     model = _with_weights(_model("a = Mul (x, w) y = Add (a, w)"), w=np.float32(1e5 + 0.125))
-    result = _fp16(model, keep_in_fp32=["Add"])
+    result = _fp16(model, kept=dict.fromkeys(["Add"], "kept as asked"))
     tensors = {each.name: each for each in result.model.graph.initializer}
     assert {name: each.data_type for name, each in tensors.items()} == {"w": 1, "w_fp16": 10}
     assert onnx.numpy_helper.to_array(tensors["w"]).item() == 1e5 + 0.125
@@ -554,9 +518,9 @@ def test_a_model_that_is_not_valid_is_refused() -> None:
         _fp16(_model("y = Neg (a) a = Exp (x)"))
 
 
-def test_an_opset_without_bfloat16_that_cannot_be_left_is_refused() -> None:
-    with pytest.raises(ConversionError, match=r"opset 11 has no cast to bf16 \(it takes 13 or above\)"):
-        rewrite_precision(_model("y = Shrink (x)", opset=11), precision=Precision.BF16, keep_io=False)
+def test_an_opset_without_a_cast_to_the_precision_is_refused() -> None:
+    with pytest.raises(ConversionError, match=r"opset 5 has no cast to fp16 \(it takes 6 or above\)"):
+        _fp16(_model("y = Exp (x)", opset=5))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_kept_nodes_and_no_others_are_fp32_and_nothing_is_cast_twice(
     drawn: tuple[onnx.ModelProto, list[str]], precision: Precision
 ) -> None:
     model, keep = drawn
-    result = rewrite_precision(model, precision=precision, keep_in_fp32=keep)
+    result = rewrite_precision(model, precision=precision, kept=dict.fromkeys(keep, "kept as asked"))
     onnx.checker.check_model(result.model, full_check=True)
     infer_value_types(result.model)
     types = element_types(result.model.graph)
@@ -71,7 +71,7 @@ def test_onnxruntime_runs_any_of_them_in_fp16(drawn: tuple[onnx.ModelProto, list
     import onnxruntime
 
     model, keep = drawn
-    result = rewrite_precision(model, precision=Precision.FP16, keep_in_fp32=keep)
+    result = rewrite_precision(model, precision=Precision.FP16, kept=dict.fromkeys(keep, "kept as asked"))
     x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
     outputs = []
     for each in (result.model, model):

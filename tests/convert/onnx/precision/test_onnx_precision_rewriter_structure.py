@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from paritygate.convert.onnx.onnx_to_low_precision import RewriteResult, rewrite_precision
 from paritygate.errors import ConversionError, InputFileError
-from paritygate.models.onnx.file import read_onnx
+from paritygate.models.onnx.file import opset_of, read_onnx
 from paritygate.models.onnx.graph import graphs_in, nodes_in
 from paritygate.precision import Precision
 
@@ -114,17 +114,10 @@ def test_branches_are_converted_and_share_casts_of_outer_values(flag: bool) -> N
 
 
 def test_a_node_in_a_branch_stays_fp32_and_its_outer_values_are_cast_once() -> None:
-    result = _fp16(_parsed(_IF), keep_in_fp32=["Exp", "Neg"])
+    result = _fp16(_parsed(_IF), kept=dict.fromkeys(["Exp", "Neg"], "kept as asked"))
     assert {node.name for node in result.nodes_kept} == {"If", "Exp", "Neg"}
     outer, _, _ = graphs_in(result.model.graph)
     assert _casts(outer) == ["r", "x", "y_fp16", "z"]
-    _run(result.model, flag=True, x=_X)
-
-
-def test_keeping_a_node_with_subgraphs_keeps_what_is_inside() -> None:
-    result = _fp16(_parsed(_IF), keep_in_fp32=["If"])
-    assert result.nodes_converted == ("Mul", "Softmax")
-    assert len(result.nodes_kept) == 6
     _run(result.model, flag=True, x=_X)
 
 
@@ -140,7 +133,7 @@ def test_what_a_loop_carries_stays_fp32_and_its_body_is_converted() -> None:
 def test_a_sum_that_is_kept_in_a_loop_loses_nothing_between_turns() -> None:
     model = _parsed(_SCAN)
     x = np.array([[2048] * 4, [1] * 4, [1] * 4], np.float32)
-    result = _fp16(model, keep_in_fp32=["Add"])
+    result = _fp16(model, kept=dict.fromkeys(["Add"], "kept as asked"))
     assert result.nodes_converted == ("Sqrt",)
     assert _run(result.model, zero=np.zeros(4, np.float32), x=x)[0].tolist() == [2050] * 4
 
@@ -148,7 +141,7 @@ def test_a_sum_that_is_kept_in_a_loop_loses_nothing_between_turns() -> None:
 def test_branches_may_use_the_same_names() -> None:
     model = _parsed(_IF)
     assert [graph.node[0].output[0] for graph in graphs_in(model.graph)] == ["z", "a", "a"]
-    result = _fp16(model, keep_in_fp32=["Neg"])
+    result = _fp16(model, kept=dict.fromkeys(["Neg"], "kept as asked"))
     for flag in (True, False):
         assert _largest_difference(result.model, model, flag=flag, x=_X) < 4e-2
 
@@ -167,18 +160,6 @@ def test_functions_are_inlined_and_converted() -> None:
     assert "block/Mul" in result.nodes_converted
     assert result.nodes_kept == ()
     assert _largest_difference(result.model, model, x=_X) < 5e-2
-
-
-def test_keeping_a_call_keeps_all_its_nodes_and_no_other_calls() -> None:
-    result = _fp16(_parsed(_CALLS), keep_in_fp32=["block_1"])
-    assert [node.name for node in result.nodes_kept] == ["block_1/Mul", "block_1/Tanh", "block_1/Add"]
-
-
-def test_a_name_inside_a_function_keeps_that_node_in_every_call() -> None:
-    model = _parsed(_CALLS)
-    model.functions[0].node[1].name = "squash"
-    result = _fp16(model, keep_in_fp32=["squash"])
-    assert [node.name for node in result.nodes_kept] == ["block/squash", "block_1/squash"]
 
 
 def _saved_apart(folder: Path) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -209,7 +190,7 @@ def test_external_data_is_read_and_the_result_holds_it(tmp_path: Path) -> None:
 
 def test_external_data_of_a_node_that_is_kept_is_read_too(tmp_path: Path) -> None:
     apart, inside = _saved_apart(tmp_path)
-    result = _fp16(apart, folder=tmp_path, keep_in_fp32=["MatMul"])
+    result = _fp16(apart, folder=tmp_path, kept=dict.fromkeys(["MatMul"], "kept as asked"))
     assert _largest_difference(result.model, inside, x=_X) < 5e-3
     assert result.model.graph.initializer[0].data_type == TensorProto.FLOAT
 
@@ -241,15 +222,15 @@ def _convolution(opset: int) -> onnx.ModelProto:
 def test_the_opset_is_raised_for_bf16_where_a_convolution_needs_it(opset: int) -> None:
     result = rewrite_precision(_convolution(opset), precision=Precision.BF16)
     onnx.checker.check_model(result.model, full_check=True)
-    assert (result.opset_before, result.opset_after) == (opset, max(opset, 22))
+    assert opset_of(result.model) == max(opset, 22)
     assert result.notes == ((f"the opset was raised from {opset} to 22",) if opset < 22 else ())
     assert result.nodes_converted == ("Conv", "Relu", "ReduceMean")
 
 
 def test_a_model_whose_opset_was_raised_computes_the_same() -> None:
     model = _convolution(13)
-    kept = [node.op_type for node in model.graph.node][1:]
-    result = rewrite_precision(model, precision=Precision.BF16, keep_operators_in_fp32=kept)
+    kept = {node.op_type: "kept as asked" for node in model.graph.node[1:]}
+    result = rewrite_precision(model, precision=Precision.BF16, kept=kept)
     # Without its one node in bfloat16, which ONNX Runtime's CPU provider does not run, the rest is an FP32 model.
     for node in result.model.graph.node:
         for attribute in node.attribute:
@@ -265,23 +246,8 @@ def test_a_model_whose_opset_was_raised_computes_the_same() -> None:
     assert _largest_difference(result.model, model, x=image) < 2e-2
 
 
-def test_the_opset_is_not_raised_for_fp16_nor_for_nodes_that_are_kept() -> None:
-    assert _fp16(_convolution(17)).opset_after == 17
-    result = rewrite_precision(_convolution(17), precision=Precision.BF16, keep_operators_in_fp32=["Conv"])
-    assert result.opset_after == 17
-
-
-@needs_opset_22
-def test_what_a_kept_node_becomes_in_another_opset_is_kept_too() -> None:
-    model = _parsed(
-        '< ir_version: 4, opset_import: ["" : 10] > g (float[4] x, float[4] u) => (float[4] y)'
-        "<int64[2] i = {0, 2}, float[2] v = {1, 2}> { a = Exp (x) b = Scatter (a, i, v) y = Neg (b) }"
-    )
-    result = rewrite_precision(model, precision=Precision.BF16, keep_in_fp32=["Scatter"])
-    assert result.opset_after == 13
-    assert [(node.operator, node.name) for node in result.nodes_kept] == [
-        ("ScatterElements", "Scatter/ScatterElements")
-    ]
+def test_the_opset_is_not_raised_for_fp16() -> None:
+    assert opset_of(_fp16(_convolution(17)).model) == 17
 
 
 @needs_opset_22
@@ -291,7 +257,7 @@ def test_a_node_that_cannot_be_raised_is_named_and_the_rest_is_converted() -> No
         "{ some = Optional (x) has = OptionalHasElement (some) b = Softsign (x) y = Neg (b) }"
     )
     result = rewrite_precision(model, precision=Precision.BF16)
-    assert result.opset_after == 16
+    assert opset_of(result.model) == 16
     assert result.nodes_converted == ("Neg",)
     name = "OptionalHasElement"
     assert result.notes == (f"more nodes would take bf16 in opset 22, but {name} node {name!r} cannot be raised to it",)

@@ -1,0 +1,97 @@
+"""Weights of ONNX models: reading those that lie beside the file, and rounding them to 16 bits as converters do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.errors import InputFileError
+from paritygate.precision import Precision
+
+if TYPE_CHECKING:
+    import onnx
+
+# onnx.TensorProto.DataType, written out so that onnx is not imported for three numbers.
+FLOAT = 1
+ELEMENT_TYPES: Mapping[Precision, int] = {Precision.FP16: 10, Precision.BF16: 16}
+DTYPES: Mapping[Precision, np.dtype[Any]] = {
+    Precision.FP16: np.dtype(np.float16),
+    Precision.BF16: np.dtype(ml_dtypes.bfloat16),
+}
+_LONGEST = 300
+
+
+def load_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
+    """Read the tensor's external data into it, if it has some.
+
+    Raises:
+        InputFileError: The data cannot be read.
+    """
+    import onnx
+
+    if tensor.data_location != tensor.EXTERNAL:
+        return
+    if folder is None:
+        msg = f"the data of tensor {tensor.name!r} is in another file, and its folder is not known"
+        raise InputFileError(msg, hint="give the folder that the model file is in")
+    try:
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+    except (ValueError, OSError, RuntimeError, onnx.checker.ValidationError) as err:
+        msg = f"the data of tensor {tensor.name!r} cannot be read: {_line_of(err)}"
+        raise InputFileError(msg, hint="copy the data file beside the model, under the name it refers to") from err
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def load_tensor(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[Any]:
+    """Return the values of the tensor, read from `folder` if they are external.
+
+    Raises:
+        InputFileError: They are not those of its shape.
+    """
+    import onnx
+
+    copy = tensor
+    if tensor.data_location == tensor.EXTERNAL:
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        load_external(copy, folder)
+    try:
+        return onnx.numpy_helper.to_array(copy)
+    except (ValueError, TypeError) as err:
+        msg = f"the data of tensor {tensor.name!r} is not that of its shape {list(tensor.dims)}: {_line_of(err)}"
+        raise InputFileError(msg, hint="export the model again; the file may be damaged") from err
+
+
+def _line_of(err: Exception) -> str:
+    return (" ".join(str(err).split()) or type(err).__name__)[:_LONGEST]
+
+
+def stored_in(
+    precision: Precision, values: NDArray[np.float32]
+) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return weights as a converter stores them in FP16 or BF16, which ones it clamps, and which become zero.
+
+    They are rounded. Finite ones beyond the range become its largest number, not infinity. A single value becomes the
+    smallest number above zero: it is there to keep something from being zero, such as a denominator.
+
+    Args:
+        precision: FP16 (up to 65504) or BF16 (up to 3.39e38).
+        values: Any shape; infinity and NaN stay as they are.
+    """
+    dtype = DTYPES[precision]
+    info = ml_dtypes.finfo(dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        rounded = np.asarray(values.astype(dtype))
+    beyond = np.asarray(np.isinf(rounded) & np.isfinite(values))
+    if beyond.any():
+        rounded = np.where(beyond, np.copysign(np.float32(info.max), values).astype(dtype), rounded)
+    zeroed = np.asarray((rounded == 0) & (values != 0))
+    if values.size == 1 and zeroed.any():
+        rounded = np.asarray(np.copysign(np.float32(info.smallest_subnormal), values).astype(dtype))
+    return rounded, beyond, zeroed
