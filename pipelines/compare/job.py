@@ -18,7 +18,6 @@ from paritygate.pipelines.compare.result import (
     CHILD_PROCESS,
     NOT_RUN_HERE,
     THIS_PROCESS,
-    CheckResult,
     ComparisonResult,
     code_notes,
     error_result,
@@ -26,7 +25,7 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, do_job, run_here
 from paritygate.pipelines.process.child_result import NOT_OURS, reading_result
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.measure.check import Kind
+from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.samples.source import SampleSource
 
@@ -184,7 +183,7 @@ def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
     return replace(
         found,
         checks=[
-            CheckResult(name="distinct", status="error", kind=str(Kind.NOT_MEASURED), detail=detail),
+            Check(name="distinct", status=Status.ERROR, kind=Kind.NOT_MEASURED, detail=detail),
             *found.checks,
         ],
     )
@@ -223,6 +222,6 @@ def _not_measured(job: ComparisonJob, verdict: str, reason: str) -> ComparisonRe
         candidate=side_not_opened(job.candidate),
         samples=job.samples.path or job.samples.text,
         tolerance=to_data(job.rules.tolerance),
-        checks=[CheckResult(name="measured", status=verdict, kind=str(Kind.NOT_MEASURED), detail=reason)],
+        checks=[Check(name="measured", status=Status(verdict), kind=Kind.NOT_MEASURED, detail=reason)],
         ran_in=THIS_PROCESS if job.is_here else CHILD_PROCESS,
     )

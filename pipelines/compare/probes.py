@@ -253,6 +253,7 @@ def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, store: Fail
 
 def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, store: FailureStore) -> ProbeFailureResult:
     return ProbeFailureResult(
+        probe=outcome.name,
         batch=failure.batch,
         about=failure.about,
         check=failure.check,

@@ -5,26 +5,23 @@ The JSON Schema is made from these classes: `convert-and-validate schema` prints
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from paritygate import __version__
-from paritygate.codec import schema_of
-from paritygate.pipelines.compare.drawing import DrawingResult, drawing_result
-from paritygate.pipelines.compare.kind_before import kind_before, words_before
+from paritygate.codec import finite_or_none, schema_of
 from paritygate.text import counted
-from paritygate.validate.measure.check import UNDECLARED_PADDING, Kind, Status
+from paritygate.validate.causes.found import NAMED, Cause
+from paritygate.validate.detections.figures import MatchStatistics
+from paritygate.validate.gold.figures import GoldStatistics
+from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
+from paritygate.validate.measure.drawing import Drawing
+from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
+from paritygate.validate.words.earlier import kind_before, words_before
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
-    from paritygate.validate.causes.cause import Cause
-    from paritygate.validate.detections.measurement import MatchStatistics
-    from paritygate.validate.detections.tally import MatchFigures
-    from paritygate.validate.gold.measurement import GoldStatistics
-    from paritygate.validate.measure.check import Check
-    from paritygate.validate.measure.decisions import DecisionStatistics
     from paritygate.validate.measure.measurement import Measurement
     from paritygate.validate.measure.profile import OutputProfile
     from paritygate.validate.measure.tolerance import Limits
@@ -35,13 +32,11 @@ SCHEMA_VERSION = 1
 # Beside the words for checks: what came of a probe that has nothing to ask of this candidate.
 NOT_ASKED = "not asked"
 # The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
-NOT_RUN_HERE = "not run here"
+NOT_RUN_HERE = Status.NOT_RUN_HERE.value
 # What stands where there is no comparison of a variant.
 NOT_MEASURED = "not measured"
 # The verdict of a variant that cannot be made of this model, since the target lacks what the model needs.
 NOT_AVAILABLE = "not available for this model"
-# What a check may come to.
-_STATUSES = (*map(str, Status), NOT_RUN_HERE)
 # Where a comparison is made: a model that is an object of Python code is known to its process alone.
 CHILD_PROCESS = "a child process"
 THIS_PROCESS = "this process"
@@ -53,22 +48,6 @@ class LimitRange:
 
     lowest: float
     highest: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorstRowResult:
-    """One of the rows that differ most: its value that is nearest to its limit, or furthest beyond it.
-
-    `limit` is the max limit of that value; 0 where it is compared exactly. Of text, which counts as 1 where it differs,
-    `actual` and `expected` are null.
-    """
-
-    row_id: str
-    max_abs_diff: float | None
-    index: list[int]
-    actual: float | None
-    expected: float | None
-    limit: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,30 +90,13 @@ class OutputResult:
     mismatches: int | None
     non_finite: int
     limits: dict[str, LimitRange]
-    worst_rows: list[WorstRowResult]
+    worst_rows: list[WorstRow]
     rows_beyond: int | None = None
     fill_values: int = 0
     fill_mismatches: int = 0
     looks_like: list[str] = field(default_factory=list)
     reference_spread: float | None = None
-    drawing: DrawingResult | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecisionResult:
-    """The decisions taken on one output; `constant` is why all rows may have the same answer, as declared."""
-
-    rule: str
-    rows: int
-    decisions: int
-    mismatches: int
-    inside_band: int
-    outside_band: int
-    rows_mismatched: int
-    mismatch_rate_upper_95: float
-    classes: dict[str, int]
-    examples: list[str]
-    constant: str = ""
+    drawing: Drawing | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,51 +131,7 @@ class StratumResult:
 
     rows: int
     outputs: dict[str, StratumOutput]
-    decisions: dict[str, DecisionResult]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult:
-    """One check and what came of it: pass, warning, edge, fail, error or inconclusive.
-
-    `kind` says how it came to that, `rows` how many rows it is about, `words` is what `detail` is made of. Results of
-    earlier versions have none of these.
-    """
-
-    name: str
-    status: str
-    detail: str
-    output: str | None = None
-    measured: float | None = None
-    limit: float | None = None
-    kind: str = ""
-    rows: int | None = None
-    words: list[Sentence] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if not self.kind:
-            object.__setattr__(self, "kind", str(kind_before(self.status, self.detail)))
-        if not self.words:
-            object.__setattr__(self, "words", list(words_before(self.detail, self.measured, self.limit)))
-        if self.status not in _STATUSES:
-            msg = f"check {self.name!r} has the status {self.status!r} (allowed: {', '.join(_STATUSES)})"
-            raise ValueError(msg)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CauseResult:
-    """A cause of a failure, and what came of looking for it; `outcome` is `named` where it explains the difference.
-
-    Of a trial, `before` and `after` are the largest difference in `rows` that confirm it, as multiples of its limit.
-    """
-
-    kind: str
-    outcome: str
-    detail: str
-    rows: int | None = None
-    before: float | None = None
-    after: float | None = None
-    words: list[Sentence] = field(default_factory=list)
+    decisions: dict[str, DecisionStatistics]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,81 +154,10 @@ class SideResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GoldStratumResult:
-    """A metric over the rows of one stratum; null where it is not defined."""
-
-    rows: int
-    reference: float | None
-    candidate: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoldResult:
-    """A metric of both sides against gold. Null is what is not defined, or not known.
-
-    `limit` is the least that the candidate may have; the intervals are of the candidate's metric less the reference's,
-    and less the limit.
-    """
-
-    metric: str
-    output: str
-    rows: int
-    rows_without: int
-    reference: float | None
-    candidate: float | None
-    difference: float | None
-    difference_low_95: float | None
-    difference_high_95: float | None
-    limit: float | None
-    margin_low_95: float | None
-    margin_high_95: float | None
-    ratio: float | None
-    max_drop: float | None
-    gold_above: float | None
-    digest: str
-    strata: dict[str, dict[str, GoldStratumResult]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchStratumResult:
-    """Detections matched in the rows of one stratum; `missing` and `extra` have no partner, `near_floor` need none.
-
-    `at_end` counts those of `near_floor` that are near the end of a full list; `below_floor` of the reference were not
-    looked at.
-    """
-
-    rows: int
-    expected: int
-    actual: int
-    matched: int
-    missing: int
-    extra: int
-    near_floor: int
-    non_finite: int
-    min_iou: float | None
-    max_box_diff: float | None
-    max_score_diff: float | None
-    below_floor: int = 0
-    at_end: int = 0
-    max_other_diff: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchResult(MatchStratumResult):
-    """The same of all rows, with what was matched by which rule, and apart for each value of every stratum."""
-
-    outputs: list[str]
-    iou: float
-    score_tolerance: float
-    score_floor: float
-    examples: list[str]
-    strata: dict[str, dict[str, MatchStratumResult]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFailureResult:
     """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together.
 
+    Results of earlier versions name the probe of a finding alone.
     Of a finding, `edge` says how the rows that differ are unlike every sample, `batches` how many batches are, and the
     last two what to write in the spec where such rows occur, and where they never do; of a failure they are empty.
     """
@@ -325,14 +172,8 @@ class ProbeFailureResult:
     batches: int = 1
     if_it_occurs: str = ""
     if_it_never_occurs: str = ""
+    probe: str = ""
     words: list[Sentence] = field(default_factory=list)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EdgeFindingResult(ProbeFailureResult):
-    """What is answered otherwise in made-up rows that are unlike every sample, and the probe that found it."""
-
-    probe: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -376,7 +217,7 @@ class ProbeResult:
 
     def __post_init__(self) -> None:
         if not self.kind:
-            object.__setattr__(self, "kind", str(kind_before(self.status, self.detail)))
+            object.__setattr__(self, "kind", kind_before(self.status, self.detail))
         if not self.words:
             object.__setattr__(self, "words", list(words_before(self.detail)))
 
@@ -458,14 +299,14 @@ class ComparisonResult:
     limit_rule: int = 1
     looser_than_default: list[str] = field(default_factory=list)
     outputs: dict[str, OutputResult] = field(default_factory=dict)
-    decisions: dict[str, DecisionResult] = field(default_factory=dict)
+    decisions: dict[str, DecisionStatistics] = field(default_factory=dict)
     strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
-    checks: list[CheckResult] = field(default_factory=list)
-    causes: list[CauseResult] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
     probes: ProbesResult = field(default_factory=ProbesResult)
-    edge_findings: list[EdgeFindingResult] = field(default_factory=list)
-    gold: dict[str, GoldResult] = field(default_factory=dict)
-    matches: dict[str, MatchResult] = field(default_factory=dict)
+    edge_findings: list[ProbeFailureResult] = field(default_factory=list)
+    gold: dict[str, GoldStatistics] = field(default_factory=dict)
+    matches: dict[str, MatchStatistics] = field(default_factory=dict)
     outputs_left_out: list[str] = field(default_factory=list)
     outputs_ignored: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -483,10 +324,10 @@ class ComparisonResult:
     @property
     def named_causes(self) -> list[str]:
         """What explains the difference, one sentence each."""
-        return [cause.detail for cause in self.causes if cause.outcome == "named"]
+        return [cause.detail for cause in self.causes if cause.outcome == NAMED]
 
     @property
-    def padding_findings(self) -> list[CheckResult]:
+    def padding_findings(self) -> list[Check]:
         """What differs where a mask leaves out that nobody declared, one for each output."""
         return [check for check in self.checks if check.name == UNDECLARED_PADDING and check.status == Status.EDGE]
 
@@ -507,10 +348,6 @@ class ComparisonResult:
         return self.not_run_here if self.error is None else self.error.message
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _range(values: Iterable[float]) -> LimitRange:
     seen = [float(value) for value in values]
     return LimitRange(lowest=min(seen), highest=max(seen))
@@ -525,7 +362,7 @@ def _taken(kind: type[_Result], measured: object, /, **own: object) -> _Result:
 
 def _plain(value: object) -> object:
     if isinstance(value, float):
-        return _number(float(value))
+        return finite_or_none(value)
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -533,21 +370,23 @@ def _rows_beyond(measured: Measurement, output: str) -> int | None:
     return measured.patterns[output].beyond if output in measured.patterns else None
 
 
+def _of_text(rows: Iterable[WorstRow]) -> list[WorstRow]:
+    # That it differs was measured, and no number.
+    return [replace(row, actual=None, expected=None) for row in rows]
+
+
 def output_result(
     name: str, measured: Measurement, profile: OutputProfile, limits: Limits, looks_like: Iterable[str] = ()
 ) -> OutputResult:
     """Return the result of one output, and what its difference looks like where it failed."""
     statistics = measured.statistics[name]
-    repeat_max_abs_diff = measured.repeat_max_abs_diff.get(name)
-    # Of text, that it differs was measured, and no number.
-    apart: dict[str, None] = {"actual": None, "expected": None} if profile.dtype == "string" else {}
     return _taken(
         OutputResult,
         statistics,
         dtype=profile.dtype,
         axis=profile.axis,
         scale=float(profile.scale.max()),
-        repeat_max_abs_diff=None if repeat_max_abs_diff is None else _number(repeat_max_abs_diff),
+        repeat_max_abs_diff=finite_or_none(measured.repeat_max_abs_diff.get(name)),
         mismatches=None if profile.is_float else statistics.mismatches,
         non_finite=statistics.non_finite + statistics.non_finite_mismatches,
         limits={
@@ -556,18 +395,12 @@ def output_result(
             "repeat_max_abs_diff": _range(limits.repeat_max_abs_diff),
             "max_row_rel_diff": _range([limits.max_row_rel_diff]),
         },
-        worst_rows=[_taken(WorstRowResult, row, **apart) for row in statistics.worst_rows],
+        worst_rows=list(statistics.worst_rows) if profile.dtype != "string" else _of_text(statistics.worst_rows),
         rows_beyond=_rows_beyond(measured, name),
         looks_like=list(looks_like),
-        reference_spread=_number(float(profile.spread.max())),
-        drawing=drawing_result(measured.drawings[name], statistics.beyond) if name in measured.drawings else None,
+        reference_spread=finite_or_none(float(profile.spread.max())),
+        drawing=measured.drawings.get(name),
     )
-
-
-def decision_result(statistics: DecisionStatistics) -> DecisionResult:
-    """Return the result of the decisions on one output."""
-    classes = {str(name): count for name, count in statistics.classes.items()}
-    return _taken(DecisionResult, statistics, rule=statistics.decision, classes=classes)
 
 
 def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile]) -> StratumResult:
@@ -584,79 +417,8 @@ def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile])
             )
             for output, statistics in measured.statistics.items()
         },
-        decisions={output: decision_result(decision) for output, decision in measured.decisions.items()},
+        decisions=dict(measured.decisions),
     )
-
-
-def gold_result(measured: GoldStatistics) -> GoldResult:
-    """Return the result of a metric against gold."""
-    rule, interval, margin = measured.rule, measured.interval, measured.margin
-    return _taken(
-        GoldResult,
-        measured,
-        metric=rule.metric,
-        output=rule.output,
-        difference_low_95=None if interval is None else interval.low,
-        difference_high_95=None if interval is None else interval.high,
-        margin_low_95=None if margin is None else margin.low,
-        margin_high_95=None if margin is None else margin.high,
-        ratio=rule.ratio,
-        max_drop=rule.max_drop,
-        gold_above=rule.gold_above,
-        strata={
-            name: {value: _taken(GoldStratumResult, item) for value, item in values.items()}
-            for name, values in measured.strata.items()
-        },
-    )
-
-
-def match_result(measured: MatchStatistics) -> MatchResult:
-    """Return the result of detections matched."""
-    rule = measured.rule
-    return _matched(
-        MatchResult,
-        measured,
-        outputs=list(rule.outputs),
-        iou=rule.iou,
-        score_tolerance=rule.score_tolerance,
-        score_floor=rule.score_floor,
-        strata={
-            name: {value: _matched(MatchStratumResult, found) for value, found in values.items()}
-            for name, values in measured.strata.items()
-        },
-    )
-
-
-def _matched(kind: type[_Result], measured: MatchFigures, /, **own: object) -> _Result:
-    # Of no pair, no difference is known.
-    figures = () if measured.matched else ("max_box_diff", "max_score_diff", "max_other_diff")
-    return _taken(kind, measured, **dict.fromkeys(figures), **own)
-
-
-def edge_findings_of(probes: ProbesResult) -> list[EdgeFindingResult]:
-    """Return the findings of all probes, each with its probe."""
-    return [
-        _taken(EdgeFindingResult, finding, probe=name)
-        for name, probe in probes.asked.items()
-        for finding in probe.findings
-    ]
-
-
-def check_result(check: Check) -> CheckResult:
-    """Return a check as the report has it."""
-    return _taken(
-        CheckResult,
-        check,
-        status=str(check.status),
-        kind=str(check.kind),
-        measured=None if check.measured is None else _number(float(check.measured)),
-        limit=None if check.limit is None else _number(float(check.limit)),
-    )
-
-
-def cause_result(cause: Cause) -> CauseResult:
-    """Return a cause as the report has it."""
-    return _taken(CauseResult, cause)
 
 
 def code_notes(*sides: SideResult) -> list[str]:

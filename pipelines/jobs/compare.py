@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_data, to_data, with_finite
 from paritygate.errors import ArtifactIntegrityError, NotAskedBeforeError, ParitygateError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
@@ -41,13 +41,7 @@ from paritygate.pipelines.compare.probes import (
 from paritygate.pipelines.compare.result import (
     ComparisonResult,
     SideResult,
-    cause_result,
-    check_result,
     code_notes,
-    decision_result,
-    edge_findings_of,
-    gold_result,
-    match_result,
     output_result,
     stratum_result,
 )
@@ -189,8 +183,8 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     )
     found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
-    findings = edge_findings_of(asked)
-    causes = [cause_result(cause) for cause in causes_of(case)]
+    findings = [finding for probe in asked.asked.values() for finding in probe.findings]
+    causes = [with_finite(cause) for cause in causes_of(case)]
     models.close()
     found = replace(found, notes=[*found.notes, *notes], probes=asked, edge_findings=findings, causes=causes)
     return to_data(replace(found, seconds=time.monotonic() - started))
@@ -611,14 +605,14 @@ def _result(
             )
             for name in measured.statistics
         },
-        decisions={name: decision_result(decision) for name, decision in measured.decisions.items()},
+        decisions=dict(measured.decisions),
         strata={
             name: {value: stratum_result(measured, expected.profiles) for value, measured in values.items()}
             for name, values in result.strata.items()
         },
-        checks=[check_result(check) for check in checks],
-        gold={name: gold_result(item) for name, item in result.gold.items()},
-        matches={name: match_result(item) for name, item in result.matches.items()},
+        checks=list(checks),
+        gold=dict(result.gold),
+        matches={name: with_finite(item) for name, item in result.matches.items()},
         outputs_left_out=list(result.left_out),
         outputs_ignored=dict(job.rules.ignored),
         notes=[*_notes(job, reference, candidate), *_note_on_int8(job, candidate, verdict)],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.choice.limit_share import limit_share
-from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, WorstRowResult, reasons
+from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, reasons
 from paritygate.pipelines.report.drawings.drawings import drawings_of
 from paritygate.pipelines.report.drawings.plot import Plot
 from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
@@ -44,6 +44,7 @@ from paritygate.pipelines.report.tables.variants import (
 )
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.signature import is_float_dtype
+from paritygate.validate.measure.figures import WorstRow
 
 _FAILED = frozenset({"fail", "error", "inconclusive"})
 # The part of its limit from which on a difference is worth a look at its row.
@@ -193,7 +194,7 @@ def _output(name: str, output: OutputResult, result: ComparisonResult) -> Output
     )
 
 
-def _says_something(row: WorstRowResult) -> bool:
+def _says_something(row: WorstRow) -> bool:
     """Return whether a row comes near its limit, or beyond it: what is far from it is rounding, whichever row it is."""
     # A difference that is no number is not zero either.
     return row.max_abs_diff is None or row.limit is None or row.max_abs_diff > row.limit * _NEAR_LIMIT

@@ -25,11 +25,7 @@ from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.edges import how_to_declare
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.compare.result import (
-        ComparisonResult,
-        EdgeFindingResult,
-        ProbeResult,
-    )
+    from paritygate.pipelines.compare.result import ComparisonResult, ProbeFailureResult, ProbeResult
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
     from paritygate.pipelines.report.tables.table import Cell
 
@@ -368,7 +364,7 @@ def _findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
 
 def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
     """Yield every edge finding once, and what to declare about it."""
-    shared: dict[str, dict[str, EdgeFindingResult]] = {}
+    shared: dict[str, dict[str, ProbeFailureResult]] = {}
     for name, result in results.items():
         for finding in result.edge_findings:
             shared.setdefault(finding.edge, {}).setdefault(name, finding)

@@ -10,8 +10,10 @@ from paritygate.text import HIDDEN, counted, first_line_of, one_or_many, row_nam
 from paritygate.validate.words.sentence import AT_LEAST, first_line, pair_of, render
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, OutputResult, WorstRowResult
+    from paritygate.pipelines.compare.result import ComparisonResult, OutputResult
     from paritygate.pipelines.report.report_data import VariantReport
+    from paritygate.validate.measure.check import Check
+    from paritygate.validate.measure.figures import WorstRow
 
 # What comes first where several checks failed: no answers at all, then numbers, decisions, and made-up inputs last.
 _ORDER = (
@@ -37,12 +39,12 @@ def why(result: ComparisonResult) -> str:
     return _sentence(bad[0], result) + (f" (and {', '.join(also)})" if also else "")
 
 
-def told_check(result: ComparisonResult) -> CheckResult | None:
+def told_check(result: ComparisonResult) -> Check | None:
     """Return the check that the sentence of a comparison that is no pass tells of; None for a pass."""
     return next(iter(_bad(result)), None)
 
 
-def _bad(result: ComparisonResult) -> list[CheckResult]:
+def _bad(result: ComparisonResult) -> list[Check]:
     if result.verdict == "pass":
         return []
     return sorted((check for check in result.checks if check.status == result.verdict), key=_rank)
@@ -59,7 +61,7 @@ def why_of_variant(variant: VariantReport) -> str:
     return f"{words}{'' if words.endswith(operator) else f': {operator}'} at {node}: {reason}"
 
 
-def _rank(check: CheckResult) -> tuple[int, float]:
+def _rank(check: Check) -> tuple[int, float]:
     """Return what a check is sorted by: its name, and of the same name how far it is beyond its limit."""
     beyond = -abs(check.measured) / check.limit if check.measured is not None and check.limit else 0.0
     name = check.name.partition(".")[0]
@@ -67,7 +69,7 @@ def _rank(check: CheckResult) -> tuple[int, float]:
     return rank, beyond
 
 
-def _sentence(check: CheckResult, result: ComparisonResult) -> str:
+def _sentence(check: Check, result: ComparisonResult) -> str:
     of = f"{check.output}: " if check.output and len(result.outputs) > 1 else ""
     output = result.outputs.get(check.output or "")
     if check.name in _OF_ROWS and output is not None and check.measured is not None and check.limit is not None:
@@ -83,7 +85,7 @@ def _sentence(check: CheckResult, result: ComparisonResult) -> str:
     return of + first_line(check.words)
 
 
-def _of_rows(check: CheckResult, output: OutputResult, measured: float, limit: float) -> str:
+def _of_rows(check: Check, output: OutputResult, measured: float, limit: float) -> str:
     """Return how many rows differ, which one the most, and by how much."""
     texts = number_pair(measured, limit)
     of_what = _OF_ROWS[check.name]
@@ -99,12 +101,12 @@ def _of_rows(check: CheckResult, output: OutputResult, measured: float, limit: f
     return f"{rows}{where if count == 1 else where.replace('(', '(worst: ', 1)}: {by}"
 
 
-def _worst(check: CheckResult, output: OutputResult) -> str:
+def _worst(check: Check, output: OutputResult) -> str:
     """Return the id of the row that a check is about; empty where it is not known."""
     if check.name == "max_row_rel_diff":
         return output.max_row_rel_id
     return next((row.row_id for row in _nearest_first(output.worst_rows, check)), "")
 
 
-def _nearest_first(rows: Sequence[WorstRowResult], check: CheckResult) -> list[WorstRowResult]:
+def _nearest_first(rows: Sequence[WorstRow], check: Check) -> list[WorstRow]:
     return sorted(rows, key=lambda row: (row.max_abs_diff != check.measured, row.limit != check.limit))

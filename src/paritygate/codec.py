@@ -6,7 +6,7 @@ import functools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, overload
@@ -37,8 +37,15 @@ _NEEDED = {
 }
 
 
+# As pydantic calls it in the metadata of a field.
+_EXCLUDED = "exclude"
+
+
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+_D = TypeVar("_D", bound=_Dataclass)
 
 
 @overload
@@ -48,15 +55,17 @@ def to_data(value: object) -> Any: ...  # noqa: ANN401 - JSON data
 def to_data(value: object) -> Any:
     """Return the value as JSON data: dictionaries, lists, texts, numbers, booleans and None alone.
 
-    A dataclass becomes a dictionary of its fields, an enumeration the text of its member, a path its text, a set the
-    sorted list of its members, an array nested lists with None in place of what is not finite.
+    A dataclass becomes a dictionary of its fields but those that are `unwritten`, an enumeration the text of its
+    member, a path its text, a set the sorted list of its members, an array nested lists with None in place of what is
+    not finite.
 
     Raises:
         TypeError: It holds something else.
     """
     data: Any = value
     if is_dataclass(value) and not isinstance(value, type):
-        data = {item.name: to_data(getattr(value, item.name)) for item in fields(value)}
+        written = (item.name for item in fields(value) if _EXCLUDED not in item.metadata)
+        data = {name: to_data(getattr(value, name)) for name in written}
     elif isinstance(value, Mapping):
         data = {str(key): to_data(item) for key, item in value.items()}
     elif isinstance(value, list | tuple):
@@ -72,6 +81,11 @@ def to_data(value: object) -> Any:
         msg = f"{type(value).__name__} has no JSON data"
         raise TypeError(msg)
     return data
+
+
+def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the field, as `dataclasses.field` has it
+    """Return a field of a dataclass that serves the process alone: JSON data hold nothing of it."""
+    return field(default=default, metadata={_EXCLUDED: True})
 
 
 def from_data(kind: type[_T], data: object) -> _T:
@@ -113,7 +127,8 @@ def _in_words(problem: Mapping[str, Any]) -> str:
 
 def schema_of(kind: type, *, title: str) -> dict[str, Any]:
     """Return the JSON Schema of what `to_data` writes of a dataclass."""
-    schema = _adapter(kind).json_schema()
+    # Of what is read, the schema would name fields that are not written.
+    schema = _adapter(kind).json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
 
 
@@ -178,10 +193,22 @@ def _array(values: list[float | None]) -> Any:  # noqa: ANN401 - numpy is import
     return np.array([math.inf if value is None else value for value in values], dtype=np.float64)
 
 
+def finite_or_none(value: float | None) -> float | None:
+    """Return a number as JSON holds it: None in place of NaN and of infinity."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def with_finite(value: _D) -> _D:
+    """Return a dataclass with None in each field that holds NaN or infinity."""
+    held = {item.name: getattr(value, item.name) for item in fields(value)}
+    odd = [name for name, number in held.items() if isinstance(number, float) and not math.isfinite(number)]
+    return replace(value, **dict.fromkeys(odd)) if odd else value
+
+
 def _finite_or_none(data: Any) -> Any:  # noqa: ANN401 - nested lists of numbers
     if isinstance(data, list):
         return [_finite_or_none(item) for item in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
+    return finite_or_none(data) if isinstance(data, float) else data
 
 
 @functools.cache

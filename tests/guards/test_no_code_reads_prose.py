@@ -16,7 +16,7 @@ _METHODS = frozenset(
 _OF_RE = frozenset({"findall", "finditer", "fullmatch", "match", "search", "split", "sub"})
 # The renderer, and the one place that reads results of versions which wrote sentences alone.
 _RENDERER = ("src/paritygate/text.py", "pipelines/report/terminal/screen.py")
-_OLD_VERSIONS = ("pipelines/compare/kind_before.py",)
+_OLD_VERSIONS = ("validate/words/earlier.py",)
 # Words of other people's programs, which say nothing otherwise; this list only gets shorter.
 _OF_OTHERS = (
     "convert/tensorflow/savedmodel_to_tflite.py",

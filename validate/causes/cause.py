@@ -18,7 +18,6 @@ from paritygate.validate.gate.gate import GateResult
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.samples.split import RowsLeftOut
-from paritygate.validate.words.sentence import Words, render
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,40 +43,6 @@ LAST: Mapping[str, str] = {
     "row_factors": "paritygate.validate.causes.row_factors",
     "other_weights": "paritygate.validate.causes.other_weights",
 }
-
-# What came of looking for a cause.
-NAMED = "named"
-NOT_CONFIRMED = "not_confirmed"
-NO_TIME = "no_time"
-NOT_ASKED = "not_asked"
-FAULT = "fault"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
-    """One cause, and what came of looking for it.
-
-    Attributes:
-        kind: Its name, such as `channels_reversed`.
-        outcome: `named`, or why it is not: `not_confirmed`, `no_time`, `not_asked` or `fault`.
-        words: The sentence about it.
-        rows: How many rows confirm it; None without a trial.
-        before: The largest difference in these rows as a multiple of its limit; None without a trial, or without an
-            answer.
-        after: The same with the change.
-    """
-
-    kind: str
-    outcome: str
-    words: Words
-    rows: int | None = None
-    before: float | None = None
-    after: float | None = None
-
-    @property
-    def detail(self) -> str:
-        """The sentence about it, as text."""
-        return render(self.words)
 
 
 class Clock:

@@ -12,19 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from paritygate.errors import NotAskedBeforeError, ParitygateError
-from paritygate.validate.causes.cause import (
-    FACTS,
-    FAULT,
-    LAST,
-    NAMED,
-    NO_TIME,
-    NOT_ASKED,
-    NOT_CONFIRMED,
-    TRIALS,
-    Case,
-    Cause,
-    Trial,
-)
+from paritygate.validate.causes.cause import FACTS, LAST, TRIALS, Case, Trial
+from paritygate.validate.causes.found import FAULT, NAMED, NO_TIME, NOT_ASKED, NOT_CONFIRMED, Cause
 from paritygate.validate.causes.rows import Measure, rows_taken
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.measure.check import Status

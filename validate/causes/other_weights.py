@@ -11,7 +11,8 @@ import numpy as np
 from paritygate.models.onnx.file import initializers_of
 from paritygate.models.source import SourceKind
 from paritygate.precision import Precision
-from paritygate.validate.causes.cause import NAMED, Case, Cause
+from paritygate.validate.causes.cause import Case
+from paritygate.validate.causes.found import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.causes.cause import NAMED, Case, Cause
+from paritygate.validate.causes.cause import Case
+from paritygate.validate.causes.found import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.graph import graphs_in
 from paritygate.models.source import SourceKind
-from paritygate.validate.causes.cause import NAMED, Case, Cause
+from paritygate.validate.causes.cause import Case
+from paritygate.validate.causes.found import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

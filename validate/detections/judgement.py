@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
-from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics
+from paritygate.validate.detections.figures import MatchStatistics
+from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.strata import NAMED_VALUES, values_named
@@ -26,7 +27,7 @@ _MOST_ENDS = 0.1
 
 def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
     """Return every check of one list of detections."""
-    name, rows = measured.rule.name, measured.rows
+    name, rows = measured.name, measured.rows
     if measured.violations:
         words = joined(measured.violations, "; ")
         return (Check(name="contract.match", status=Status.FAIL, words=words, output=name, rows=rows),)
@@ -43,23 +44,23 @@ def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
             ),
         )
     found = [_check_matched(measured), _check_finite(measured)]
-    if measured.matched:
-        rule = measured.rule
-        found.append(_within(measured, "match_score_diff", measured.max_score_diff, rule.score_tolerance))
-        if rule.max_box_diff is not None:
-            found.append(_within(measured, "match_box_diff", measured.max_box_diff, rule.max_box_diff))
-        if rule.output is not None:
-            found.append(_within(measured, "match_other_diff", measured.max_other_diff, rule.other_tolerance))
+    for what, value, limit in (
+        ("score", measured.max_score_diff, measured.score_tolerance),
+        ("box", measured.max_box_diff, measured.most_box_diff),
+        ("other", measured.max_other_diff, measured.most_other_diff),
+    ):
+        if value is not None and limit is not None:
+            found.append(_within(measured, f"match_{what}_diff", value, limit))
     return tuple(found)
 
 
 def _check_matched(measured: MatchStatistics) -> Check:
-    rule, left = measured.rule, measured.missing + measured.extra
+    left = measured.missing + measured.extra
     at_floor = measured.near_floor - measured.at_end
     counts = {"missing": measured.missing, "extra": measured.extra}
-    words = say("match", matched=measured.matched, total=measured.expected, iou=rule.iou, **counts)
+    words = say("match", matched=measured.matched, total=measured.expected, iou=measured.iou, **counts)
     if at_floor:
-        words += say("match.near_floor", at_floor=at_floor, score_floor=rule.score_floor)
+        words += say("match.near_floor", at_floor=at_floor, score_floor=measured.score_floor)
     if measured.at_end:
         words += say("match.at_end", at_end=measured.at_end, end_rows=measured.end_rows, rows=measured.rows)
     if measured.matched:
@@ -68,8 +69,8 @@ def _check_matched(measured: MatchStatistics) -> Check:
         words += say("match.example", example=measured.examples[0]) + _by_stratum(measured)
     status = Status.FAIL if left else Status.PASS
     if measured.below_floor:
-        words += say("match.below_floor", count=measured.below_floor, score_floor=rule.score_floor)
-        if not left and not rule.score_floor:
+        words += say("match.below_floor", count=measured.below_floor, score_floor=measured.score_floor)
+        if not left and not measured.score_floor:
             # Nobody said that such scores mean nothing: scores may be logits.
             status = Status.INCONCLUSIVE
             words += say("match.no_floor")
@@ -80,7 +81,7 @@ def _check_matched(measured: MatchStatistics) -> Check:
         name="detections_matched",
         status=status,
         words=words,
-        output=rule.name,
+        output=measured.name,
         rows=measured.rows,
         measured=left,
         limit=0,
@@ -118,7 +119,7 @@ def detections_coverage(measured: MatchStatistics) -> tuple[Check, ...]:
         empty = {value: found.rows for value, found in values.items() if not found.expected}
         if empty:
             words = say("match.not_covered", stratum=name, values=values_named(empty))
-            checks.append(Check(name="strata_coverage", status=Status.WARNING, words=words, output=measured.rule.name))
+            checks.append(Check(name="strata_coverage", status=Status.WARNING, words=words, output=measured.name))
     return tuple(checks)
 
 
@@ -128,7 +129,7 @@ def _check_finite(measured: MatchStatistics) -> Check:
         name="finite",
         status=Status.FAIL if bad else Status.PASS,
         words=say("match.not_finite", count=bad) if bad else say("match.finite"),
-        output=measured.rule.name,
+        output=measured.name,
         rows=measured.rows,
         measured=bad,
         limit=0,
@@ -141,7 +142,7 @@ def _within(measured: MatchStatistics, name: str, value: float, limit: float) ->
         name=name,
         status=Status.PASS if is_within else Status.FAIL,
         words=say("at_most" if is_within else "above", measured=value, limit=limit),
-        output=measured.rule.name,
+        output=measured.name,
         rows=measured.rows,
         measured=value,
         limit=limit,

@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.codec import with_finite
 from paritygate.errors import UsageError
 from paritygate.text import row_name
 from paritygate.validate.detections.boxes import Detections, match_detections
+from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.lists import DetectionLists, lists_of
 from paritygate.validate.detections.pictures import counted_of, finite_of, lowest_of, pictures_of, reported_of
 from paritygate.validate.detections.rule import MatchRule
-from paritygate.validate.detections.tally import MatchFigures, PictureMatch, Tally
+from paritygate.validate.detections.tally import PictureMatch, Tally
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -34,23 +36,6 @@ _SHAPES_OF_ONE = (
     "one output is (rows, N, numbers) or (rows, numbers, N), with axis=1 or 2 where the shape does not tell; of one "
     "list for the whole batch, name the column with the place of the row: picture=0"
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchStatistics(MatchFigures):
-    """How the detections compare, over all pictures.
-
-    Attributes:
-        rule: What was matched.
-        violations: Breaches of contract: a dtype or shape that holds no detections; what is said of each.
-        examples: The first pictures with a detection left over, in words.
-        strata: The figures again, by stratum and value.
-    """
-
-    rule: MatchRule
-    violations: tuple[Words, ...]
-    examples: tuple[str, ...]
-    strata: Mapping[str, Mapping[str, MatchFigures]] = field(default_factory=dict)
 
 
 def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: Mapping[str, str]) -> None:
@@ -215,13 +200,20 @@ class MatchComparison:
         figures = self._all.finish()
         is_excused = not figures.missing + figures.extra
         more = [] if is_excused else [words for _, words in self._end_examples]
+        rule = self._rule
         return MatchStatistics(
             **{item.name: getattr(figures, item.name) for item in fields(figures)},
-            rule=self._rule,
+            name=rule.name,
+            outputs=tuple(rule.outputs),
+            iou=rule.iou,
+            score_tolerance=rule.score_tolerance,
+            score_floor=rule.score_floor,
+            most_box_diff=rule.max_box_diff,
+            most_other_diff=None if rule.output is None else rule.other_tolerance,
             violations=tuple(self._violations),
             examples=tuple([*self._examples, *more][:_EXAMPLES]),
             strata={
-                name: {value: tally.finish() for value, tally in sorted(values.items())}
+                name: {value: with_finite(tally.finish()) for value, tally in sorted(values.items())}
                 for name, values in self._apart.items()
             },
         )

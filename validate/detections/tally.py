@@ -5,45 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchFigures:
-    """How detections compare; counts are those of one pass, the worst.
-
-    Attributes:
-        rows: Pictures looked at.
-        expected: Detections of the reference, at or above the floor less the tolerance.
-        actual: Those of the candidate.
-        matched: Pairs that are the same detection.
-        missing: Detections of the reference that the candidate lacks.
-        extra: Detections of the candidate that the reference lacks.
-        near_floor: Left over on either side so near the floor, or so near the end of a full list, that they may be: not
-            counted above.
-        at_end: Those of them that only the end of a full list excuses.
-        end_rows: Pictures in which there are any of those.
-        below_floor: Of the reference, below the floor: not looked at.
-        non_finite: Detections of the candidate with a box or score that is NaN or infinite.
-        min_iou: The smallest IoU of a pair; NaN without pairs.
-        max_box_diff: The largest difference of a coordinate of a pair, in the unit of the boxes.
-        max_score_diff: The largest difference of the scores of a pair.
-        max_other_diff: The largest difference of the numbers of a pair that the rule does not name.
-    """
-
-    rows: int
-    expected: int
-    actual: int
-    matched: int
-    missing: int
-    extra: int
-    near_floor: int
-    at_end: int
-    end_rows: int
-    below_floor: int
-    non_finite: int
-    min_iou: float
-    max_box_diff: float
-    max_score_diff: float
-    max_other_diff: float = 0.0
+from paritygate.codec import finite_or_none
+from paritygate.validate.detections.figures import MatchFigures
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,8 +128,8 @@ class Tally:
         counts = self._worst or self._now
         return MatchFigures(
             **{name: getattr(counts, name) for name in _COUNTED},
-            min_iou=self._min_iou if math.isfinite(self._min_iou) else math.nan,
-            max_box_diff=self._box_diff,
-            max_score_diff=self._score_diff,
-            max_other_diff=self._other_diff,
+            min_iou=finite_or_none(self._min_iou),
+            max_box_diff=self._box_diff if counts.matched else None,
+            max_score_diff=self._score_diff if counts.matched else None,
+            max_other_diff=self._other_diff if counts.matched else None,
         )

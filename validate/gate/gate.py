@@ -12,8 +12,9 @@ from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.signature import dtype_name, is_comparable_dtype, is_float_dtype, is_integer_dtype
 from paritygate.text import meant
+from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
-from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
+from paritygate.validate.detections.measurement import MatchComparison, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.resolution import resolution_checks
@@ -21,8 +22,9 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.symptoms import symptoms_of
 from paritygate.validate.gate.undeclared_padding import PaddingComparison
 from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.gold.figures import GoldStatistics
 from paritygate.validate.gold.judgement import judge_gold
-from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
+from paritygate.validate.gold.measurement import GoldComparison, check_gold_rules
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement

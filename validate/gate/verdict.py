@@ -23,7 +23,7 @@ from paritygate.validate.measure.bounds import (
     upper_bound_text,
 )
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.decisions import DecisionStatistics
+from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.measurement import Measurement, Violation
 from paritygate.validate.measure.precision_steps import Step, below_steps
 from paritygate.validate.measure.profile import OutputProfile
@@ -334,7 +334,7 @@ def _check_nearest(
 ) -> Check:
     """Return the check of the value nearest to its own limit, or furthest beyond it."""
     nearest = statistics.nearest
-    if nearest is None:
+    if nearest is None or nearest.max_abs_diff is None or nearest.expected is None or nearest.limit is None:
         return _within("max_abs_diff", name, statistics.max_abs_diff, float(limits.max_abs_diff.min()) * factor)
     channels = limits.max_abs_diff.size
     remark = say("worst_channel", channel=nearest.channel, channels=channels) if channels > 1 else ()
@@ -431,10 +431,10 @@ def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Chec
 def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) -> Check:
     total = max(1, sum(decision.classes.values()))
     # After the last colon stands the rule; the output's name may hold any word.
-    is_yes_or_no = not decision.decision.rpartition(":")[2].startswith(("argmax", "top_k"))
-    counts = {0: 0, 1: 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
+    is_yes_or_no = not decision.rule.rpartition(":")[2].startswith(("argmax", "top_k"))
+    counts = {"0": 0, "1": 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
     if is_yes_or_no:
-        words = say("coverage.sides", positive=counts[1], negative=counts[0])
+        words = say("coverage.sides", positive=counts["1"], negative=counts["0"])
     else:
         words = say("coverage.classes", count=len(counts))
     status = Status.PASS
@@ -453,7 +453,7 @@ def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
         )
     elif is_yes_or_no and min(counts.values()) < _COVERED_SHARE * total:
         status = Status.WARNING
-        words += say("coverage.positive" if counts[1] < counts[0] else "coverage.negative", share=_COVERED_SHARE)
+        words += say("coverage.positive" if counts["1"] < counts["0"] else "coverage.negative", share=_COVERED_SHARE)
     elif not is_yes_or_no and decision.is_constant:
         status = Status.WARNING
         words += say("coverage.others")
@@ -462,8 +462,8 @@ def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
 
 def _one_answer(decision: DecisionStatistics, *, is_yes_or_no: bool) -> Words:
     if is_yes_or_no:
-        return say("answer.positive" if 1 in decision.classes else "answer.negative")
-    return say("answer.classes", count=len(decision.classes), labels=list(map(str, decision.classes)))
+        return say("answer.positive" if "1" in decision.classes else "answer.negative")
+    return say("answer.classes", count=len(decision.classes), labels=list(decision.classes))
 
 
 def _check_repeats(measured: Measurement) -> list[Check]:

@@ -6,10 +6,7 @@ into a pass: where it reaches below the limit, that these rows do not bear the c
 
 from __future__ import annotations
 
-import math
-
-from paritygate.validate.gold.bootstrap import Interval
-from paritygate.validate.gold.measurement import GoldStatistics
+from paritygate.validate.gold.figures import GoldStatistics
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.words.sentence import Words, say
 
@@ -24,26 +21,23 @@ def judge_gold(measured: GoldStatistics, *, min_rows: int) -> Check:
     reference's is not defined, a ratio is asked of one that is not above 0, or too few rows carry gold. Without a
     limit nothing fails: a metric that is not defined is a warning.
     """
-    rule = measured.rule
     status, remark = _status(measured, min_rows)
-    interval = measured.interval
+    low, high = measured.difference_low_95, measured.difference_high_95
     words = say(
         "gold",
         candidate=_number(measured.candidate),
         reference=_number(measured.reference),
         difference=_number(measured.difference),
-        interval=say("gold.no_interval")
-        if interval is None
-        else say("gold.interval", low=interval.low, high=interval.high),
+        interval=say("gold.no_interval") if low is None else say("gold.interval", low=low, high=high),
         rows=measured.rows,
         without=say("gold.without", rows=measured.rows_without) if measured.rows_without else say("nothing"),
     )
     return Check(
-        name=f"gold_{rule.name}",
+        name=f"gold_{measured.name}",
         status=status,
         words=words + remark,
-        kind=Kind.MEASURED if math.isfinite(measured.reference) else Kind.NOT_MEASURED,
-        output=rule.output,
+        kind=Kind.MEASURED if measured.reference is not None else Kind.NOT_MEASURED,
+        output=measured.output,
         rows=measured.rows,
         measured=measured.candidate,
         limit=measured.limit,
@@ -51,37 +45,37 @@ def judge_gold(measured: GoldStatistics, *, min_rows: int) -> Check:
 
 
 def _status(measured: GoldStatistics, min_rows: int) -> tuple[Status, Words]:
-    is_defined = math.isfinite(measured.reference)
-    if measured.limit is None:
-        is_known = is_defined and math.isfinite(measured.candidate)
+    reference, candidate, limit = measured.reference, measured.candidate, measured.limit
+    if measured.ratio is None and measured.max_drop is None:
+        is_known = reference is not None and candidate is not None
         return (Status.PASS, say("gold.no_limit")) if is_known else (Status.WARNING, say("gold.undefined"))
-    if not is_defined:
+    if reference is None or limit is None:
         return Status.INCONCLUSIVE, say("gold.reference_undefined")
-    if measured.rule.ratio is not None and measured.reference <= 0:
+    if measured.ratio is not None and reference <= 0:
         return Status.INCONCLUSIVE, say("gold.ratio_of_nothing")
-    limit = {"limit": measured.limit, "rule": _of_what(measured)}
-    # `not >=` rather than `<`: NaN is never enough.
-    if not measured.candidate >= measured.limit:
-        return Status.FAIL, say("gold.below", **limit)
+    values = {"limit": limit, "rule": _of_what(measured)}
+    if candidate is None or candidate < limit:
+        return Status.FAIL, say("gold.below", **values)
     if measured.rows < max(min_rows, LEAST_GOLD_ROWS):
         key, needed = ("gold.few", min_rows) if measured.rows < min_rows else ("gold.least", LEAST_GOLD_ROWS)
         return Status.INCONCLUSIVE, say(key, rows=measured.rows, needed=needed)
-    status, remark = _supported(measured.margin)
-    return status, say("gold.at_least", **limit) + remark
+    status, remark = _supported(measured.margin_low_95)
+    return status, say("gold.at_least", **values) + remark
 
 
-def _supported(margin: Interval | None) -> tuple[Status, Words]:
+def _supported(margin: float | None) -> tuple[Status, Words]:
     if margin is None:
         return Status.WARNING, say("gold.few_resamples")
-    if margin.low < 0:
-        return Status.WARNING, say("gold.may_be_below", difference=-margin.low)
+    if margin < 0:
+        return Status.WARNING, say("gold.may_be_below", difference=-margin)
     return Status.PASS, ()
 
 
 def _of_what(measured: GoldStatistics) -> Words:
-    rule = measured.rule
-    return say("gold.drop", least=rule.max_drop) if rule.ratio is None else say("gold.ratio", ratio=100 * rule.ratio)
+    if measured.ratio is None:
+        return say("gold.drop", least=measured.max_drop)
+    return say("gold.ratio", ratio=100 * measured.ratio)
 
 
-def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else "not defined"
+def _number(value: float | None) -> float | str:
+    return "not defined" if value is None else value

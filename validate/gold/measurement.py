@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.codec import finite_or_none
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.importing import load_object
 from paritygate.validate.gold.bootstrap import Interval, paired_resamples
 from paritygate.validate.gold.columns import gold_column, output_column
+from paritygate.validate.gold.figures import GoldStatistics, GoldStratum
 from paritygate.validate.gold.metrics import metric_function
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.decisions import Decision
@@ -25,49 +27,6 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
     Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoldStratum:
-    """The metric over the rows of one stratum; NaN where it is not defined."""
-
-    rows: int
-    reference: float
-    candidate: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoldStatistics:
-    """A metric of both sides.
-
-    Attributes:
-        rule: What was measured.
-        rows: Rows that carry gold.
-        rows_without: Rows that carry none: they are left out.
-        reference: The metric of the reference; NaN where it is not defined.
-        candidate: That of the candidate.
-        limit: The least that the candidate may have; None without a limit.
-        interval: Of the candidate's less the reference's; None where it is not known.
-        margin: Of the candidate's less the limit; None where there is no limit, or it is not known.
-        strata: By stratum and value.
-        digest: Digest of the gold, row by row, NaN for none.
-    """
-
-    rule: GoldRule
-    rows: int
-    rows_without: int
-    reference: float
-    candidate: float
-    limit: float | None
-    interval: Interval | None
-    margin: Interval | None
-    strata: Mapping[str, Mapping[str, GoldStratum]] = field(default_factory=dict)
-    digest: str = ""
-
-    @property
-    def difference(self) -> float:
-        """The candidate's metric less the reference's."""
-        return self.candidate - self.reference
 
 
 def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None:
@@ -144,17 +103,24 @@ class GoldComparison:
             raise UsageError(msg, hint="samples of a module:callable carry it as Batch.gold; files hold none")
         known = _Known(candidate=candidate[has_gold], reference=reference[has_gold], gold=gold[has_gold])
         of_candidate, of_reference = known.metric_of_both(self._metric)
-        limit = _limit(self._rule, of_reference)
-        interval, margin = known.intervals(self._metric, self._rule, seed=seed)
+        rule = self._rule
+        interval, margin = known.intervals(self._metric, rule, seed=seed)
         return GoldStatistics(
-            rule=self._rule,
+            metric=rule.metric,
+            output=rule.output,
             rows=rows,
             rows_without=len(gold) - rows,
-            reference=of_reference,
-            candidate=of_candidate,
-            limit=limit,
-            interval=interval,
-            margin=margin,
+            reference=finite_or_none(of_reference),
+            candidate=finite_or_none(of_candidate),
+            difference=finite_or_none(of_candidate - of_reference),
+            difference_low_95=None if interval is None else interval.low,
+            difference_high_95=None if interval is None else interval.high,
+            limit=finite_or_none(_limit(rule, of_reference)),
+            margin_low_95=None if margin is None else margin.low,
+            margin_high_95=None if margin is None else margin.high,
+            ratio=rule.ratio,
+            max_drop=rule.max_drop,
+            gold_above=rule.gold_above,
             strata={
                 name: self._strata(name, np.concatenate(codes)[has_gold], known)
                 for name, codes in self._codes.items()
@@ -168,7 +134,9 @@ class GoldComparison:
         for value, code in sorted(self._values[name].items()):
             part = known.rows(codes == code)
             candidate, reference = part.metric_of_both(self._metric) if len(part.gold) else (math.nan, math.nan)
-            found[value] = GoldStratum(rows=len(part.gold), candidate=candidate, reference=reference)
+            found[value] = GoldStratum(
+                rows=len(part.gold), candidate=finite_or_none(candidate), reference=finite_or_none(reference)
+            )
         return found
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
+from paritygate.codec import finite_or_none
 from paritygate.errors import ExitCode
+from paritygate.validate.words.earlier import kind_before, words_before
 from paritygate.validate.words.sentence import Words, render
 
 # What differs where an undeclared mask leaves out, by its name as a check.
@@ -23,6 +26,8 @@ class Status(str, Enum):
     FAIL = "fail"
     ERROR = "error"
     INCONCLUSIVE = "inconclusive"
+    # The only check of a variant that this machine cannot run.
+    NOT_RUN_HERE = "not run here"
 
     def __str__(self) -> str:
         return self.value
@@ -67,23 +72,30 @@ class Check:
         kind: How it came to its status.
         output: The output it is about, or None.
         rows: How many rows it is about, where that is known.
-        measured: The number that is compared with the limit, if there is one.
-        limit: The limit, where there is one.
+        measured: The number that is compared with the limit; None where there is none, or it is not finite.
+        limit: The limit; None where there is none, or it is not finite.
+        detail: What is said of it, as text. Results of earlier versions hold this alone: neither words nor a kind.
     """
 
     name: str
     status: Status
-    words: Words
+    words: Words = ()
     kind: Kind = Kind.MEASURED
     output: str | None = None
     rows: int | None = None
     measured: float | None = None
     limit: float | None = None
+    detail: str = ""
 
-    @property
-    def detail(self) -> str:
-        """What is said of it, as text."""
-        return render(self.words)
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = {name: finite_or_none(getattr(self, name)) for name in ("measured", "limit")}
+        if self.words:
+            given["detail"] = render(self.words)
+        else:
+            given["words"] = words_before(self.detail, given["measured"], given["limit"])
+            given["kind"] = Kind(kind_before(self.status, self.detail)) if self.kind is Kind.MEASURED else self.kind
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:

@@ -18,6 +18,7 @@ import numpy as np
 from paritygate.errors import UsageError
 from paritygate.text import in_full, meant
 from paritygate.validate.measure.bounds import mismatch_rate_upper_95
+from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
@@ -435,46 +436,13 @@ def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecisionStatistics:
-    """How the decisions on one output compare.
-
-    Attributes:
-        decision: The rule in words.
-        rows: Rows looked at.
-        decisions: Decisions looked at: as many as rows, or more above rank 2.
-        mismatches: Rows that decide differently; above rank 2, decisions that do.
-        inside_band: Of these, how many a difference within the limit explains.
-        outside_band: The others.
-        rows_mismatched: Rows with any mismatch.
-        mismatch_rate_upper_95: Upper bound of the rate of rows with any mismatch.
-        classes: How often the reference decided for each class.
-        examples: Ids of the first rows that mismatched.
-        is_constant: Whether the reference decided the same everywhere.
-        constant: Why that is right, as declared; empty where it is not said.
-    """
-
-    decision: str
-    rows: int
-    decisions: int
-    mismatches: int
-    inside_band: int
-    outside_band: int
-    rows_mismatched: int
-    mismatch_rate_upper_95: float
-    classes: Mapping[int, int]
-    examples: tuple[str, ...]
-    is_constant: bool = False
-    constant: str = ""
-
-
 def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatistics:
     """Return the counts of all that was taken in."""
     rows_mismatched = len(state.flipped_rows)
     mismatches = rows_mismatched if state.is_per_row else state.flips
     outside = len(state.outside_rows) if state.is_per_row else state.flips_outside
     return DecisionStatistics(
-        decision=str(decision),
+        rule=str(decision),
         rows=state.rows,
         decisions=state.rows if state.is_per_row else state.decisions,
         mismatches=mismatches,
@@ -482,7 +450,7 @@ def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatis
         outside_band=outside,
         rows_mismatched=rows_mismatched,
         mismatch_rate_upper_95=mismatch_rate_upper_95(rows_mismatched, state.rows),
-        classes=dict(sorted(state.classes.items())),
+        classes={str(name): count for name, count in sorted(state.classes.items())},
         examples=state.examples,
         is_constant=0 < len(state.classes) <= decision.k,
         constant=decision.constant,

@@ -14,7 +14,9 @@ from paritygate.errors import UsageError
 from paritygate.signature import dtype_name
 from paritygate.validate.measure import decisions, plot_data, row_pattern, statistics
 from paritygate.validate.measure.blocks import by_block
-from paritygate.validate.measure.decisions import Decision, DecisionState, DecisionStatistics
+from paritygate.validate.measure.decisions import Decision, DecisionState
+from paritygate.validate.measure.drawing import Drawing, drawn
+from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.histogram import octaves
 from paritygate.validate.measure.plot_data import Sketch
 from paritygate.validate.measure.profile import OutputProfile
@@ -108,19 +110,6 @@ class Measurement:
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drawing:
-    """What is drawn of one output: of the first pass, since later ones see the same rows.
-
-    Attributes:
-        octaves: How many differences there are between powers of two, as `histogram.octaves` has them.
-        sketch: All else.
-    """
-
-    octaves: NDArray[np.int64]
-    sketch: Sketch
-
-
 class Comparison:
     """Takes in batch after batch of both sides' outputs. Memory does not grow with the number of rows."""
 
@@ -206,14 +195,14 @@ class Comparison:
 
     def _add_to_sketch(
         self,
-        drawn: Sketch,
+        sketched: Sketch,
         sides: tuple[NDArray[np.generic], NDArray[np.generic]],
         figures: RowFigures | None,
         traits: RowTraits,
     ) -> None:
-        drawn.add_values(*sides, traits.rows)
+        sketched.add_values(*sides, traits.rows)
         if figures is not None:
-            drawn.add_rows(figures.in_limits, first_row=self._pass_rows, lengths=traits.token_lengths)
+            sketched.add_rows(figures.in_limits, first_row=self._pass_rows, lengths=traits.token_lengths)
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
@@ -353,15 +342,16 @@ class Comparison:
             rule = decisions.Rule.TOP_K if label in self._lists else decisions.Rule.ARGMAX
             about = "ids of the best" if label in self._lists else "argmax of"
             rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
+        found = {
+            name: statistics.finish(state, self._counts.get(name))
+            for name, state in self._states.items()
+            if name not in self._plan.argmax_of
+        }
         return Measurement(
             rows=self._rows,
             batches=self._batches,
             passes=self._passes,
-            statistics={
-                name: statistics.finish(state, self._counts.get(name))
-                for name, state in self._states.items()
-                if name not in self._plan.argmax_of
-            },
+            statistics=found,
             decisions={
                 name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())
             },
@@ -380,9 +370,9 @@ class Comparison:
             repeat_max_abs_diff=dict(self._repeat_diff),
             patterns=dict(self._patterns),
             drawings={
-                name: Drawing(octaves=self._octaves[name], sketch=drawn)
-                for name, drawn in self._sketches.items()
-                if name in self._octaves
+                name: drawn(sketched, self._octaves[name], found[name].beyond)
+                for name, sketched in self._sketches.items()
+                if name in self._octaves and name in found
             },
         )
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.codec import with_finite
 from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, by_threads, on_axis, rows_of, values_of_block
 from paritygate.validate.measure.bounds import mean_interval_95
+from paritygate.validate.measure.figures import WorstRow
 from paritygate.validate.measure.histogram import add_magnitudes, empty_histogram, quantile
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
@@ -31,31 +33,6 @@ _PARTS = 4
 _RELATIVE_FLOOR = 1e-12
 # A declared limit of zero is a unit too small to divide by.
 _SMALLEST_UNIT = 1e-300
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class WorstRow:
-    """A row, and the difference in it that is furthest beyond its limit, or nearest to it.
-
-    Attributes:
-        in_limits: That difference divided by its limit; infinite where finiteness or a fill value differs.
-        max_abs_diff: That |actual - expected|; infinite where finiteness differs.
-        row_id: The id of the row in the samples.
-        index: Its position within the row.
-        actual: The candidate's value there.
-        expected: The reference's value there.
-        limit: Its limit.
-        channel: Its channel.
-    """
-
-    in_limits: float
-    max_abs_diff: float
-    row_id: str
-    index: tuple[int, ...]
-    actual: float
-    expected: float
-    limit: float
-    channel: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -582,9 +559,13 @@ def _keep_worst(state: DiffState, block: _Block) -> None:
 def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
     # One entry a row id (repeats see the same row again); ties by id so that any order of merging agrees.
     best: dict[str, WorstRow] = {}
-    for row in sorted(rows, key=lambda row: (-row.in_limits, -row.max_abs_diff, row.row_id)):
+    for row in sorted(rows, key=lambda row: (-row.in_limits, -(row.max_abs_diff or 0.0), row.row_id)):
         best.setdefault(row.row_id, row)
     return list(best.values())[:_WORST_ROWS]
+
+
+def _rank(row: WorstRow) -> tuple[float, float, str, tuple[int, ...]]:
+    return row.in_limits, row.max_abs_diff or 0.0, row.row_id, row.index
 
 
 def merge(a: DiffState, b: DiffState) -> DiffState:
@@ -593,7 +574,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
     mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
     row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
     cosine_side = min((a, b), key=lambda side: (side.min_row_cosine, side.min_row_cosine_id))
-    nearest = max((side.nearest for side in (a, b) if side.nearest is not None), default=None)
+    nearest = max((side.nearest for side in (a, b) if side.nearest is not None), key=_rank, default=None)
     return DiffState(
         limits=a.limits,
         row_norm=a.row_norm,
@@ -779,7 +760,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         bias_by_channel=bias_by_channel,
         count_by_channel=state.count,
         p9999_in_limits=quantile(state.limit_histogram, 0.9999),
-        worst_rows=tuple(state.worst),
+        worst_rows=tuple(map(with_finite, state.worst)),
     )
 
 

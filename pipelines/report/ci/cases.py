@@ -9,16 +9,10 @@ from enum import Enum
 
 from paritygate.errors import ExitCode, ParitygateError
 from paritygate.pipelines.compare.hidden_inputs import hidden
-from paritygate.pipelines.compare.result import (
-    NOT_ASKED,
-    NOT_AVAILABLE,
-    NOT_RUN_HERE,
-    CheckResult,
-    ComparisonResult,
-    error_result,
-)
+from paritygate.pipelines.compare.result import NOT_ASKED, NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult, error_result
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.why import why, why_of_variant
+from paritygate.validate.measure.check import Check
 from paritygate.validate.words.sentence import Sentence, render
 
 _PROBE = "probe_"
@@ -202,7 +196,7 @@ def _cases_of(result: ComparisonResult) -> Iterator[Case]:
         yield Case(name=f"{_PROBE}{name}", status=CaseStatus.SKIPPED, message="switched off")
 
 
-def _of_check(check: CheckResult, result: ComparisonResult, findings: Sequence[str]) -> Case:
+def _of_check(check: Check, result: ComparisonResult, findings: Sequence[str]) -> Case:
     name = f"{check.name}[{check.output}]" if check.output else check.name
     output = result.outputs.get(check.output or "")
     looks_like = [] if output is None else [f"looks like {words}" for words in output.looks_like]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from paritygate.pipelines.compare.drawing import DrawingResult
 from paritygate.pipelines.compare.result import LimitRange, OutputResult
 from paritygate.pipelines.report.drawings.plot import TOP, Frame, Label, Path, Plot, box, line
 from paritygate.pipelines.report.figures import number
 from paritygate.text import one_or_many
+from paritygate.validate.measure.drawing import Drawing
 
 _HEIGHT = 150.0
 # Powers of two that are shown: smaller differences are counted with the first of them.
@@ -29,7 +29,7 @@ class _Bar:
     words: str
 
 
-def differences_plot(output: OutputResult, drawing: DrawingResult) -> Plot | None:
+def differences_plot(output: OutputResult, drawing: Drawing) -> Plot | None:
     """Return the drawing; None where there is no limit, or nothing differs."""
     limit = output.limits.get("max_abs_diff")
     if limit is None or limit.lowest <= 0 or not drawing.counts:
@@ -73,7 +73,7 @@ def differences_plot(output: OutputResult, drawing: DrawingResult) -> Plot | Non
     )
 
 
-def _bars(drawing: DrawingResult, first: int) -> list[_Bar]:
+def _bars(drawing: Drawing, first: int) -> list[_Bar]:
     counts: dict[int, int] = {}
     for at, count in enumerate(drawing.counts, drawing.first_exponent):
         counts[max(at, first)] = counts.get(max(at, first), 0) + count
@@ -115,7 +115,7 @@ def _limit_label(frame: Frame, limit: float, *, is_one: bool) -> Label:
     return Label(x=at, y=TOP - 10, text="limit" if is_one else "limits", kind="limit-label", anchor=anchor)
 
 
-def _words(output: OutputResult, drawing: DrawingResult, limit: LimitRange) -> str:
+def _words(output: OutputResult, drawing: Drawing, limit: LimitRange) -> str:
     total = drawing.equal + sum(drawing.counts)
     beyond = (
         f"{number(drawing.beyond)} of {number(total)} {one_or_many(drawing.beyond, 'is', 'are')} beyond the limit"

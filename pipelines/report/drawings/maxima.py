@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from paritygate.pipelines.compare.drawing import MaximaResult
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, Frame, Label, Path, Plot, box, line, nice_steps
 from paritygate.pipelines.report.figures import number, share
+from paritygate.validate.measure.drawing import DrawnMaxima
 
 _HEIGHT = 150.0
 _MOST_DECADES = 6
@@ -15,19 +15,19 @@ _TICKS = 5
 _LONG_POWER = 3
 
 
-def row_plot(maxima: MaximaResult, rows: int) -> Plot | None:
+def row_plot(maxima: DrawnMaxima, rows: int) -> Plot | None:
     """Return the largest differences of rows in their order; None where none differs, or there is one row."""
     if rows <= 1:
         return None
     return _plot(maxima, noun="row", axis="row, in the order of the samples from 0", last=rows)
 
 
-def length_plot(maxima: MaximaResult) -> Plot | None:
+def length_plot(maxima: DrawnMaxima) -> Plot | None:
     """Return the largest differences by the length of the row; None where none differs."""
     return _plot(maxima, noun="length", axis="length of the row", last=len(maxima.largest) * maxima.width)
 
 
-def _plot(maxima: MaximaResult, *, noun: str, axis: str, last: int) -> Plot | None:
+def _plot(maxima: DrawnMaxima, *, noun: str, axis: str, last: int) -> Plot | None:
     found = {at: largest for at, largest in enumerate(maxima.largest) if largest}
     if not found and not maxima.not_finite:
         return None
@@ -85,7 +85,7 @@ def _part(power: int) -> str:
     return f"{10**power:,}x" if power > 0 else f"{number(10.0 ** (power + 2))} %"
 
 
-def _words(maxima: MaximaResult, found: dict[int, float], noun: str) -> str:
+def _words(maxima: DrawnMaxima, found: dict[int, float], noun: str) -> str:
     if maxima.not_finite:
         places = sorted({*maxima.not_finite, *(at for at, largest in found.items() if largest > 1)})
         more = f"; not finite at {_place(maxima.not_finite[0], maxima.width, noun)}"

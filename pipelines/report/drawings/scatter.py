@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from paritygate.pipelines.compare.drawing import DrawingResult, GridResult
 from paritygate.pipelines.report.drawings.plot import LEFT, TOP, Frame, Label, Path, Plot, line, nice_steps
 from paritygate.pipelines.report.figures import number
 from paritygate.text import one_or_many
+from paritygate.validate.measure.drawing import Drawing, DrawnGrid
 
 _HEIGHT = 250.0
 _TICKS = 7
@@ -21,7 +21,7 @@ _CROSS = 3.5
 _Cell = tuple[int, int, int]
 
 
-def scatter_plot(drawing: DrawingResult) -> Plot | None:
+def scatter_plot(drawing: Drawing) -> Plot | None:
     """Return the drawing; None where nothing was counted."""
     grid = drawing.grid
     if grid is None or not grid.cells:
@@ -58,12 +58,12 @@ def _shade(count: int) -> int:
     return min(_SHADES, 1 + int(math.log10(count)))
 
 
-def _step_text(step: float, grid: GridResult) -> str:
+def _step_text(step: float, grid: DrawnGrid) -> str:
     # A zero that rounding made a small number.
     return number(0.0 if abs(step) < (grid.high - grid.low) * 1e-9 else step)
 
 
-def _cell_top(y: int, grid: GridResult, frame: Frame) -> tuple[float, float]:
+def _cell_top(y: int, grid: DrawnGrid, frame: Frame) -> tuple[float, float]:
     """Return upper edge and height of a cell; those beyond the range lie in strips at the edges."""
     if y == 0:
         return frame.bottom + _GAP, _STRIP
@@ -73,13 +73,13 @@ def _cell_top(y: int, grid: GridResult, frame: Frame) -> tuple[float, float]:
     return frame.bottom - y * height, height
 
 
-def _cell_path(cell: _Cell, grid: GridResult, frame: Frame) -> str:
+def _cell_path(cell: _Cell, grid: DrawnGrid, frame: Frame) -> str:
     width = (frame.right - LEFT) / grid.size
     top, height = _cell_top(cell[1], grid, frame)
     return f"M{LEFT + cell[0] * width:.1f} {top:.1f}h{width:.1f}v{height:.1f}h-{width:.1f}z"
 
 
-def _cross(cell: _Cell, grid: GridResult, frame: Frame) -> str:
+def _cross(cell: _Cell, grid: DrawnGrid, frame: Frame) -> str:
     width = (frame.right - LEFT) / grid.size
     top, height = _cell_top(cell[1], grid, frame)
     x, y = LEFT + (cell[0] + 0.5) * width, top + height / 2
@@ -87,7 +87,7 @@ def _cross(cell: _Cell, grid: GridResult, frame: Frame) -> str:
     return f"M{x - _CROSS:.1f} {y - _CROSS:.1f}l{side:g} {side:g}m0-{side:g}l-{side:g} {side:g}"
 
 
-def _boundary(boundary: float | None, grid: GridResult, frame: Frame) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
+def _boundary(boundary: float | None, grid: DrawnGrid, frame: Frame) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
     if boundary is None or not grid.low <= boundary <= grid.high:
         return (), ()
     x, y = frame.x(boundary), frame.y(boundary)
@@ -96,14 +96,14 @@ def _boundary(boundary: float | None, grid: GridResult, frame: Frame) -> tuple[t
     return (lines,), (Label(x=x, y=TOP - 10, text=f"boundary {number(boundary)}", kind="strong", anchor=anchor),)
 
 
-def _words(drawing: DrawingResult, cells: list[_Cell], flips: list[_Cell]) -> str:
+def _words(drawing: Drawing, cells: list[_Cell], flips: list[_Cell]) -> str:
     grid = drawing.grid
     if grid is None:
         return ""
     return " ".join(_sentences(drawing, grid, cells, flips))
 
 
-def _sentences(drawing: DrawingResult, grid: GridResult, cells: list[_Cell], flips: list[_Cell]) -> Iterable[str]:
+def _sentences(drawing: Drawing, grid: DrawnGrid, cells: list[_Cell], flips: list[_Cell]) -> Iterable[str]:
     total = sum(count for *_, count in cells)
     values = f"{number(total)} {one_or_many(total, 'value', 'values')}"
     yield f"{values}, darker where there are more; equal ones lie on the diagonal."

@@ -11,9 +11,11 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.bounds import upper_bound_text
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.compare.result import ComparisonResult, DecisionResult, MatchResult, OutputResult
+    from paritygate.pipelines.compare.result import ComparisonResult, OutputResult
     from paritygate.pipelines.report.report_data import ReportData, VariantReport
     from paritygate.pipelines.report.tables.table import Cell
+    from paritygate.validate.detections.figures import MatchStatistics
+    from paritygate.validate.measure.figures import DecisionStatistics
 
 _COLUMNS = (
     Column(title="variant"),
@@ -121,7 +123,7 @@ def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
     return found
 
 
-def _match_diffs(match: MatchResult) -> str:
+def _match_diffs(match: MatchStatistics) -> str:
     figures = (("scores", match.max_score_diff), ("boxes", match.max_box_diff))
     return ", ".join(f"{what} {number(diff)}" for what, diff in figures if diff is not None) or _NOTHING
 
@@ -140,7 +142,7 @@ def _why(result: ComparisonResult | None, output: str) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tuple[Cell, Cell]:
+def _mismatch_cells(output: OutputResult, decision: DecisionStatistics | None) -> tuple[Cell, Cell]:
     if decision is not None:
         return _decision_cells(decision)
     if not is_float_dtype(output.dtype):
@@ -148,5 +150,5 @@ def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tu
     return figure("no rule"), figure(_NOTHING)
 
 
-def _decision_cells(decision: DecisionResult) -> tuple[Cell, Cell]:
+def _decision_cells(decision: DecisionStatistics) -> tuple[Cell, Cell]:
     return figure(number(decision.mismatches)), figure(_bound(decision.mismatch_rate_upper_95))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from paritygate.pipelines.compare.result import ComparisonResult, GoldResult, MatchResult, MatchStratumResult
+from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.figures import number, number_pair
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
+from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
+from paritygate.validate.gold.figures import GoldStatistics
 
 _NOT_DEFINED = "not defined"
 
@@ -47,7 +49,7 @@ def _gold_table(result: ComparisonResult) -> Table:
     )
 
 
-def _gold_row(rule: str, found: GoldResult) -> tuple[Cell, ...]:
+def _gold_row(rule: str, found: GoldStatistics) -> tuple[Cell, ...]:
     interval = "not known"
     if found.difference_low_95 is not None and found.difference_high_95 is not None:
         interval = f"{number(found.difference_low_95)} to {number(found.difference_high_95)}"
@@ -101,5 +103,5 @@ def _match_table(result: ComparisonResult) -> Table:
     )
 
 
-def _match_row(name: str, found: MatchResult | MatchStratumResult) -> tuple[Cell, ...]:
+def _match_row(name: str, found: MatchStatistics | MatchFigures) -> tuple[Cell, ...]:
     return (text(name), *(figure(number(getattr(found, key), missing="-")) for key in _MATCH_FIGURES.values()))

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from paritygate.codec import to_data
 from paritygate.pipelines.compare.result import (
-    CheckResult,
     ComparisonResult,
-    DecisionResult,
     LimitRange,
     OutputResult,
     SideResult,
@@ -24,6 +22,8 @@ from paritygate.text import one_or_many, row_name
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT
 from paritygate.validate.gate.verdict import flips_allowed
 from paritygate.validate.measure.bounds import upper_bound_text
+from paritygate.validate.measure.check import Check
+from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.words.sentence import WITHIN, pair_of, render
 
@@ -72,7 +72,7 @@ def checks_table(result: ComparisonResult) -> Table:
     return Table(caption="Checks", columns=columns, rows=rows)
 
 
-def _check_words(check: CheckResult, result: ComparisonResult) -> str:
+def _check_words(check: Check, result: ComparisonResult) -> str:
     """Return what a check says, without what stands elsewhere: the row's own numbers, and what a probe failed at."""
     probe = result.probes.asked.get(check.name.removeprefix(_PROBE)) if check.name.startswith(_PROBE) else None
     if probe is not None and probe.failures:
@@ -83,7 +83,7 @@ def _check_words(check: CheckResult, result: ComparisonResult) -> str:
     return f"{'within' if pair in WITHIN else 'beyond'} the limit{words}"
 
 
-def _check_row(check: CheckResult, words: str) -> tuple[Cell, ...]:
+def _check_row(check: Check, words: str) -> tuple[Cell, ...]:
     start = (text(check.name), status(check.status), text(check.output or "-"))
     measured, limit = check.measured, check.limit
     if measured is None:
@@ -213,7 +213,7 @@ def worst_rows_table(output: OutputResult) -> Table:
     return Table(caption="Rows that differ most", columns=columns, rows=rows)
 
 
-def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
+def decisions_table(decisions: Mapping[str, DecisionStatistics]) -> Table:
     """Return what was decided on each output."""
     columns = (
         Column(title="output"),
@@ -243,12 +243,12 @@ def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
     return Table(caption="Decisions", columns=columns, rows=rows)
 
 
-def _rule(decision: DecisionResult) -> str:
+def _rule(decision: DecisionStatistics) -> str:
     # `OUTPUT:RULE`, and the output stands in the column before.
     return decision.rule.rpartition(":")[2]
 
 
-def _classes(decision: DecisionResult) -> str:
+def _classes(decision: DecisionStatistics) -> str:
     # A class is in a set once at most.
     total = decision.decisions if _rule(decision).startswith("top_k") else sum(decision.classes.values())
     if _rule(decision).startswith(("threshold", "multilabel")):

@@ -19,13 +19,12 @@ from paritygate.validate.words.sentence import missing_words, render, say
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import (
         ComparisonResult,
-        EdgeFindingResult,
         ErrorResult,
-        MatchResult,
-        MatchStratumResult,
+        ProbeFailureResult,
         ProbeResult,
         ProbesResult,
     )
+    from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 
 # More values of a stratum than this stand in the report only.
 _NAMED_VALUES = 5
@@ -106,7 +105,7 @@ def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
     Args:
         results: The comparison of each variant, by its name; a single comparison may go without one.
     """
-    shared: dict[tuple[str, str], dict[str, EdgeFindingResult]] = {}
+    shared: dict[tuple[str, str], dict[str, ProbeFailureResult]] = {}
     for name, result in results.items():
         for finding in result.edge_findings:
             shared.setdefault((finding.probe, finding.edge), {})[name] = finding
@@ -132,7 +131,7 @@ def _padding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
         yield f"padding finding: {names}{detail}{f' (numbers of {first})' if len(found) > 1 else ''}"
 
 
-def _what_to_do(finding: EdgeFindingResult, *, has_spec: bool) -> Iterator[str]:
+def _what_to_do(finding: ProbeFailureResult, *, has_spec: bool) -> Iterator[str]:
     can = how_to_declare(finding.if_it_occurs, has_spec=has_spec)
     never = how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)
     yield f"  if the service can get such a row, it has to hold: {can}, or put one into the samples"
@@ -173,11 +172,11 @@ def match_lines(result: ComparisonResult) -> Iterator[str]:
             yield f"detections {name} by {stratum}: {_by_value(values)}"
 
 
-def _counted(found: MatchResult | MatchStratumResult) -> str:
+def _counted(found: MatchStatistics | MatchFigures) -> str:
     return f"{found.matched} of {found.expected} matched"
 
 
-def _by_value(values: Mapping[str, MatchStratumResult]) -> str:
+def _by_value(values: Mapping[str, MatchFigures]) -> str:
     worst = sorted(values.items(), key=lambda item: -(item[1].missing + item[1].extra))
     words = [f"{value!r} {_counted(found)} (rows: {found.rows})" for value, found in worst[:_NAMED_VALUES]]
     more = f", and {len(values) - len(words)} other values" if len(values) > len(words) else ""

@@ -13,10 +13,10 @@ import pytest
 from tests.pipelines.conftest import changed_entry
 
 from paritygate.codec import from_data
-from paritygate.pipelines.compare.result import GoldResult
 from paritygate.pipelines.release.against import _notes, _of_results, _Pair
 from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.against import FIGURES
+from paritygate.validate.gold.figures import GoldStatistics
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -335,7 +335,7 @@ def pair_with_gold(desk: Desk, was: float, now: float) -> _Pair:
     """Return the variant with a metric of gold on both sides."""
     entry = from_data(Evidence, desk.evidence()).variants[0]
     assert entry.result is not None
-    gold = GoldResult(
+    gold = GoldStatistics(
         metric="accuracy",
         output="logits",
         rows=120,

@@ -9,7 +9,6 @@ import pytest
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 from tests.pipelines.report.test_report_html import read_page
 
-from paritygate.pipelines.compare.drawing import DrawingResult, GridResult, MaximaResult
 from paritygate.pipelines.compare.hidden_inputs import hidden
 from paritygate.pipelines.compare.result import LimitRange, OutputResult
 from paritygate.pipelines.report.drawings.drawings import drawings_of
@@ -18,6 +17,7 @@ from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.measure.drawing import Drawing, DrawnGrid, DrawnMaxima
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def output_of(report: ReportData, variant: str) -> OutputResult:
     return result.outputs[HOSTILE_OUTPUT]
 
 
-def drawing_of(output: OutputResult) -> DrawingResult:
+def drawing_of(output: OutputResult) -> Drawing:
     assert output.drawing is not None
     return output.drawing
 
@@ -92,7 +92,7 @@ def test_there_is_no_drawing_where_nothing_differs_or_nothing_was_drawn(report: 
 
 def test_a_row_that_is_not_finite_is_beyond_the_limit(report: ReportData) -> None:
     output = output_of(report, "onnx-fp32")
-    by_row = MaximaResult(width=2, largest=[0.5, None, 0.0], not_finite=[1])
+    by_row = DrawnMaxima(width=2, largest=[0.5, None, 0.0], not_finite=[1])
 
     plot = plots_of(replace(output, drawing=replace(drawing_of(output), by_row=by_row)))["Largest difference by row"]
 
@@ -104,7 +104,7 @@ def test_a_row_that_is_not_finite_is_beyond_the_limit(report: ReportData) -> Non
 @pytest.mark.parametrize("largest", [3e-9, 3e-7, 3e-5, 3e-3, 3e4, 3e9])
 def test_labels_beside_the_axis_are_short_enough_for_the_room_there(report: ReportData, largest: float) -> None:
     output = output_of(report, "onnx-fp32")
-    by_row = MaximaResult(width=2, largest=[largest, largest / 50], not_finite=[])
+    by_row = DrawnMaxima(width=2, largest=[largest, largest / 50], not_finite=[])
 
     plot = plots_of(replace(output, drawing=replace(drawing_of(output), by_row=by_row)))["Largest difference by row"]
 
@@ -153,7 +153,7 @@ def test_a_number_beyond_an_axis_lies_at_its_end() -> None:
 def test_the_page_stays_below_2_mb_whatever_is_drawn(report: ReportData, times: int) -> None:
     size = 60
     cells = " ".join(f"{x},{y},7" for x in range(size) for y in range(1, size + 1))
-    worst = GridResult(low=-1, high=1, size=size, cells=cells, flips=cells)
+    worst = DrawnGrid(low=-1, high=1, size=size, cells=cells, flips=cells)
     variants = []
     for item in report.variants:
         if item.result is not None and item.result.outputs:

@@ -11,9 +11,7 @@ from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 from tests.pipelines.report.test_report_tables import facts_of, rows_of, section_of
 
 from paritygate.pipelines.compare.result import (
-    CheckResult,
     ComparisonResult,
-    MatchResult,
     ProbeFailureResult,
     ProbeResult,
     ProbesResult,
@@ -30,12 +28,14 @@ from paritygate.pipelines.report.tables.probes import probe_tables, probe_words
 from paritygate.pipelines.report.tables.run import evidence_words, release_table
 from paritygate.pipelines.report.tables.variants import checks_table
 from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.detections.figures import MatchStatistics
+from paritygate.validate.measure.check import Check
 
 _RELEASE = {
     "model": "sts", "version": "1", "alias": "prod", "variants": ["onnx-fp32"], "reason": "", "folder": "store/sts/1",
     "manifest": "sha256:0",
 }  # fmt: skip
-_MATCH = MatchResult(
+_MATCH = MatchStatistics(
     outputs=["boxes", "scores"], iou=0.9, score_tolerance=0.01, score_floor=0.0, rows=120, expected=1200, actual=1200,
     matched=1199, missing=1, extra=1, near_floor=0, non_finite=0, min_iou=0.99, max_box_diff=3.814e-6,
     max_score_diff=1.79e-7, examples=[],
@@ -87,12 +87,12 @@ def test_labels_that_are_held_to_their_scores_stand_in_the_overview(report: Repo
 def test_a_verdict_says_what_it_comes_from(report: ReportData) -> None:
     result = _result(report, "onnx-fp16")
     failed = [
-        CheckResult(name=name, status="fail", detail="", output=output)
+        Check(name=name, status="fail", detail="", output=output)
         for name, output in (("max_abs_diff", "label"), ("mean_abs_diff", "label"), ("bias", "label"))
     ]
-    probe = CheckResult(name="probe_values", status="fail", detail="at zeros")
+    probe = Check(name="probe_values", status="fail", detail="at zeros")
 
-    def remarks(checks: list[CheckResult]) -> list[str]:
+    def remarks(checks: list[Check]) -> list[str]:
         return [row[-1].remark for row in parity_table(_with(report, replace(result, checks=checks))).rows]
 
     assert remarks([probe]) == ["probe_values", "probe_values"]
@@ -191,7 +191,7 @@ def _failed(report: ReportData, again: str) -> ComparisonResult:
         looks_for="rare values", status="fail", detail="a long story", batches=9, rows=36, dropped=0, unfit=0,
         unfit_first=[], failed=4, failures=failures, seconds=0.1, reference_seconds=0.1,
     )  # fmt: skip
-    check = CheckResult(name="probe_values", status="fail", detail="a long story")
+    check = Check(name="probe_values", status="fail", detail="a long story")
     probes = ProbesResult(asked={"values": probe}, roles={"x": RoleResult(role="number", why="its dtype")})
     return replace(_result(report, "onnx-fp16"), probes=probes, checks=[check])
 
@@ -242,7 +242,7 @@ def test_the_command_to_see_a_failure_alone_is_a_block_that_runs_from_anywhere(r
     ],
 )
 def test_a_check_says_its_numbers_once(report: ReportData, detail: str, words: str) -> None:
-    check = CheckResult(name="max_abs_diff", status="pass", detail=detail, output="y", measured=1e-6, limit=1e-3)
+    check = Check(name="max_abs_diff", status="pass", detail=detail, output="y", measured=1e-6, limit=1e-3)
 
     (row,) = rows_of(checks_table(replace(_result(report, "onnx-fp16"), checks=[check])))
 

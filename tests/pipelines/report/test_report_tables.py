@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
-from paritygate.pipelines.compare.result import CheckResult, OutputResult
+from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.sections import VariantSection, variant_sections
@@ -19,6 +19,7 @@ from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tables.variants import agreement_table
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.measure.bounds import mismatch_rate_upper_95
+from paritygate.validate.measure.check import Check
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +216,7 @@ def test_a_check_whose_number_was_not_finite_says_so(report: ReportData) -> None
 
     result = next(variant.result for variant in report.variants if variant.name == "onnx-fp16")
     assert result is not None
-    check = CheckResult(name="max_abs_diff", status="fail", detail="nan > 0.01", output="y", measured=None, limit=0.01)
+    check = Check(name="max_abs_diff", status="fail", detail="nan > 0.01", output="y", measured=None, limit=0.01)
 
     (row,) = rows_of(checks_table(replace(result, checks=[check])))
 

@@ -11,15 +11,12 @@ from rich.cells import cell_len
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
 from paritygate.pipelines.compare.result import (
-    CheckResult,
     ComparisonResult,
-    DecisionResult,
-    EdgeFindingResult,
     ErrorResult,
     LimitRange,
     OutputResult,
+    ProbeFailureResult,
     SideResult,
-    WorstRowResult,
 )
 from paritygate.pipelines.report.report_data import ReportData, VariantReport, collect_report
 from paritygate.pipelines.report.summary import (
@@ -32,12 +29,14 @@ from paritygate.pipelines.report.summary import (
 from paritygate.pipelines.report.terminal.screen import WIDTH, screen_table, wrapped
 from paritygate.pipelines.report.why import why, why_of_variant
 from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.measure.check import Check
+from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
 
 _WIDE = "유사도 점수가 한계를 넘었다 "
 
 
 def _output(*, beyond: int | None = 1, row: str = "158") -> OutputResult:
-    worst = WorstRowResult(row_id=row, max_abs_diff=4.53, index=[0], actual=5.0, expected=0.47, limit=0.062)
+    worst = WorstRow(row_id=row, max_abs_diff=4.53, index=[0], actual=5.0, expected=0.47, limit=0.062)
     limit = LimitRange(lowest=0.062, highest=0.062)
     none = dict.fromkeys(
         (
@@ -53,7 +52,7 @@ def _output(*, beyond: int | None = 1, row: str = "158") -> OutputResult:
     )  # fmt: skip
 
 
-def _check(name: str, status: str = "fail", **parts: object) -> CheckResult:
+def _check(name: str, status: str = "fail", **parts: object) -> Check:
     given = {
         "detail": "4.53 > 0.062, worst at row '158'",
         "output": "logits",
@@ -61,10 +60,10 @@ def _check(name: str, status: str = "fail", **parts: object) -> CheckResult:
         "limit": 0.062,
         **parts,
     }
-    return CheckResult(name=name, status=status, **given)  # type: ignore[arg-type]  # fields by name
+    return Check(name=name, status=status, **given)  # type: ignore[arg-type]  # fields by name
 
 
-def _result(*checks: CheckResult, verdict: str = "fail", **parts: object) -> ComparisonResult:
+def _result(*checks: Check, verdict: str = "fail", **parts: object) -> ComparisonResult:
     side = SideResult(name="model.onnx", kind="onnx")
     given = {"outputs": {"logits": _output()}, "rows": 161, **parts}
     return ComparisonResult(
@@ -103,7 +102,7 @@ def test_another_output_that_fails_the_same_check_is_counted() -> None:
         (_check("something_new", detail="a check that comes later"), "a check that comes later"),
     ],
 )
-def test_each_kind_of_check_is_a_sentence(check: CheckResult, words: str) -> None:
+def test_each_kind_of_check_is_a_sentence(check: Check, words: str) -> None:
     assert why(_result(check)).startswith(words)
 
 
@@ -196,7 +195,7 @@ def test_what_a_difference_looks_like_is_said_once_with_the_variants_that_it_is_
 
 
 def test_an_edge_finding_is_said_once_with_what_to_declare(passing_run: RunFolder) -> None:
-    finding = EdgeFindingResult(
+    finding = ProbeFailureResult(
         batch=0, about="an empty row", check="max_abs_diff", detail="0.1 > 0.01", edge="an empty row of mask",
         if_it_occurs="roles: {mask: {empty: true}}", if_it_never_occurs="roles: {mask: {empty: false}}", probe="masks",
     )  # fmt: skip
@@ -222,7 +221,7 @@ def test_an_edge_finding_is_said_once_with_what_to_declare(passing_run: RunFolde
 
 
 def test_figures_are_mismatches_and_the_share_of_the_nearest_limit() -> None:
-    decision = DecisionResult(
+    decision = DecisionStatistics(
         rule="logits:argmax", rows=161, decisions=161, mismatches=3, inside_band=3, outside_band=0, rows_mismatched=3,
         mismatch_rate_upper_95=0.05, classes={}, examples=[],
     )  # fmt: skip

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.batch import Batch
+from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import judge_matches
-from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics
+from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.rule import MatchRule
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,9 @@ from paritygate.validate.detections.boxes import (
     is_turned,
     match_detections,
 )
+from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import detections_coverage, failed_match, judge_matches
-from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
+from paritygate.validate.detections.measurement import MatchComparison, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats, changed_detections
 from paritygate.validate.detections.rule import MatchRule, make_match_rule, parse_match_rule
 from paritygate.validate.words.sentence import render
@@ -472,7 +472,7 @@ def test_an_output_is_asked_for_one_thing() -> None:
         check_match_rules((rule, rule), known, {})
 
 
-def test_a_nan_iou_is_said_where_nothing_matched() -> None:
+def test_where_nothing_matched_there_is_no_iou_and_no_difference() -> None:
     found = _matched({**_outputs(0), "labels": _outputs(0)["labels"] + 5}, _outputs(0))
 
-    assert math.isnan(found.min_iou)
+    assert (found.min_iou, found.max_box_diff, found.max_score_diff) == (None, None, None)

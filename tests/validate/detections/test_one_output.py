@@ -9,8 +9,9 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
+from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.detections.judgement import judge_matches
-from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics
+from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.rule import MatchRule, parse_match_rule
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from paritygate.errors import UsageError
 from paritygate.validate.measure.decisions import (
     Decision,
     DecisionState,
-    DecisionStatistics,
     Rule,
     check_rank,
     decide,
@@ -24,6 +23,7 @@ from paritygate.validate.measure.decisions import (
     parse_decision,
     update_decisions,
 )
+from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.tolerance import Limits
 
 
@@ -68,8 +68,8 @@ def test_a_decision_reads_as_it_is_written(text: str, decision: Decision) -> Non
 def test_positive_is_strictly_above_the_threshold_unless_declared_at_least() -> None:
     values = _column(2.9, 3.0, 3.1)
 
-    assert _count("threshold=3", values, values).classes == {0: 2, 1: 1}
-    assert _count("threshold=>=3", values, values).classes == {0: 1, 1: 2}
+    assert _count("threshold=3", values, values).classes == {"0": 2, "1": 1}
+    assert _count("threshold=>=3", values, values).classes == {"0": 1, "1": 2}
 
 
 @pytest.mark.parametrize(("limit", "outside"), [(0.25, 0), (0.2499, 1)])
@@ -106,7 +106,7 @@ def test_the_band_of_an_argmax_is_measured_against_the_class_that_was_chosen() -
 def test_the_first_of_tied_classes_wins_on_both_sides() -> None:
     tied = np.array([[1.0, 1.0, 0.0]], np.float32)
 
-    assert _count("argmax", tied, tied).classes == {0: 1}
+    assert _count("argmax", tied, tied).classes == {"0": 1}
     assert _count("argmax", tied - 0, np.array([[1.0, 0.9, 0.0]], np.float32)).mismatches == 0
 
 
@@ -224,7 +224,7 @@ def test_a_row_that_flips_in_several_passes_is_one_mismatch() -> None:
 
     assert (found.rows, found.decisions, found.mismatches, found.outside_band) == (4, 4, 2, 2)
     assert found.examples == ("a", "c")
-    assert found.classes == {0: 2, 1: 2}
+    assert found.classes == {"0": 2, "1": 2}
 
 
 @pytest.mark.parametrize(("text", "rank"), [("argmax", 3), ("threshold=1", 3), ("argmax", 1), ("argmax,axis=-3", 3)])

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.pipelines.compare.drawing import DrawingResult, drawing_result
 from paritygate.precision import Precision
 from paritygate.validate.measure.decisions import Decision, Rule
+from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.histogram import FIRST_OCTAVE, add_magnitudes, empty_histogram, octaves
 from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.measure.plot_data import CELLS, Grid, Maxima, empty_sketch
@@ -122,8 +122,8 @@ def _measured(
     return comparison.finish()
 
 
-def _drawn(measured: Measurement) -> DrawingResult:
-    return drawing_result(measured.drawings["y"], measured.statistics["y"].beyond)
+def _drawn(measured: Measurement) -> Drawing:
+    return measured.drawings["y"]
 
 
 def _noise(rows: int, columns: int, seed: int = 0) -> NDArray[np.float32]:
@@ -262,8 +262,8 @@ def test_a_recording_without_a_range_draws_no_grid() -> None:
 )
 def test_what_is_no_drawing_is_not_read_as_one(part: str | None, change: dict[str, Any]) -> None:
     data = to_data(_drawn(_measured(_noise(9, 1, seed=3), _noise(9, 1))))
-    assert from_data(DrawingResult, data) == _drawn(_measured(_noise(9, 1, seed=3), _noise(9, 1)))
+    assert from_data(Drawing, data) == _drawn(_measured(_noise(9, 1, seed=3), _noise(9, 1)))
     (data if part is None else data[part]).update(change)
 
     with pytest.raises(ValueError, match="what was drawn of"):
-        from_data(DrawingResult, data)
+        from_data(Drawing, data)

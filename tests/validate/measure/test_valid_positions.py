@@ -207,7 +207,7 @@ def test_a_position_that_does_not_count_is_never_chosen() -> None:
     assert _failed(statuses) == set()
     assert (measured.decisions["y"].decisions, measured.decisions["y"].mismatches) == (_ROWS, 0)
     best = np.where(mask, expected, -np.inf).argmax(axis=1)
-    assert measured.decisions["y"].classes == dict(zip(*np.unique(best, return_counts=True), strict=True))
+    assert measured.decisions["y"].classes == dict(zip(*np.unique(best.astype(str), return_counts=True), strict=True))
 
 
 def test_thresholds_are_crossed_where_it_counts() -> None:

@@ -10,7 +10,7 @@ import pytest
 from paritygate.codec import to_data
 from paritygate.pipelines.compare.result import (
     ComparisonResult,
-    EdgeFindingResult,
+    ProbeFailureResult,
     ProbeResult,
     ProbesResult,
     SideResult,
@@ -96,8 +96,8 @@ _FINDING = {
 
 
 def test_findings_of_several_devices_are_those_of_the_variant_each_once() -> None:
-    words = {field.name: "" for field in fields(EdgeFindingResult) if field.default is MISSING}
-    one, other = (EdgeFindingResult(**{**words, "edge": edge}) for edge in ("an empty row of mask", "NaN in x"))
+    words = {field.name: "" for field in fields(ProbeFailureResult) if field.default is MISSING}
+    one, other = (ProbeFailureResult(**{**words, "edge": edge}) for edge in ("an empty row of mask", "NaN in x"))
     documents = [_evidence(edge_findings=[one]), _evidence(edge_findings=[one, other]), _evidence()]
 
     assert edge_findings(documents) == {"onnx-fp32": [to_data(one), to_data(other)]}

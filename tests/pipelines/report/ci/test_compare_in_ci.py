@@ -11,10 +11,10 @@ import onnx
 import pytest
 from tests.pipelines.report.ci.test_format_option import result_of
 
-from paritygate.pipelines.compare.result import CheckResult, EdgeFindingResult
+from paritygate.pipelines.compare.result import ProbeFailureResult
 from paritygate.pipelines.report.markdown_report import render_comparison
 from paritygate.pipelines.report.tables.table import SYMBOLS, status
-from paritygate.validate.measure.check import UNDECLARED_PADDING, Status
+from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,8 +95,8 @@ def test_what_leaves_the_machine_names_no_row(
 
 @pytest.mark.parametrize("verdict", ["pass", "fail", "inconclusive"])
 def test_a_comparison_with_a_finding_has_a_page(verdict: str) -> None:
-    edge = EdgeFindingResult(probe="rare", batch=0, about="NaN in x", check="finite", detail="nan", edge="NaN in x")
-    padding = CheckResult(name=UNDECLARED_PADDING, status=Status.EDGE, output="y", detail="it differs")
+    edge = ProbeFailureResult(probe="rare", batch=0, about="NaN in x", check="finite", detail="nan", edge="NaN in x")
+    padding = Check(name=UNDECLARED_PADDING, status=Status.EDGE, output="y", detail="it differs")
 
     for changes in ({"edge_findings": [edge]}, {"checks": [padding]}):
         assert verdict in render_comparison(result_of(verdict=verdict, **changes)).splitlines()[0]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.errors import InputFileError
-from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, EdgeFindingResult, SideResult
+from paritygate.pipelines.compare.result import ComparisonResult, ProbeFailureResult, SideResult
 from paritygate.pipelines.report.ci.cases import Case, CaseStatus, Suite, suite_of_comparison, suite_of_error
 from paritygate.pipelines.report.ci.github import Annotation, annotation_lines, annotations_of
 from paritygate.pipelines.report.ci.junit import junit_xml
 from paritygate.pipelines.report.markdown_report import render_comparison
+from paritygate.validate.measure.check import Check
 from paritygate.validate.words.sentence import render, without_inputs
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ def test_a_summary_that_cannot_be_written_changes_no_exit_code(
     assert "b.onnx::it could not be written" in outcome.out
 
 
-def result_of(*checks: CheckResult, **changes: object) -> ComparisonResult:
+def result_of(*checks: Check, **changes: object) -> ComparisonResult:
     """Return a comparison with these checks."""
     side = SideResult(name="m.onnx", kind="onnx")
     found = {
@@ -309,7 +310,7 @@ def result_of(*checks: CheckResult, **changes: object) -> ComparisonResult:
 
 
 def test_two_checks_of_one_name_are_two_cases() -> None:
-    check = CheckResult(name="contract.outputs", status="fail", detail="an output is missing")
+    check = Check(name="contract.outputs", status="fail", detail="an output is missing")
 
     suite = suite_of_comparison(result_of(check, check))
 
@@ -317,11 +318,11 @@ def test_two_checks_of_one_name_are_two_cases() -> None:
 
 
 def test_a_finding_passes_and_is_said() -> None:
-    finding = EdgeFindingResult(
+    finding = ProbeFailureResult(
         probe="rare", batch=0, about="NaN in x", check="finite", detail="nan against 0", edge="NaN in x"
     )
-    probe = CheckResult(name="probe_rare", status="edge", detail="1 finding")
-    warning = CheckResult(name="bias", status="warning", detail="it leans", output="logits")
+    probe = Check(name="probe_rare", status="edge", detail="1 finding")
+    warning = Check(name="bias", status="warning", detail="it leans", output="logits")
 
     suite = suite_of_comparison(result_of(probe, warning, verdict="pass", exit_code=0, edge_findings=[finding]))
 
@@ -335,7 +336,7 @@ def test_a_finding_passes_and_is_said() -> None:
 
 
 def test_what_is_too_uncertain_is_an_error_and_no_failure() -> None:
-    check = CheckResult(name="rows", status="inconclusive", detail="8 rows of 100")
+    check = Check(name="rows", status="inconclusive", detail="8 rows of 100")
 
     suite = suite_of_comparison(result_of(check, verdict="inconclusive", exit_code=3))
 
@@ -390,7 +391,7 @@ def test_an_error_has_its_hint() -> None:
 
 
 def test_a_summary_of_a_comparison_stays_below_what_a_comment_takes() -> None:
-    checks = [CheckResult(name=f"check{at}", status="fail", detail="x" * 300) for at in range(400)]
+    checks = [Check(name=f"check{at}", status="fail", detail="x" * 300) for at in range(400)]
 
     text = render_comparison(result_of(*checks))
 

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from paritygate.validate.measure.check import Kind, Status
-from paritygate.validate.words.sentence import say
-
-if TYPE_CHECKING:
-    from paritygate.validate.words.sentence import Words
+from paritygate.validate.words.sentence import Words, say
 
 # The measured number and its limit, as the sentences of most checks began.
 _PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>|>=|<) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
@@ -17,22 +12,20 @@ _REASONS = {"does not apply: ": ("probe.does_not_apply", "lacks"), "not asked: "
 _SIGNS = {"<=": "at_most", ">": "above", ">=": "at_least", "<": "below_limit"}
 
 _STARTS = {
-    "not measured": Kind.NOT_MEASURED,
-    "depends on": Kind.DEPENDS,
-    "does not apply": Kind.DOES_NOT_APPLY,
-    "not asked": Kind.NOT_ASKED,
-    "nothing of it could be asked": Kind.NOT_ASKED,
+    "not measured": "not_measured",
+    "depends on": "depends",
+    "does not apply": "does_not_apply",
+    "not asked": "not_asked",
+    "nothing of it could be asked": "not_asked",
 }
 
 
-def kind_before(status: str, detail: str) -> Kind:
-    """Return how a check came to its status, of a result that does not say it."""
-    if status == Status.EDGE:
-        return Kind.EDGE
-    found = next((kind for start, kind in _STARTS.items() if detail.startswith(start)), None)
-    if found is not None:
-        return found
-    return Kind.NOT_MEASURED if status == Status.ERROR else Kind.MEASURED
+def kind_before(status: str, detail: str) -> str:
+    """Return how a check came to its status, by the names of kinds, of a result that does not say it."""
+    if status == "edge":
+        return "edge"
+    otherwise = "not_measured" if status == "error" else "measured"
+    return next((kind for start, kind in _STARTS.items() if detail.startswith(start)), otherwise)
 
 
 def words_before(detail: str, measured: float | None = None, limit: float | None = None) -> Words:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.validate.measure.measurement import Drawing
-    from paritygate.validate.measure.plot_data import Grid, Maxima
+    from paritygate.validate.measure.plot_data import Grid, Maxima, Sketch
 
 # Cells that hold something, beyond which four of them are made one: evidence is kept small.
 _MOST_CELLS = 1000
@@ -24,7 +23,7 @@ _CELLS = re.compile(r"\d{1,2},\d{1,2},\d{1,18}(?: \d{1,2},\d{1,2},\d{1,18}){0,50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GridResult:
+class DrawnGrid:
     """How many values there are of each expected value (across) and each actual value (up).
 
     `low` and `high` are the range of both sides, cut into `size` cells. `cells` are those that hold values, and `flips`
@@ -47,7 +46,7 @@ class GridResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaximaResult:
+class DrawnMaxima:
     """The largest part of its limit that a difference takes, to six digits, in bins of `width` positions each from 0.
 
     Null is a bin without a row, or one that is in `not_finite`: there a difference is none, or beyond any limit.
@@ -66,7 +65,7 @@ class MaximaResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DrawingResult:
+class Drawing:
     """What is drawn of an output, of the first pass.
 
     `counts` are of the differences from `2 ** first_exponent` on, each entry up to twice the start of the one before;
@@ -80,9 +79,9 @@ class DrawingResult:
     first_exponent: int
     counts: list[int]
     boundary: float | None = None
-    grid: GridResult | None = None
-    by_row: MaximaResult | None = None
-    by_length: MaximaResult | None = None
+    grid: DrawnGrid | None = None
+    by_row: DrawnMaxima | None = None
+    by_length: DrawnMaxima | None = None
 
     def __post_init__(self) -> None:
         last = self.first_exponent + len(self.counts)
@@ -92,23 +91,28 @@ class DrawingResult:
             raise ValueError(msg)
 
 
-def drawing_result(drawing: Drawing, beyond: int) -> DrawingResult:
-    """Return what was drawn, given how many differences are beyond their limit."""
-    equal, counts = int(drawing.octaves[0]), [int(count) for count in drawing.octaves[1:]]
+def drawn(sketch: Sketch, octaves: NDArray[np.int64], beyond: int) -> Drawing:
+    """Return what is drawn of an output.
+
+    Args:
+        sketch: What was kept of its values and rows.
+        octaves: How many differences there are between powers of two, as `histogram.octaves` has them.
+        beyond: How many differences are beyond their limit.
+    """
+    equal, counts = int(octaves[0]), [int(count) for count in octaves[1:]]
     used = [at for at, count in enumerate(counts) if count]
     first, last = (used[0], used[-1] + 1) if used else (0, 0)
-    sketch = drawing.sketch
     # One length all over tells nothing.
     has_lengths = (sketch.by_length.largest > -math.inf).sum() > 1
-    return DrawingResult(
+    return Drawing(
         equal=equal,
         beyond=beyond,
         first_exponent=FIRST_OCTAVE + first,
         counts=counts[first:last],
         boundary=sketch.boundary,
-        grid=None if sketch.grid is None else _grid_result(sketch.grid),
-        by_row=_maxima_result(sketch.by_row) if sketch.by_row.largest.size else None,
-        by_length=_maxima_result(sketch.by_length) if has_lengths else None,
+        grid=None if sketch.grid is None else _drawn_grid(sketch.grid),
+        by_row=_drawn_maxima(sketch.by_row) if sketch.by_row.largest.size else None,
+        by_length=_drawn_maxima(sketch.by_length) if has_lengths else None,
     )
 
 
@@ -120,11 +124,11 @@ def _are_cells(text: str, size: int) -> bool:
     return all(x < size and y <= size + 1 and count > 0 for x, y, count in cells)
 
 
-def _grid_result(grid: Grid) -> GridResult:
+def _drawn_grid(grid: Grid) -> DrawnGrid:
     values, flips = grid.values, grid.flips
     while (values > 0).sum() > _MOST_CELLS:
         values, flips = _coarser(values), _coarser(flips)
-    return GridResult(
+    return DrawnGrid(
         low=grid.low,
         high=grid.high,
         size=len(values),
@@ -148,9 +152,9 @@ def _cells(counts: NDArray[np.int64]) -> str:
     return " ".join(f"{x},{y},{counts[x, y]}" for x, y in zip(*counts.nonzero(), strict=True))
 
 
-def _maxima_result(maxima: Maxima) -> MaximaResult:
+def _drawn_maxima(maxima: Maxima) -> DrawnMaxima:
     found = maxima.largest.tolist()
-    return MaximaResult(
+    return DrawnMaxima(
         width=maxima.width,
         largest=[float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in found],
         not_finite=[at for at, value in enumerate(found) if value == math.inf],
