@@ -42,8 +42,8 @@ from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.api_releases import Release, ReleasedModel, Repository
-    from paritygate.api_runs import Outcome, Plan, Spec, plan, run
+    from paritygate.api.releases import Release, ReleasedModel, Repository
+    from paritygate.api.runs import Outcome, Plan, Spec, plan, run
     from paritygate.pipelines.run_spec import RunOutcome
 
     Arrays = Mapping[str, NDArray[Any]]
@@ -67,8 +67,8 @@ __all__ = [
 
 # Where the names stand that a comparison does not need: they are looked up when they are first used.
 _ELSEWHERE = {
-    **dict.fromkeys(("Outcome", "Plan", "Spec", "plan", "run"), "paritygate.api_runs"),
-    **dict.fromkeys(("Release", "ReleasedModel", "Repository"), "paritygate.api_releases"),
+    **dict.fromkeys(("Outcome", "Plan", "Spec", "plan", "run"), "paritygate.api.runs"),
+    **dict.fromkeys(("Release", "ReleasedModel", "Repository"), "paritygate.api.releases"),
 }
 _IN_PYTHON = "given in Python"
 TIME_LIMIT_S = 3600.0
