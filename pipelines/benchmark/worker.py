@@ -172,7 +172,9 @@ class Worker:
             raise self._death() from None
         found = self._receive()
         if "error" in found:
-            raise RefusedError(str(found["error"]), hint=str(found.get("hint", "")))
+            raise RefusedError(
+                str(found["error"]), hint=str(found.get("hint", "")), command=str(found.get("command", ""))
+            )
         return found
 
     def _receive(self) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Calla
                 yield batch
         except UsageError as err:
             msg = f"calibration: {err}"
-            raise UsageError(msg, hint=err.hint) from err
+            raise UsageError(msg, **err.next_step) from err
 
     return read_checked
 

@@ -223,7 +223,9 @@ def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
         return run.benchmark()
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{run.benchmark_file} is damaged: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint=f"convert-and-validate benchmark --run {shlex.quote(str(run.folder))}") from err
+        raise InputFileError(
+            msg, command=f"convert-and-validate benchmark --run {shlex.quote(str(run.folder))}"
+        ) from err
 
 
 def _sizes(run: RunFolder, evidence: Evidence) -> dict[str, int]:

@@ -6,6 +6,7 @@ hidden, so that a field that is added later is hidden as well. Sentences are mad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -79,7 +80,16 @@ ERRORS_WITHOUT_INPUTS = frozenset(
     {"MissingBackendError", "MissingGpuError", "NotAvailableError", "NotRunHereError", "UnsupportedOperatorsError"}
 )
 _WHERE_IT_STANDS = "the terminal and the run folder have the whole message; report: {inputs: show} shows it here"
+_PROGRAM = "convert-and-validate"
+# After the name of the command: an option, or the placeholder of what the user is to name.
+_NO_VALUE = re.compile(r"--[a-z][a-z-]*|SPEC|RUN|DIR|FILE|MODEL|PATH|VERSION|REASON|DIGEST")
 _VERDICTS_WITHOUT_INPUTS = frozenset({"not run here", "not available for this model", "not measured"})
+
+
+def may_leave(command: str) -> bool:
+    """Return whether a command may leave: it has options and placeholders, and no value."""
+    words = command.split()
+    return words[:1] in ([], [_PROGRAM]) and all(_NO_VALUE.fullmatch(word) for word in words[2:])
 
 
 def may_say_why(verdict: str) -> bool:
@@ -133,6 +143,8 @@ def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
         found.update(message=value["message"], hint=value["hint"])
     elif {"message", "hint", "kind"} <= value.keys():
         found.update(message=f"{value['kind']}: {HIDDEN}", hint=_WHERE_IT_STANDS)
+    if {"hint", "command"} <= value.keys() and may_leave(str(value["command"])):
+        found.update(command=value["command"])
     if value.get("not_run_here"):
         found.update(not_run_here=value["not_run_here"])
     if may_say_why(str(value.get("verdict"))) and "reason" in value:

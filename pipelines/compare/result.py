@@ -266,11 +266,17 @@ class ProbesResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorResult:
-    """Why nothing could be measured."""
+    """Why nothing could be measured; `command` is the next command, if one alone is."""
 
     kind: str
     message: str
     hint: str
+    command: str = ""
+
+    @property
+    def advice(self) -> str:
+        """The hint without the command."""
+        return self.hint.removesuffix(self.command).removesuffix(": ") if self.command else self.hint
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -428,7 +434,8 @@ def code_notes(*sides: SideResult) -> list[str]:
 
 def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
     """Return an error as the report has it."""
-    return ErrorResult(kind=kind or type(error).__name__, message=str(error), hint=getattr(error, "hint", ""))
+    hint, command = getattr(error, "hint", ""), getattr(error, "command", "")
+    return ErrorResult(kind=kind or type(error).__name__, message=str(error), hint=hint, command=command)
 
 
 _SHOWN = {"fail", "error", "inconclusive", "warning", "edge"}

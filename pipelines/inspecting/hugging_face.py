@@ -174,7 +174,9 @@ def _needs_more(weights: Path, why: str, kind: str, *, code: bool = False) -> Us
     options = ", trust_remote_code=True" if code else ""
     line = f"from transformers import {kind}; load = lambda: {kind}.from_pretrained({str(weights)!r}{options})"
     msg = f"{weights} is not loaded as it is, because {why}"
-    return UsageError(msg, hint=f"if you trust it, write model.py: {line}; then: convert-and-validate init model:load")
+    return UsageError(
+        msg, hint=f"if you trust it, write model.py: {line}; then", command="convert-and-validate init model:load"
+    )
 
 
 def _text_columns(samples: Path | None) -> tuple[str, ...]:

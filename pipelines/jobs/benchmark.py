@@ -163,7 +163,7 @@ def _answer(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = _warm_up(worker, asked) if asked["do"] == "warm up" else _take_turn(worker, asked)
     except ParitygateError as err:
-        return {"error": str(err), "hint": err.hint}
+        return {"error": str(err), **err.next_step}
     except Exception as err:  # noqa: BLE001 - what one call raised says nothing of the next
         traceback.print_exc()
         text = str(err).strip().splitlines()

@@ -488,7 +488,9 @@ def _check_probes(recording: Recording) -> None:
         else "is missing, and was recorded with the reference"
     )
     msg = f"{path} {found}"
-    raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record --run DIR")
+    raise ArtifactIntegrityError(
+        msg, hint="record the reference again", command="convert-and-validate record --run DIR"
+    )
 
 
 def _open_candidate(

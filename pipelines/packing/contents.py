@@ -60,7 +60,9 @@ def _hidden(path: Path) -> bytes:
         return (json.dumps(without_inputs(read_json(path)), indent=2) + "\n").encode()
     except (ValueError, TypeError, RecursionError) as err:
         msg = f"{path} is damaged: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint="validate again, or start a new run: convert-and-validate run SPEC") from err
+        raise InputFileError(
+            msg, hint="validate again, or start a new run", command="convert-and-validate run SPEC"
+        ) from err
 
 
 def check_run(run: RunFolder) -> dict[Path, str]:

@@ -227,7 +227,8 @@ def _gather_recorded(found: _Gathering, run: RunFolder) -> None:
 def _changed(path: Path) -> ArtifactIntegrityError:
     return ArtifactIntegrityError(
         f"the source is not what the reference was recorded from: {path} was changed",
-        hint="start a new run: convert-and-validate run SPEC",
+        hint="start a new run",
+        command="convert-and-validate run SPEC",
     )
 
 

@@ -70,7 +70,7 @@ def extract(pack: Path, folder: Path, progress: Progress) -> PackManifest:
 def _open(pack: Path) -> BinaryIO:
     if not pack.is_file():
         msg = f"pack {pack} is no file" if pack.exists() else f"pack {pack} does not exist"
-        raise InputFileError(msg, hint="give the file that this made: convert-and-validate pack --run DIR")
+        raise InputFileError(msg, hint="give the file that this made", command="convert-and-validate pack --run DIR")
     try:
         return pack.open("rb")
     except OSError as err:
@@ -98,7 +98,8 @@ def _manifest(stream: BinaryIO, pack: Path) -> PackManifest:
 def _no_pack(pack: Path) -> InputFileError:
     return InputFileError(
         f"{pack} is no pack: it does not begin with {MANIFEST_NAME}",
-        hint="give the file that this made: convert-and-validate pack --run DIR",
+        hint="give the file that this made",
+        command="convert-and-validate pack --run DIR",
     )
 
 

@@ -195,5 +195,5 @@ def _is_part_of(document: Evidence, packed: Evidence) -> bool:
 def _changed(path: Path, change: str) -> ArtifactIntegrityError:
     msg = f"the run is not what was in the pack: {path} {change} since it was unpacked"
     return ArtifactIntegrityError(
-        msg, hint="unpack it again, or make the evidence here: convert-and-validate validate --run RUN"
+        msg, hint="unpack it again, or make the evidence here", command="convert-and-validate validate --run RUN"
     )

@@ -96,7 +96,7 @@ def list_runs(root: Path, model: str | None = None, repositories: Iterable[Path]
     if model is not None and not found and known:
         names = ", ".join(known)
         msg = f"there is no run of model {model!r} below {root / 'runs'} (models: {names}){meant(model, known)}"
-        raise UsageError(msg, hint="see all of them: convert-and-validate runs")
+        raise UsageError(msg, hint="see all of them", command="convert-and-validate runs")
     others = tuple(repositories)
     released = {
         name: releases_of(name, (run for run in found if run.model == name), root, others)

@@ -70,7 +70,7 @@ _GB = 10**9
 _LOOK_EVERY_S = 0.1
 _FIRST_LOOK_S = 0.001
 # What stands in a result beside its status.
-_OUTCOMES = {"ok": {"value"}, "crash": {"message"}, "error": {"class", "message", "hint"}}
+_OUTCOMES = {"ok": {"value"}, "crash": {"message"}, "error": {"class", "message", "hint", "command"}}
 # Frameworks read these when they are imported: quiet, and Keras on TensorFlow.
 _ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
@@ -521,12 +521,12 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
     kind = getattr(paritygate.errors, str(outcome["class"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ParitygateError)):
         kind = job.crash_error
-    message, hint = str(outcome["message"]), str(outcome["hint"])
+    message, step = str(outcome["message"]), {key: str(outcome[key]) for key in ("hint", "command")}
     if kind is UnsupportedOperatorsError:
         with reading_result(job):
             rows = [(str(a), str(b), str(c), str(d)) for a, b, c, d in outcome["rows"]]
-        raise UnsupportedOperatorsError(message, rows=rows, hint=hint)
-    raise kind(message, hint=hint)
+        raise UnsupportedOperatorsError(message, rows=rows, hint=step["hint"], command=step["command"])
+    raise kind(message, **step)
 
 
 def _outcome(child: StartedChild) -> dict[str, Any]:

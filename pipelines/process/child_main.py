@@ -91,7 +91,7 @@ def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:
 
 
 def _error(err: ParitygateError) -> dict[str, Any]:
-    return {"status": "error", "class": type(err).__name__, "message": str(err), "hint": err.hint}
+    return {"status": "error", "class": type(err).__name__, "message": str(err), **err.next_step}
 
 
 def main(request: str, descriptor: str) -> int:

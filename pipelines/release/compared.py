@@ -66,7 +66,9 @@ def _released(repository: Path, model: str, which: str, variant: str | None) -> 
     verification = verify_release(repository, model, details.version)
     if not verification.is_intact:
         msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
-        raise ArtifactIntegrityError(msg, hint=f"see: {command_on(repository, 'verify', model, str(details.version))}")
+        raise ArtifactIntegrityError(
+            msg, hint="see", command=command_on(repository, "verify", model, str(details.version))
+        )
     variants = [entry["name"] for entry in details.manifest["variants"]]
     name = variant or variants[0]
     if name not in variants:

@@ -257,7 +257,7 @@ def _fallback_reason(
         # A slip in the spec is not what the source is a way out of.
         msg = f"nothing to release: {misused[0].name} was not measured: {reasons[misused[0].name]}"
         raise UsageError(
-            msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
+            msg, hint="correct the spec or the samples, and start a new run", command="convert-and-validate run SPEC"
         )
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
@@ -378,7 +378,8 @@ def _check_source_copy(source: ModelRef, place: Path, description: Mapping[str, 
 def _source_changed(path: Path, change: str) -> ArtifactIntegrityError:
     return ArtifactIntegrityError(
         f"the source is not what the reference was recorded from: {path} {change}",
-        hint="start a new run: convert-and-validate run SPEC",
+        hint="start a new run",
+        command="convert-and-validate run SPEC",
     )
 
 

@@ -64,7 +64,7 @@ def build_stage(
     needs_source = tuple(name for name in lacking if name not in wanted)
     if names and needs_source:
         msg = f"{needs_source[0]} is made from the source, or from what the run lacks: build makes what can be derived"
-        raise UsageError(msg, hint="make it where the source is: convert-and-validate export SPEC")
+        raise UsageError(msg, hint="make it where the source is", command="convert-and-validate export SPEC")
     maker = VariantMaker(run, wanted, time_limit_s=time_limit_s, progress=progress)
     for name in wanted:
         for base in bases_of(Variant.parse(name)):

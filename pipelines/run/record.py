@@ -165,7 +165,9 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     source = with_signature_key(parse_source(request.model, request.here), request.signature_key, "--signature")
     if source.kind is SourceKind.CALLABLE:
         msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
-        raise UsageError(msg, hint="write a spec that names them, and start a run: convert-and-validate run SPEC")
+        raise UsageError(
+            msg, hint="write a spec that names them, and start a run", command="convert-and-validate run SPEC"
+        )
     samples = SampleSource(
         text=request.samples,
         folder=request.here,

@@ -157,7 +157,7 @@ class VariantMaker:
                 raise
             # Of the variant on the way, the spec says nothing.
             msg = f"target {name!r} is made from {base_name!r}: {err}"
-            raise UsageError(msg, hint=err.hint) from err
+            raise UsageError(msg, **err.next_step) from err
 
     def _export(self, variant: Variant, base: Artifact | None, finding: OverflowFinding | None) -> Artifact:
         run, name = self._run, str(variant)

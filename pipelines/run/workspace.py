@@ -48,6 +48,7 @@ class FailedVariant:
     exit_code: int
     operators: tuple[tuple[str, ...], ...] = ()
     verdict: str = "error"
+    command: str = ""
 
     @classmethod
     def from_error(cls, variant: str, error: ParitygateError) -> FailedVariant:
@@ -57,6 +58,7 @@ class FailedVariant:
             variant=variant,
             message=str(error),
             hint=error.hint,
+            command=error.command,
             exit_code=int(error.exit_code),
             operators=tuple(tuple(row) for row in rows),
             verdict=_verdict_of(error),
@@ -169,7 +171,7 @@ class RunFolder:
             return from_data(dict[str, FailedVariant], read_json(path))
         except ValueError as err:
             msg = f"{path} is damaged: {err}"
-            raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
+            raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
 
     def benchmark(self) -> BenchmarkResult | None:
         """Return the benchmark of the run; None if none was made."""
@@ -284,7 +286,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
             resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
         except (KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
-            raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
+            raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
     place = folder.resolve()
     # Where a run was unpacked or copied to a place of its own, its neighbours are not ours to look at.
     is_among_runs = place.parent.name == resolved.name and place.parent.parent.name == "runs"
@@ -314,7 +316,7 @@ def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
     if schema != 1:
         version = f"another version of paritygate (schema {schema!r}, read here: {_SCHEMA})"
     msg = f"{where} holds a run of {version}, with which this version cannot go on"
-    raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
+    raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC")
 
 
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:

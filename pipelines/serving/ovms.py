@@ -141,7 +141,7 @@ def _check_one_model(artifact: Artifact, end: str) -> None:
     found = [name for name in artifact.files if name.endswith(end) and len(PurePosixPath(name).parts) == 1]
     if found != [artifact.main]:
         msg = f"{artifact.variant} has {', '.join(found) or 'no'} as {end} (expected one: {artifact.main})"
-        raise UsageError(msg, hint="make it again with: convert-and-validate export")
+        raise UsageError(msg, hint="make it again with", command="convert-and-validate export")
 
 
 def _read(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

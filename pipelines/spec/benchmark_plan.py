@@ -101,7 +101,7 @@ def _changed(part: BenchmarkPart, changes: Mapping[str, Any]) -> BenchmarkPart:
     except ValidationError as err:
         problem = err.errors()[0]
         msg = f"benchmark {problem['loc'][0]}: {problem['msg']} (seen: {problem['input']!r})"
-        raise UsageError(msg, hint="see what is allowed: convert-and-validate schema spec") from err
+        raise UsageError(msg, hint="see what is allowed", command="convert-and-validate schema spec") from err
 
 
 def _distinct(numbers: Sequence[int]) -> tuple[int, ...]:

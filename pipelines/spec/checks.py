@@ -152,7 +152,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
         valid_positions(resolved.valid_where, [signature])
     except UsageError as err:
         msg = f"spec {origin}: outputs: {err}"
-        raise UsageError(msg, hint=err.hint) from err
+        raise UsageError(msg, **err.next_step) from err
 
 
 def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:
@@ -195,7 +195,7 @@ def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
             check_classes(decision, output.shape)
         except UsageError as err:
             msg = f"{where}: {err}"
-            raise UsageError(msg, hint=err.hint) from err
+            raise UsageError(msg, **err.next_step) from err
 
 
 def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:

@@ -57,7 +57,9 @@ def _check_is_no_model(text: str) -> None:
     """
     if Path(text).suffix in SUFFIXES:
         msg = f"{text} holds samples (expected: a spec, which is a .yaml file)"
-        raise UsageError(msg, hint=f"write a spec first: convert-and-validate init MODEL --samples {shlex.quote(text)}")
+        raise UsageError(
+            msg, hint="write a spec first", command=f"convert-and-validate init MODEL --samples {shlex.quote(text)}"
+        )
     if may_be_model(text):
         msg = f"{text} is a model (expected: a spec, which is a .yaml file)"
         command = f"convert-and-validate init {shlex.quote(text)} --samples FILE"

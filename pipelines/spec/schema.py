@@ -400,7 +400,7 @@ class ResolvedSpec:
             return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}), self.columns)
         except UsageError as err:
             msg = f"spec {self.origin}: {variant}: {err}"
-            raise UsageError(msg, hint=err.hint) from err
+            raise UsageError(msg, **err.next_step) from err
 
     def rules(self, variant: Variant) -> GateRules:
         """Return what is asked of a variant."""

@@ -103,7 +103,7 @@ def fixed_shape_of(target: str | StaticTarget, signature: Signature) -> FixedSha
         return FixedShape(dims=dict(variant.static), pad=pad, dtypes=dtypes, signature=signature)
     except UsageError as err:
         msg = f"target {str(variant)!r}: {err}"
-        raise UsageError(msg, hint=err.hint) from err
+        raise UsageError(msg, **err.next_step) from err
 
 
 def check_targets(

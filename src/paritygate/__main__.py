@@ -211,13 +211,13 @@ def _messages_of_click(err: click.ClickException) -> Iterator[str]:
 
 def _messages(err: ParitygateError) -> Iterator[str]:
     from paritygate.errors import UnsupportedOperatorsError
+    from paritygate.text import hint_lines
 
     yield f"error: {err}"
     if isinstance(err, UnsupportedOperatorsError):
         for operator, node, reason, hint in err.rows:
             yield f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else "")
-    if err.hint:
-        yield f"hint: {err.hint}"
+    yield from hint_lines(err.advice, err.command)
 
 
 if __name__ == "__main__":

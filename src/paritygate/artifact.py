@@ -113,7 +113,7 @@ class Artifact:
         record = folder / ARTIFACT_FILE
         if not record.is_file():
             msg = f"{folder} holds no artifact: {ARTIFACT_FILE} is missing"
-            raise InputFileError(msg, hint="make it with: convert-and-validate export")
+            raise InputFileError(msg, hint="make it with", command="convert-and-validate export")
         try:
             data = read_json(record)
             for name, kind in (("files", dict), ("made_by", dict)):
@@ -135,7 +135,7 @@ class Artifact:
             )
         except (ValueError, KeyError, TypeError) as err:
             msg = f"{record} is damaged: {type(err).__name__}: {err}"
-            raise InputFileError(msg, hint="make it again with: convert-and-validate export") from err
+            raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err
 
     def verify(self) -> None:
         """Check that the files on disk are those that were recorded.
@@ -151,4 +151,4 @@ class Artifact:
             if name not in self.files:
                 change = "was added"
             msg = f"artifact {self.variant} in {self.folder} is not what was recorded: {name} {change}"
-            raise ArtifactIntegrityError(msg, hint="make it again with: convert-and-validate export")
+            raise ArtifactIntegrityError(msg, hint="make it again with", command="convert-and-validate export")

@@ -48,15 +48,31 @@ class ParitygateError(Exception):
 
     Attributes:
         exit_code: The process exit code of this cause.
-        hint: What to do next, with the exact flag or command; empty when there is nothing to add.
+        advice: What to do next, without the command; empty when there is nothing to add.
+        command: The next command; empty where none, or more than one, may be next.
     """
 
     exit_code: ExitCode = ExitCode.NOT_MEASURED
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", command: str = "") -> None:
         # Whatever fails, and wherever the message is printed or written.
         super().__init__(without_secrets(message))
-        self.hint = without_secrets(hint)
+        self.advice = without_secrets(hint)
+        self.command = without_secrets(command)
+
+    @property
+    def hint(self) -> str:
+        """What to do next, with the command; empty when there is nothing to add."""
+        return ": ".join(filter(None, (self.advice, self.command)))
+
+    @property
+    def next_step(self) -> dict[str, str]:
+        """Hint and command as arguments, for an error that says the same in other words."""
+        return {"hint": self.advice, "command": self.command}
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as JSON data."""
+        return {"message": str(self), "hint": self.hint, "command": self.command}
 
 
 class UsageError(ParitygateError, ValueError):
@@ -95,8 +111,10 @@ class UnsupportedOperatorsError(NotAvailableError):
         rows: One `(operator, node, reason, hint)` per unsupported node.
     """
 
-    def __init__(self, message: str, *, rows: list[tuple[str, str, str, str]], hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, rows: list[tuple[str, str, str, str]], hint: str = "", command: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, command=command)
         self.rows = rows
 
 

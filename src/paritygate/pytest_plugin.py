@@ -69,11 +69,12 @@ class ParitySpec(pytest.Collector):
         """Return an error as the command prints it."""
         del style
         from paritygate.errors import ParitygateError
+        from paritygate.text import hint_lines
 
         error = excinfo.value
         if not isinstance(error, ParitygateError):
             return super().repr_failure(excinfo)
-        return f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else "")
+        return "\n".join((f"error: {error}", *hint_lines(error.advice, error.command)))
 
 
 class ParityVariant(pytest.Collector):

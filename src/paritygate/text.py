@@ -184,3 +184,10 @@ def current_folder() -> str:
         return str(Path.cwd())
     except OSError:
         return ""
+
+
+def hint_lines(advice: str, command: str) -> list[str]:
+    """Return the lines of a hint, the command on a line of its own; none where there is nothing to add."""
+    if advice and command:
+        return [f"hint: {advice}:", f"  {command}"]
+    return [f"hint: {advice or command}"] if advice or command else []

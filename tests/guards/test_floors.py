@@ -57,8 +57,8 @@ MOST_MODULES = 20
 PARTS = set(MAY_IMPORT) - {"ground floor"}
 # Where users come in: the command, the Python API and the plugin of pytest. They stand above all, and nothing imports
 # them; of `__init__.py`, which shows the API, only the version is read.
-API = {"paritygate.api", "paritygate.api_releases", "paritygate.api_runs"}
-ENTRANCES = {"__main__.py", "__init__.py", "api.py", "api_releases.py", "api_runs.py", "pytest_plugin.py"}
+API = {"paritygate.api", "paritygate.api.releases", "paritygate.api.runs"}
+ENTRANCES = {"__main__.py", "__init__.py", "pytest_plugin.py"}
 
 
 def modules_imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -157,9 +157,7 @@ def test_nothing_imports_the_entrances(project_root: Path) -> None:
         f"{path.relative_to(project_root)}: {module}"
         for path in files
         for _, module in modules_imported(ast.parse(path.read_text(encoding="utf-8")))
-        if module
-        in {"paritygate.api", "paritygate.api_releases", "paritygate.api_runs", "paritygate.__main__"}
-        | {f"paritygate.{name}" for name in paritygate.__all__}
+        if module in {*API, "paritygate.__main__"} | {f"paritygate.{name}" for name in paritygate.__all__}
     }
 
     assert {name for name in found if not name.endswith(": paritygate.__version__")} == set()
@@ -169,10 +167,8 @@ def test_the_api_imports_nothing_of_the_command_line(project_root: Path) -> None
     package = project_root / "src/paritygate"
     imported = {
         module
-        for name in API
-        for _, module in modules_imported(
-            ast.parse((package / f"{name.removeprefix('paritygate.')}.py").read_text(encoding="utf-8"))
-        )
+        for path in (package / "api").glob("*.py")
+        for _, module in modules_imported(ast.parse(path.read_text(encoding="utf-8")))
     }
 
     assert "paritygate.pipelines.compare.job" in imported
@@ -240,8 +236,8 @@ def test_the_folders_of_pipelines_stand_on_each_other(project_root: Path) -> Non
 
 def test_no_folder_holds_more_modules_than_a_reader_takes_in(project_root: Path) -> None:
     folders: dict[Path, int] = {}
-    for part in MAY_IMPORT:
-        for path in files_of(project_root, part):
-            folders[path.parent] = folders.get(path.parent, 0) + (path.name != "__init__.py")
+    entrances = [project_root / "src/paritygate" / name for name in ENTRANCES]
+    for path in (*entrances, *(path for part in MAY_IMPORT for path in files_of(project_root, part))):
+        folders[path.parent] = folders.get(path.parent, 0) + (path.name != "__init__.py")
 
     assert {str(folder): count for folder, count in folders.items() if count > MOST_MODULES} == {}

@@ -146,7 +146,7 @@ class ModelCandidate:
             with reference_answered(batch.answer_bytes, self.output_names):
                 return self._runner.run(fit_inputs(batch, self._runner.signature))
         except (UsageError, BackendError) as err:
-            raise RefusedInputsError(str(err), hint=err.hint) from err
+            raise RefusedInputsError(str(err), **err.next_step) from err
 
     def end_pass(self, samples_digest: str) -> None:
         """Do nothing: a model has no rows of its own."""

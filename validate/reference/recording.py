@@ -143,16 +143,18 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
         path = folder / name
         if path.parent != folder:
             msg = f"recorded outputs in {folder} name a chunk outside it: {name!r}"
-            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
+            raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
         if not path.is_file() or digest_of_file(path) != digest:
             state = "was changed" if path.is_file() else "is missing"
             msg = f"recorded outputs in {folder} are not what was recorded: {name} {state}"
-            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
+            raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
         try:
             yield from _read_chunk(path)
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
             msg = f"{path} is no chunk of recorded outputs: {err}"
-            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record") from err
+            raise ArtifactIntegrityError(
+                msg, hint="record the reference again", command="convert-and-validate record"
+            ) from err
 
 
 def _read_chunk(path: Path) -> Iterator[StoredBatch]:
@@ -253,7 +255,7 @@ class Recording:
         path = folder / RECORD_FILE
         if not path.is_file():
             msg = f"{folder} holds no recorded outputs: {RECORD_FILE} is missing"
-            raise InputFileError(msg, hint="record them with: convert-and-validate record")
+            raise InputFileError(msg, hint="record them with", command="convert-and-validate record")
         again = "record the reference again: convert-and-validate record"
         data = read_sealed(path, version=FORMAT_VERSION, again=again)
         try:

@@ -180,7 +180,7 @@ def _check_is_of(rule: FixedShape, found: Signature) -> None:
                 f"the model is not the one that its fixed shape is about: it has {'; '.join(map(str, there))}, "
                 f"wanted is {'; '.join(map(str, specs))}"
             )
-            raise BackendError(msg, hint="make it again with: convert-and-validate export")
+            raise BackendError(msg, hint="make it again with", command="convert-and-validate export")
 
 
 def _sizes(signature: Signature, inputs: Arrays) -> dict[str, int]:

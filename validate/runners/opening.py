@@ -80,7 +80,7 @@ def open_runner(loaded: LoadedModel) -> Runner:
     if loaded.ref.kind not in RUNNERS:
         allowed = ", ".join(str(kind) for kind in RUNNERS)
         msg = f"no runner for a model of kind {str(loaded.ref.kind)!r} (allowed: {allowed})"
-        raise UsageError(msg, hint="see what can run here: convert-and-validate backends")
+        raise UsageError(msg, hint="see what can run here", command="convert-and-validate backends")
     module = importlib.import_module(RUNNERS[loaded.ref.kind])
     return cast("Runner", module.open_model(loaded))
 

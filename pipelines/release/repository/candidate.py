@@ -220,18 +220,20 @@ def _check_record(variant: VariantCandidate) -> None:
     files = variant.record.get("files")
     if not isinstance(files, Mapping) or not files:
         msg = f"the record of {variant.name} names no files"
-        raise ArtifactIntegrityError(msg, hint="make the artifact again with: convert-and-validate export")
+        raise ArtifactIntegrityError(msg, hint="make the artifact again with", command="convert-and-validate export")
     try:
         check_record(variant.record)
     except (ValueError, KeyError) as err:
         msg = f"the record of {variant.name} is damaged: {err}"
-        raise ArtifactIntegrityError(msg, hint="make the artifact again with: convert-and-validate export") from err
+        raise ArtifactIntegrityError(
+            msg, hint="make the artifact again with", command="convert-and-validate export"
+        ) from err
     if variant.record.get("digest") != variant.digest:
         msg = (
             f"the record of {variant.name} contradicts itself: digest {variant.record.get('digest')}, "
             f"but its files give {variant.digest}"
         )
-        raise ArtifactIntegrityError(msg, hint="make the artifact again with: convert-and-validate export")
+        raise ArtifactIntegrityError(msg, hint="make the artifact again with", command="convert-and-validate export")
 
 
 def _check_source(variant: VariantCandidate, reason: str) -> None:
@@ -248,7 +250,7 @@ def _check_evidence(variant: VariantCandidate, accepted_kind: str) -> None:
     evidence = variant.evidence
     if evidence is None:
         msg = f"{variant.name} has no evidence: it was not measured, so it is not released"
-        raise RepositoryError(msg, hint="judge it again with: convert-and-validate validate")
+        raise RepositoryError(msg, hint="judge it again with", command="convert-and-validate validate")
     for found in (evidence, *evidence.also):
         _check_found(variant, found, accepted_kind)
 
@@ -259,7 +261,7 @@ def _check_found(variant: VariantCandidate, evidence: VariantEvidence, accepted_
         raise RepositoryError(msg, hint="see the report for the reason; 'fallback: source' releases the source")
     if evidence.artifact != variant.digest:
         msg = f"the evidence of {variant.name} is about {evidence.artifact}, not about {variant.digest}"
-        raise RepositoryError(msg, hint="judge it again with: convert-and-validate validate")
+        raise RepositoryError(msg, hint="judge it again with", command="convert-and-validate validate")
     if evidence.kind == "verified" or evidence.kind == accepted_kind == "emulated":
         return
     msg = f"{variant.name} is not released: it is {evidence.kind!r} on {evidence.device}, not 'verified'"
@@ -277,7 +279,7 @@ def _check_provenance(candidate: ReleaseCandidate) -> None:
     for name, digest in digests.items():
         if not _DIGEST.fullmatch(digest):
             msg = f"the digest of the {name} is {digest!r}, which is no sha256 digest"
-            raise RepositoryError(msg, hint="run it again: convert-and-validate run")
+            raise RepositoryError(msg, hint="run it again", command="convert-and-validate run")
     _check_json(EVIDENCE_FILE, candidate.evidence)
     _check_json(MANIFEST_FILE, {**to_data(provenance), "choice": dict(candidate.choice)})
     for variant in candidate.variants:
@@ -307,7 +309,7 @@ def check_files(variant: VariantCandidate) -> None:
     difference = compare_files(found, variant.files)
     if not difference.is_empty:
         msg = f"{variant.name} in {variant.folder} is not what was recorded, nothing was released: {difference}"
-        raise ArtifactIntegrityError(msg, hint="make it again with: convert-and-validate export")
+        raise ArtifactIntegrityError(msg, hint="make it again with", command="convert-and-validate export")
 
 
 def check_copies(candidate: ReleaseCandidate, copied: Mapping[str, str]) -> None:

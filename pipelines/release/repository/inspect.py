@@ -257,7 +257,7 @@ def read_state(repository: Path, model: str) -> ModelState:
         known = [summary.model for summary in list_models(repository)]
         listed = ", ".join(known) or "none"
         msg = f"repository {repository} has no release of model {model!r} (models: {listed}){meant(model, known)}"
-        raise UsageError(msg, hint=f"see what it holds with: {command_on(repository, 'list')}")
+        raise UsageError(msg, hint="see what it holds with", command=command_on(repository, "list"))
     return state
 
 

@@ -154,7 +154,7 @@ def append_record(
         problem = contradiction(record, state)
         if problem:
             msg = f"what is to be recorded of {model} ({record.kind}) contradicts its log: {problem}"
-            raise RepositoryError(msg, hint=f"see what it holds with: {command_on(repository, 'show', model)}")
+            raise RepositoryError(msg, hint="see what it holds with", command=command_on(repository, "show", model))
         number = len(state.history) + 1
         # A new file for each try: one that was linked after all is never written to again.
         write_json_atomically(written, to_data(record.after(state.history[-1] if state.history else None)))

@@ -47,7 +47,7 @@ class ViewSubscription:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
         is_there = self.request is not None and self.request.place.is_dir()
-        why = None if self.error is None else {"message": str(self.error), "hint": self.error.hint}
+        why = None if self.error is None else self.error.to_json()
         return {"record": str(self.path), "order": to_data(self.request), "is_there": is_there, "error": why}
 
 
@@ -101,7 +101,7 @@ def forget_view(repository: Path, place: Path) -> tuple[ViewRequest, ...]:
     if not found:
         known = ", ".join(sorted({from_here(request.place) for _, request in kept})) or "none"
         msg = f"no view in {from_here(place.absolute())} follows an alias (those that do: {known})"
-        raise UsageError(msg, hint=f"see them: {command_on(repository, 'views')}")
+        raise UsageError(msg, hint="see them", command=command_on(repository, "views"))
     with storage_errors(repository):
         for path, _ in found:
             _remove(path)

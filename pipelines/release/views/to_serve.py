@@ -54,7 +54,9 @@ def release_to_serve(
     verification = verify_release(repository, model, details.version)
     if not verification.is_intact:
         msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
-        raise ArtifactIntegrityError(msg, hint=f"see: {command_on(repository, 'verify', model, str(details.version))}")
+        raise ArtifactIntegrityError(
+            msg, hint="see", command=command_on(repository, "verify", model, str(details.version))
+        )
     return variant_to_serve(repository, details, kind, variant=variant)
 
 

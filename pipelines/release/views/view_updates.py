@@ -47,7 +47,7 @@ class ViewUpdate:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        why = None if self.error is None else {"message": str(self.error), "hint": self.error.hint}
+        why = None if self.error is None else self.error.to_json()
         said = {"place": str(self.place), "order": to_data(self.request), "is_there": self.is_there}
         shown = {} if self.published is None else self.published.view.to_json()
         return {

@@ -9,7 +9,7 @@ from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     reasons,
 )
-from paritygate.text import counted
+from paritygate.text import counted, hint_lines
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
 from paritygate.validate.probes.edges import how_to_declare
@@ -40,7 +40,7 @@ def comparison_details(result: ComparisonResult) -> Iterator[str]:
 def error_lines(error: ErrorResult, name: str = "") -> tuple[str, ...]:
     """Return an error and its hint, of the variant or spec of that name where there is one."""
     said = ": ".join(filter(None, ("error", name, error.message)))
-    return (said, *([f"hint: {error.hint}"] if error.hint else ()))
+    return (said, *hint_lines(error.advice, error.command))
 
 
 def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:

@@ -74,7 +74,7 @@ def files_of(artifact: Artifact) -> dict[str, str]:
     weights = str(PurePosixPath(main).with_suffix(".bin"))
     if weights not in artifact.files:
         msg = f"{artifact.variant} has no weights {weights} beside {main} (its files: {', '.join(artifact.files)})"
-        raise UsageError(msg, hint="make it again with: convert-and-validate export")
+        raise UsageError(msg, hint="make it again with", command="convert-and-validate export")
     return {backend.file: main, str(PurePosixPath(backend.file).with_suffix(".bin")): weights}
 
 

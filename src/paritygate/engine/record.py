@@ -67,7 +67,9 @@ class EngineRecord:
         path = engine.parent / RECORD_FILE
         if not path.is_file():
             msg = f"{engine} has no {RECORD_FILE} beside it, which says its inputs, its precision and its versions"
-            raise InputFileError(msg, hint="give an engine as it was built: convert-and-validate build --run DIR")
+            raise InputFileError(
+                msg, hint="give an engine as it was built", command="convert-and-validate build --run DIR"
+            )
         try:
             data = read_json(path)
             # Version 0.1.0 called it so.
@@ -76,4 +78,6 @@ class EngineRecord:
             return from_data(cls, data)
         except ValueError as err:
             msg = f"{path} is damaged: {type(err).__name__}: {err}"
-            raise InputFileError(msg, hint="build the engine again: convert-and-validate build --run DIR") from err
+            raise InputFileError(
+                msg, hint="build the engine again", command="convert-and-validate build --run DIR"
+            ) from err

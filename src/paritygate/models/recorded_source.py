@@ -51,7 +51,8 @@ def check_is_recorded(loaded: LoadedModel, recorded: Mapping[str, Any]) -> None:
 def _changed(name: str, change: str) -> ArtifactIntegrityError:
     return ArtifactIntegrityError(
         f"the source is not what the reference was recorded from: {name} {change}",
-        hint="start a new run: convert-and-validate run SPEC",
+        hint="start a new run",
+        command="convert-and-validate run SPEC",
     )
 
 

@@ -234,7 +234,7 @@ def _kind_of_engine(path: Path) -> SourceKind:
     library = EngineRecord.load(path).library
     if library not in _ENGINES:
         msg = f"{path.parent / RECORD_FILE} names the library {library!r} (allowed: {', '.join(_ENGINES)})"
-        raise InputFileError(msg, hint="build the engine again: convert-and-validate build --run DIR")
+        raise InputFileError(msg, hint="build the engine again", command="convert-and-validate build --run DIR")
     return _ENGINES[library]
 
 

@@ -58,7 +58,7 @@ def command(
 
     if keep is None and not with_cache:
         msg = "clean needs --keep N or --cache"
-        raise UsageError(msg, hint="see what would go: convert-and-validate clean --keep 3 --cache --dry-run")
+        raise UsageError(msg, hint="see what would go", command="convert-and-validate clean --keep 3 --cache --dry-run")
     if keep is None and model is not None:
         msg = f"clean --cache takes no model, and was given {model!r}: the stage cache is of all models"
         raise UsageError(msg, hint="leave the model out, or say how many of its runs stay: --keep N")

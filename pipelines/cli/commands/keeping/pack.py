@@ -70,7 +70,7 @@ def command(
     if folder is None or (run is not None and run_folder is not None):
         msg = "pack needs --run DIR" if folder is None else f"pack takes one run, and was given {run_folder} and {run}"
         raise UsageError(
-            msg, hint="give the run folder that run or export printed: convert-and-validate pack --run DIR"
+            msg, hint="give the run folder that run or export printed", command="convert-and-validate pack --run DIR"
         )
     opened = open_run(folder)
     with progress_of(opened.resolved.name, is_quiet=quiet) as progress, stage(progress, "packing") as did:

@@ -48,7 +48,7 @@ def _check_options(*, is_of_run: bool) -> None:
     ]
     if is_of_run and given:
         msg = f"record --run takes no {given[0]}: the run's spec says it"
-        raise UsageError(msg, hint="leave it out, or start a new run: convert-and-validate export SPEC")
+        raise UsageError(msg, hint="leave it out, or start a new run", command="convert-and-validate export SPEC")
 
 
 @click.command("record")
@@ -130,7 +130,7 @@ def command(
 
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"
-        raise UsageError(msg, hint="see both forms: convert-and-validate record --help")
+        raise UsageError(msg, hint="see both forms", command="convert-and-validate record --help")
     _check_options(is_of_run=run_folder is not None)
     with progress_of("record", is_quiet=quiet) as progress:
         if run_folder is not None:
@@ -139,7 +139,7 @@ def command(
             if model is None or samples is None or out is None:
                 msg = "record MODEL needs --samples and --out"
                 raise UsageError(
-                    msg, hint="convert-and-validate record model.onnx --samples inputs.npz --out reference"
+                    msg, command="convert-and-validate record model.onnx --samples inputs.npz --out reference"
                 )
             recording = record_model(
                 RecordRequest(

@@ -182,7 +182,7 @@ def command(
             )
             did(f"made {result.measurements} measurements")
     except ParitygateError as err:
-        why = {"message": str(err), "hint": err.hint}
+        why = err.to_json()
         failed = {"schema_version": 1, "model": model, "verdict": "error", "error": why}
         write_json(json_target, {**failed, "exit_code": int(err.exit_code)})
         raise

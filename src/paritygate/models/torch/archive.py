@@ -147,7 +147,7 @@ def names_in_archive(path: Path) -> SaidNames | None:
         return SaidNames.from_text(text)
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         msg = f"the names that {path} says of itself ({NAMES_FILE}) are damaged: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint="make it again with: convert-and-validate export") from err
+        raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err
 
 
 def copy_archive(source: Path, target: Path, names: SaidNames) -> None:

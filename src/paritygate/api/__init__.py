@@ -42,8 +42,8 @@ from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.api_releases import Release, ReleasedModel, Repository
-    from paritygate.api_runs import Outcome, Plan, Spec, plan, run
+    from paritygate.api.releases import Release, ReleasedModel, Repository
+    from paritygate.api.runs import Outcome, Plan, Spec, plan, run
     from paritygate.pipelines.run_spec import RunOutcome
 
     Arrays = Mapping[str, NDArray[Any]]
@@ -67,8 +67,8 @@ __all__ = [
 
 # Where the names stand that a comparison does not need: they are looked up when they are first used.
 _ELSEWHERE = {
-    **dict.fromkeys(("Outcome", "Plan", "Spec", "plan", "run"), "paritygate.api_runs"),
-    **dict.fromkeys(("Release", "ReleasedModel", "Repository"), "paritygate.api_releases"),
+    **dict.fromkeys(("Outcome", "Plan", "Spec", "plan", "run"), "paritygate.api.runs"),
+    **dict.fromkeys(("Release", "ReleasedModel", "Repository"), "paritygate.api.releases"),
 }
 _IN_PYTHON = "given in Python"
 TIME_LIMIT_S = 3600.0
@@ -372,7 +372,7 @@ def _raise_usage(result: ComparisonResult) -> None:
     error = result.error
     if error is not None and result.exit_code == ExitCode.USAGE:
         kind = getattr(paritygate.errors, error.kind, UsageError)
-        raise kind(error.message, hint=error.hint)
+        raise kind(error.message, hint=error.advice, command=error.command)
 
 
 _Result = TypeVar("_Result", "Comparison", "Outcome")
