@@ -15,7 +15,7 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.operators import OperatorRow, check_operators, node_name, unsupported_operators
 from paritygate.errors import ConversionError
 from paritygate.formats import why_not_run
-from paritygate.models.onnx.file import check_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.file import OPTIMISER_HINT, check_onnx, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import graphs_in
 from paritygate.models.onnx.locales import hint_on_locale
 from paritygate.precision import Variant
@@ -46,12 +46,14 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     return as_promised(job, conversion, signature_of_onnx(model), facts, keeps_names=True)
 
 
-def _open(model: str | bytes) -> Any:  # noqa: ANN401 - a session of ONNX Runtime, which has no types
+def _open(model: str | bytes, *, is_optimised: bool = True) -> Any:  # noqa: ANN401 - a session of ONNX Runtime, which has no types
     require_backend("onnxruntime")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    if not is_optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
@@ -71,6 +73,9 @@ def load_in_onnxruntime(path: Path) -> str:
     except Exception as err:
         version = onnxruntime.__version__
         text = " ".join(str(err).split())
+        if _loads_unoptimised(path):
+            msg = f"ONNX Runtime {version} cannot optimise the converted model, which is valid: {text[:500]}"
+            raise ConversionError(msg, hint=OPTIMISER_HINT) from err
         rows = _rows(text, path, f"ONNX Runtime {version} does not implement it")
         if rows:
             raise unsupported_operators(rows, target=f"ONNX Runtime {version}") from err
@@ -78,6 +83,14 @@ def load_in_onnxruntime(path: Path) -> str:
         hint = hint_on_locale(text) or "convert it with another opset, or look at the model in a viewer"
         raise ConversionError(msg, hint=hint) from err
     return str(onnxruntime.__version__)
+
+
+def _loads_unoptimised(path: Path) -> bool:
+    try:
+        _open(str(path), is_optimised=False)
+    except Exception:  # noqa: BLE001 - whatever it raises, the file does not load so
+        return False
+    return True
 
 
 def _rows(text: str, path: Path, reason: str) -> list[OperatorRow]:

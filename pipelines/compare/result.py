@@ -453,6 +453,8 @@ def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str
         if check.status in _SHOWN and (with_findings or check.status != "edge"):
             output = f"[{check.output}]" if check.output else ""
             lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
+    # Those that are named stand below the verdict.
+    lines += [f"trial {cause.kind}: {cause.detail}" for cause in result.causes if cause.outcome != "named"]
     lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]
     return lines
 

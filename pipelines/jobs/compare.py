@@ -53,8 +53,7 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.text import meant
-from paritygate.validate.causes.cause import Case, Clock
-from paritygate.validate.causes.naming import causes_of, seconds_for_causes
+from paritygate.validate.causes.found import Cause
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.undeclared_padding import said_once
@@ -168,7 +167,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     deadline = started + float(args["time_limit_s"])
     place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
-    case = replace(_case(job, result, again, place), opening_s=before - opening, clock=_clock(started, deadline))
+    causes = _causes(job, result, again, place, (started, before - opening))
     unused = [name for name in held if takes and name not in takes]
     notes = [
         *_unused_inputs(unused),
@@ -184,22 +183,25 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
     findings = [finding for probe in asked.asked.values() for finding in probe.findings]
-    causes = [with_finite(cause) for cause in causes_of(case)]
     models.close()
     found = replace(found, notes=[*found.notes, *notes], probes=asked, edge_findings=findings, causes=causes)
     return to_data(replace(found, seconds=time.monotonic() - started))
 
 
-def _clock(started: float, deadline: float) -> Clock:
-    now = time.monotonic()
-    return Clock(min(seconds_for_causes(now - started), deadline - now))
+def _causes(
+    job: ComparisonJob, result: GateResult, again: Again, place: Place, times: tuple[float, float]
+) -> list[Cause]:
+    """Return what explains the rows that fail; `times` are when the comparison began, and how long opening took."""
+    if all(check.status is not Status.FAIL for check in result.checks):
+        return []
+    # Loaded only where it is needed.
+    from paritygate.validate.causes.cause import Case, Clock
+    from paritygate.validate.causes.naming import causes_of, seconds_for_causes
 
-
-def _case(job: ComparisonJob, result: GateResult, again: Again, place: Place) -> Case:
-    """Return the comparison, for its cause to be looked for."""
     model, source = job.candidate, job.source if job.reference.is_recorded else job.reference
     limits = model.endpoint_limits
-    return Case(
+    now, (started, opening_s) = time.monotonic(), times
+    case = Case(
         result=result,
         candidate=again.candidate,
         model=None if model.is_recorded else model,
@@ -211,9 +213,14 @@ def _case(job: ComparisonJob, result: GateResult, again: Again, place: Place) ->
         workspace=again.workspace,
         open_plain=None if why_not_plain(job) else plain_opener(job, place.models, "plain-again"),
         open_reference=again.open_reference,
-        seconds_a_row=place.samples.seconds / max(1, place.samples.rows),
+        clock=Clock(
+            min(seconds_for_causes(now - started), place.deadline - now),
+            a_row=place.samples.seconds * (1 / max(1, place.samples.rows)),
+            opening=opening_s,
+        ),
         is_asked=model.kind is not SourceKind.ENDPOINT or (limits is not None and limits.trials > 0),
     )
+    return [with_finite(cause) for cause in causes_of(case)]
 
 
 def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:

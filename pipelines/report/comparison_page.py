@@ -57,7 +57,9 @@ def _html(result: ComparisonResult, folder: Path) -> str:
         hint="" if error is None else error.hint,
         result=result,
     )
-    said = [": ".join(filter(None, (item.kind, *item.names, item.words))) for item in comparison_remarks(result)]
+    # Causes stand in the head of the page.
+    remarks = (item for item in comparison_remarks(result) if item.kind != "cause")
+    said = [": ".join(filter(None, (item.kind, *item.names, item.words))) for item in remarks]
     template = template_environment(printable).get_template("comparison.html.j2")
     pages = (
         template.render(

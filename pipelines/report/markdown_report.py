@@ -75,13 +75,17 @@ def render_comparison(result: ComparisonResult) -> str:
         for remark in comparison_remarks(result)
         if remark.kind not in {"warning", "looks like"}
     ]
+    causes = [f"cause: {words}" for words in result.named_causes]
     if result.error is not None:
         said = [f"error: {result.error.message}", *filter(None, [result.error.hint and f"hint: {result.error.hint}"])]
     lines = [
         f"# {_verdict(result.verdict)}: {escape_markdown(f'{result.candidate.name} against {result.reference.name}')}",
         "",
         _table(comparison_summary(result)),
-        *(f"- {escape_markdown(words)}" for words in dict.fromkeys((*reasons(result, with_findings=False), *said))),
+        *(
+            f"- {escape_markdown(words)}"
+            for words in dict.fromkeys((*causes, *reasons(result, with_findings=False), *said))
+        ),
     ]
     return _cut_off("\n".join(lines) + "\n", _CUT_COMPARISON)
 

@@ -105,6 +105,11 @@ class VariantSection:
         return why_of_variant(self.variant)
 
     @property
+    def causes(self) -> list[str]:
+        """What explains a difference that fails, one sentence each."""
+        return [] if self.variant.result is None else self.variant.result.named_causes
+
+    @property
     def is_open(self) -> bool:
         """Whether there is something in it to act on: all but a variant that passed without a finding."""
         result = self.variant.result

@@ -185,6 +185,7 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
     )
     return (
         *reasons,
+        *_causes(measured),
         *_half_precision(report),
         *_looks_like(measured),
         *_emulated(report),
@@ -206,6 +207,7 @@ def _half_precision(report: ReportData) -> Iterator[Remark]:
 def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
     """Return what is to be known beside the table of one comparison."""
     return (
+        *_causes({"": result}),
         *_other_inputs(result),
         *_left_out(result),
         *_loosened(result),
@@ -252,6 +254,16 @@ def _loosened(result: ComparisonResult) -> Iterator[Remark]:
 def _declared(result: ComparisonResult, name: str) -> str:
     values = limits_of_result(result.tolerance, name)
     return ", ".join(DEFAULT_LIMIT if value is None else number(value) for value in values)
+
+
+def _causes(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
+    """Yield every cause once and in full, with the variants that it explains."""
+    found: dict[str, list[str]] = {}
+    for variant, result in results.items():
+        for words in result.named_causes:
+            found.setdefault(words, []).append(variant)
+    for words, names in found.items():
+        yield Remark(kind="cause", names=tuple(filter(None, names)), words=words)
 
 
 def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:

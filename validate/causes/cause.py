@@ -46,14 +46,15 @@ LAST: Mapping[str, str] = {
 
 
 class Clock:
-    """The time that looking for causes may take."""
+    """The time that looking for causes may take, and what a row and opening the candidate took before."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, a_row: float, opening: float) -> None:
         self._end = time.monotonic() + seconds
+        self._a_row, self._opening = a_row, opening
 
-    def has(self, seconds: float) -> bool:
-        """Return whether so many seconds are left."""
-        return time.monotonic() + seconds <= self._end
+    def has(self, rows: int, *, is_opened: bool = False) -> bool:
+        """Return whether so many rows can be run in what is left, and the candidate opened once more."""
+        return time.monotonic() + rows * self._a_row + is_opened * self._opening <= self._end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +90,7 @@ class Case:
         workspace: A folder for what passes are compared by.
         open_plain: Opens the candidate without graph optimisations; None if its runtime does not offer that.
         open_reference: Opens the reference; it returns None if only its outputs are here.
-        seconds_a_row: The candidate's time for one row.
         clock: The time for all of it.
-        opening_s: The time that opening the candidate took.
         is_asked: Whether trials may run on the candidate.
         outputs: The outputs, and lists of detections, whose rows fail.
         chosen: The rows that trials are chosen by, set once they are read.
@@ -109,9 +108,7 @@ class Case:
     workspace: Path
     open_plain: Callable[[], Candidate] | None
     open_reference: Callable[[], Runner | None]
-    seconds_a_row: float
-    clock: Clock = field(default_factory=lambda: Clock(0.0))
-    opening_s: float = 0.0
+    clock: Clock
     is_asked: bool = True
     outputs: frozenset[str] = frozenset()
     chosen: tuple[Row, ...] = ()
@@ -132,10 +129,10 @@ class Trial:
         kind: The cause that it shows.
         open: Returns the changed candidate.
         values: What the sentence names.
-        seconds: What opening takes.
+        is_opened: Whether the candidate is opened once more.
     """
 
     kind: str
     open: Callable[[], Candidate]
     values: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    is_opened: bool = False

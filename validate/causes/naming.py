@@ -107,7 +107,7 @@ def _with_rows(case: Case) -> Case:
 def _affordable(case: Case) -> int:
     """Return how many rows each run may have."""
     for rows in range(_MOST_ROWS, _LEAST_ROWS, -1):
-        if case.clock.has(_RUNS * (rows + 1) * case.seconds_a_row):
+        if case.clock.has(_RUNS * (rows + 1)):
             return rows
     return _LEAST_ROWS
 
@@ -118,14 +118,14 @@ def _by_trials(case: Case, measure: Measure) -> Iterator[Cause]:
     if not case.is_asked:
         yield Cause(kind="trials", outcome=NOT_ASKED, words=say("cause.not_asked"))
         return
-    if not case.clock.has(case.seconds_a_row):
+    if not case.clock.has(1):
         yield _no_time("trials")
         return
     first = case.chosen[:1]
     before = measure(first) if first and case.others else {}
     helpful: list[tuple[float, Trial, Candidate]] = []
     for trial in _trials_of(case) if any(value > 1 for value in before.values()) else ():
-        if not case.clock.has(trial.seconds + case.seconds_a_row):
+        if not case.clock.has(1, is_opened=trial.is_opened):
             yield _no_time(trial.kind)
             break
         candidate = _opened(trial)
@@ -180,7 +180,7 @@ def _is_better(after: Mapping[str, float], before: Mapping[str, float]) -> bool:
 def _confirmed(case: Case, measure: Measure, trial: Trial, candidate: Candidate) -> Cause:
     """Return what comes of a trial on the worst rows, and on others."""
     for rows in (case.chosen, case.others):
-        if not case.clock.has(len(rows) * case.seconds_a_row):
+        if not case.clock.has(len(rows)):
             return _no_time(trial.kind)
         before, after = measure(rows), measure(rows, candidate)
         is_named = _is_better(after, before)

@@ -10,4 +10,4 @@ from paritygate.validate.causes.cause import Case, Trial
 def trials(case: Case) -> Iterator[Trial]:
     """Yield the candidate without graph optimisations, if its runtime offers that."""
     if case.open_plain is not None:
-        yield Trial(kind="optimisations", open=case.open_plain, seconds=case.opening_s)
+        yield Trial(kind="optimisations", open=case.open_plain, is_opened=True)

@@ -42,7 +42,7 @@ def rows_taken(case: Case, ids: set[str], numbers: frozenset[int]) -> Iterator[R
             answer = _answer(case, alone) if whole is None else _at(whole, at, batch.rows)
             yield Row(row_id=row_id, batch=alone, expected=_at(wanted, at, batch.rows), actual=answer)
         number += batch.rows
-        if (not left and number > max(numbers, default=0)) or not case.clock.has(0.0):
+        if (not left and number > max(numbers, default=0)) or not case.clock.has(0):
             return
 
 

@@ -17,7 +17,7 @@ from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.models.loading import LoadedModel
-from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.file import OPTIMISER_HINT, precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.models.onnx.locales import hint_on_locale
 from paritygate.models.onnx.zipmap import ZipMap, zip_maps
 from paritygate.signature import Signature, rename_signature
@@ -152,7 +152,11 @@ def _open_session(
         if _LIBRARIES_MISSING in str(err):
             msg = f"onnxruntime {onnxruntime.__version__} could not start {request.name}: its libraries are not found"
             raise BackendError(msg, hint=_LIBRARIES_HINT) from err
-        msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {reason_of_onnxruntime(err)}"
+        reason = reason_of_onnxruntime(err)
+        if is_optimised and request.name == CPU and _loads(path, request):
+            msg = f"onnxruntime {onnxruntime.__version__} cannot optimise {path}, which is valid: {reason}"
+            raise BackendError(msg, hint=OPTIMISER_HINT) from err
+        msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {reason}"
         raise BackendError(msg, hint=hint_on_locale(str(err)) or _REFUSED_HINT) from err
     # A session without its provider's libraries has the CPU's in their place; one that fails later falls back.
     session.disable_fallback()
@@ -160,6 +164,15 @@ def _open_session(
         msg = f"onnxruntime was asked for {request.name} and runs {path} with {', '.join(session.get_providers())}"
         raise BackendError(msg, hint=_LIBRARIES_HINT)
     return session
+
+
+def _loads(path: str, request: ProviderRequest) -> bool:
+    """Return whether the file loads without graph optimisations: then it is the runtime's optimiser that fails."""
+    try:
+        _open_session(path, request, is_optimised=False)
+    except BackendError:
+        return False
+    return True
 
 
 def _optimised_nodes(opened: Callable[..., onnxruntime.InferenceSession]) -> tuple[GraphNode, ...]:

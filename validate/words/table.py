@@ -293,10 +293,10 @@ _CAUSES = {
     "cause.normalised_again": "the candidate scales {input} once more, as by a second normalisation: it needs {input} "
     "times {std:.4g}, plus {mean:.4g}",
     "cause.optimisations": "the runtime's graph optimisations change the answers",
-    "cause.confirmed": "; with this changed, the largest difference in {rows:#other row} falls from {before:.3g} to "
-    "{after:.3g} times its limit",
+    "cause.confirmed": "; with this changed, the largest difference in {rows:#other row} falls from {before:.4g} to "
+    "{after:.4g} times its limit",
     "cause.answered": "; with this changed, the candidate answers, and the largest difference in {rows:#other row} is "
-    "{after:.3g} times its limit",
+    "{after:.4g} times its limit",
     "cause.not_confirmed": "; the worst row looks like it, {rows:#row} together do not",
     "cause.no_time": "the time for trials was over before this one",
     "cause.not_asked": "no trial was made, because the model is on a server; --endpoint trials=1 allows trials",

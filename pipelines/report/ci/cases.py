@@ -201,7 +201,9 @@ def _of_check(check: Check, result: ComparisonResult, findings: Sequence[str]) -
     output = result.outputs.get(check.output or "")
     looks_like = [] if output is None else [f"looks like {words}" for words in output.looks_like]
     if check.status == "fail":
-        return Case(name=name, status=CaseStatus.FAILED, message=check.detail, details="\n".join(looks_like))
+        causes = [f"cause: {words}" for words in result.named_causes]
+        details = "\n".join((*causes, *looks_like))
+        return Case(name=name, status=CaseStatus.FAILED, message=check.detail, details=details)
     if check.status == NOT_RUN_HERE:
         return Case(name=name, status=CaseStatus.SKIPPED, message=check.detail)
     if check.status in {"error", "inconclusive"}:

@@ -41,7 +41,7 @@ def _of_suite(suite: Suite) -> list[Annotation]:
     found = []
     if bad:
         reasons = [f"{case.name}: {case.message}" for case in bad]
-        details = list(dict.fromkeys(case.details for case in bad if case.details))
+        details = list(dict.fromkeys(line for case in bad for line in case.details.splitlines()))
         found.append(Annotation(kind="error", title=title, message="\n".join((*reasons, *details))))
     elif suite.verdict != "pass":
         words = suite.reason if suite.is_required else f"{suite.reason} (not required)"

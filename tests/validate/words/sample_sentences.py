@@ -35,6 +35,7 @@ _SAMPLES: Mapping[str, object] = {
     "channels": 8,
     "difference": say("above", measured=0.25, limit=0.01),
     "input": "attention_mask",
+    "inputs": ["image"],
     "match": "detections",
     "model": "tiny",
     "more": say("nothing"),

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FLOAT32_BYTES = 4
+# For a valid file that ONNX Runtime loads only without graph optimisations.
+OPTIMISER_HINT = (
+    "it loads without graph optimisations: use another version of onnxruntime, or turn them off where you serve it"
+)
 
 
 def read_onnx(path: Path) -> onnx.ModelProto:

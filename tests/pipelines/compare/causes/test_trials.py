@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.pipelines.causes.conftest import DESIGNS, SIZE, Fault, compared, named, node, normal
+from tests.pipelines.compare.causes.conftest import DESIGNS, SIZE, Fault, compared, named, node, normal
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench
