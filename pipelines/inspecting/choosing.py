@@ -85,7 +85,9 @@ def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource)
     """
     wanted = _wanted(loaded, facts)
     path = samples.folder / samples.text
-    if path.is_dir() and not (path / DATASET_FILE).is_file() and holds_pictures(path):
+    if samples.images is not None:
+        chosen = InputChoice(samples=samples, pictures="as preprocessor_config.json of the weights declares it")
+    elif path.is_dir() and not (path / DATASET_FILE).is_file() and holds_pictures(path):
         guess = guess_pictures(loaded, facts, path, _one_needed(wanted))
         chosen = InputChoice(samples=replace(samples, images=guess.rules), pictures=guess.why)
     elif samples.columns:

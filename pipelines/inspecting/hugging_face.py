@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,13 @@ from typing import Any
 
 from paritygate.errors import InputFileError, MissingBackendError, UsageError
 from paritygate.files import parse_json
+from paritygate.pipelines.inspecting.image_processor import picture_rules_of
+from paritygate.validate.samples.arrow_tables import DATASET_FILE
+from paritygate.validate.samples.pictures import PictureRules, holds_pictures
 from paritygate.validate.samples.samples import SampleSource
 from paritygate.validate.samples.table_columns import ColumnKind, columns_of_table
 
-_CONFIG = "config.json"
+_CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 # What a model or its tokenizer is read from.
 _SUFFIXES = frozenset({".json", ".model", ".safetensors", ".txt"})
@@ -77,18 +79,22 @@ class WeightsModule:
         text: Its Python code.
         files: The files that it reads, by paths from the spec's folder.
         columns: The columns of texts.
+        images: How pictures are prepared; None where they are no samples, or nothing says it.
     """
 
     name: str
     text: str
     files: tuple[str, ...]
     columns: tuple[str, ...]
+    images: PictureRules | None = None
 
     @property
     def note(self) -> str:
         """Return what the module does, as one sentence."""
         texts = f", and turns the texts in {' and '.join(self.columns)} into tokens" if self.columns else ""
-        return f"{self.name}.py loads the weights in FP32, without downloads and without code of the folder{texts}"
+        apart = "" if self.files else "; the weights are outside of the spec's folder, so no release contains them"
+        done = f"{self.name}.py loads the weights in FP32, without downloads and without code of the folder"
+        return f"{done}{texts}{apart}"
 
 
 def holds_weights(path: Path) -> bool:
@@ -105,8 +111,8 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
         samples: The file of the samples; None where there is none, or a function makes them.
 
     Raises:
-        UsageError: The weights are not below the spec's folder, or need pickles or code of their author. The hint has
-            the Python that loads them.
+        UsageError: The weights need pickles or code of their author, or their pictures are prepared by steps that a
+            spec has no keys for. The hint has the Python that does it.
         InputFileError: The configuration or the samples cannot be read.
         MissingBackendError: The package transformers is not installed.
     """
@@ -114,11 +120,10 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
         msg = f"{weights} is a folder of Hugging Face, and the package transformers is not installed"
         raise MissingBackendError(msg, hint="install it: pip install transformers")
     place = Path(os.path.relpath(weights.resolve(), folder))
-    if place.parts[:1] in {(), ("..",)}:
-        out = shlex.quote(str(weights.resolve().parent / "spec.yaml"))
-        msg = f"{weights} is not below the folder of the spec, {folder}"
-        raise UsageError(msg, hint=f"write the spec beside the weights: --out {out}")
-    config = _config(weights)
+    is_below = place.parts[:1] != ("..",)
+    # The module is copied with the source, and finds them from there too.
+    place = place if is_below else weights.resolve()
+    config = _read_config(weights / _CONFIG)
     kind = _class_of(weights, config)
     columns = _text_columns(samples)
     text = _LOAD.format(path=repr(place.as_posix()), kind=kind)
@@ -129,13 +134,18 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
     return WeightsModule(
         name=f"{stem if stem[:1].isalpha() else f'_{stem}'}_model",
         text=text,
-        files=tuple((place / name).as_posix() for name in files),
+        files=tuple((place / name).as_posix() for name in files) if is_below else (),
         columns=columns,
+        images=_picture_rules(weights, samples),
     )
 
 
-def _config(weights: Path) -> dict[str, Any]:
-    path = weights / _CONFIG
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return a configuration as `save_pretrained` writes it.
+
+    Raises:
+        InputFileError: It cannot be read.
+    """
     try:
         with path.open("rb") as stream:
             text = stream.read(_LARGEST_CONFIG + 1)
@@ -150,6 +160,14 @@ def _config(weights: Path) -> dict[str, Any]:
         msg = f"{path} is no configuration of a model (got a {type(config).__name__}, expected an object)"
         raise InputFileError(msg, hint="save the model again with save_pretrained")
     return config
+
+
+def _picture_rules(weights: Path, samples: Path | None) -> PictureRules | None:
+    """Return how pictures are prepared, where they are the samples, and the folder of the weights has it."""
+    if samples is None or not samples.is_dir() or (samples / DATASET_FILE).is_file() or not holds_pictures(samples):
+        return None
+    path = weights / _PROCESSOR
+    return picture_rules_of(weights, _read_config(path)) if path.is_file() else None
 
 
 def _class_of(weights: Path, config: dict[str, Any]) -> str:

@@ -162,6 +162,8 @@ def _write_of_weights(
     read = None if text is None else SampleSource(text=text, folder=folder, batch_size=BATCH_DIM.opt)
     if made.columns and text is not None and read is not None:
         read = replace(read, text=f"{made.name}:rows", path=str((folder / text).resolve()))
+    if made.images is not None and read is not None:
+        read = replace(read, images=made.images)
     sources = _Sources(
         model=f"{made.name}:load",
         samples=read,
@@ -200,6 +202,7 @@ def _write(
     draft = draft_of(survey, named=named, source=sources.model, samples=samples, signature=request.signature)
     if sources.files:
         draft.data["model"]["files"] = list(sources.files)
+    if sources.note:
         draft.notes.append(f"model.source: {sources.note}")
     if sources.path is not None:
         draft.data["samples"]["path"] = sources.path

@@ -18,6 +18,8 @@ from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.pipelines.spec.errors import flow_yaml
+from paritygate.precision import Variant
 from paritygate.text import from_here, in_full
 from paritygate.validate.gate.declared_limits import limit_in_text
 from paritygate.validate.gate.rules import EdgeRule, GateRules
@@ -25,6 +27,7 @@ from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.words.sentence import Words, render, say
 
 _CHECKS_NAMED = 5
+_RUNS_NAMED = 2
 _EVIDENCE = "evidence.json"
 # The verdict of a variant that failed, and a field of each failure that is handed on.
 _WORDS_OF_FAILURES = (b'"fail"', b'"asked_less"')
@@ -84,15 +87,31 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
     if not weaker or run.resolved.spec.reason:
         return
     first = weaker[0]
-    more = f" (and of {len(weaker) - 1} more that failed)" if len(weaker) > 1 else ""
+    others = [f"run {item.run} of {item.variant}: {'; '.join(item.asked_less)}" for item in weaker[1:]]
+    more = "".join(f". So did {other}" for other in others[:_RUNS_NAMED])
+    more += f". So did {len(others) - _RUNS_NAMED} more" if len(others) > _RUNS_NAMED else ""
     held = next((item.path for item in _known(run, {}) if item.failure.run == first.run), None)
     evidence = "" if held is None else f". Its evidence: {from_here(held)}"
     msg = (
         f"spec {run.resolved.origin} asks less of {first.variant} than run {first.run} of the same source did, which "
-        f"failed{more}: {'; '.join(first.asked_less)}. It failed: {first.failed[0]}{evidence}"
+        f"failed: {'; '.join(first.asked_less)}. It failed: {first.failed[0]}{evidence}{more}"
     )
-    hint = "ask as much again, or say in the spec why less is enough, as a key of its own: reason: TEXT"
+    limits = _declared_again(weaker, run.resolved.rules(Variant.parse(first.variant)), first.variant)
+    again = f": tolerance: {flow_yaml({first.variant: limits})}" if limits else ""
+    hint = f"ask as much again{again}, or write in the spec why less is enough: reason: TEXT"
     raise UsageError(msg, hint=hint)
+
+
+def _declared_again(failures: Iterable[EarlierFailure], rules: GateRules, variant: str) -> dict[str, float]:
+    """Return the strictest limits of all outputs that were declared for a variant and are looser now."""
+    now, found = to_data(rules.tolerance), dict[str, float]()
+    for failure in failures:
+        then: Mapping[str, Any] = {} if failure.asked is None or failure.variant != variant else failure.asked.tolerance
+        for name in then.get("declared", ()):
+            limit = min(then[name], found.get(name, then[name]))
+            if name not in now["declared"] or now[name] is None or now[name] > limit:
+                found[name] = limit
+    return found
 
 
 def _known(run: RunFolder, rules: Mapping[str, GateRules]) -> Iterator[_Known]:

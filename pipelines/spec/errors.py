@@ -306,7 +306,7 @@ def words_of(value: object) -> str:
     if isinstance(value, (Mapping, list)):
         kind = "a list" if isinstance(value, list) else "a mapping"
         return kind if value else f"{kind} without entries"
-    shown = repr(value) if isinstance(value, str) else _written(value)
+    shown = repr(value) if isinstance(value, str) else flow_yaml(value)
     return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
 
 
@@ -324,7 +324,7 @@ def _example_hint(place: Sequence[int | str]) -> str:
         # An entry of a list is shown within its list.
         named.pop()
     example = example_of(named)
-    return f"write for example {named[-1]}: {_written(example)}" if named and example is not None else ""
+    return f"write for example {named[-1]}: {flow_yaml(example)}" if named and example is not None else ""
 
 
 def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands at that key
@@ -348,7 +348,8 @@ def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands
     return _SHORT.get(tuple(generic), found)
 
 
-def _written(value: object) -> str:
+def flow_yaml(value: object) -> str:
+    """Return a value as YAML in one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20, sort_keys=False, allow_unicode=True)
     return text.strip().removesuffix("\n...").strip()
 

@@ -189,6 +189,7 @@ NUMBERS = {
 }
 # Divisions in modules that join paths as well.
 DIVISIONS = {
+    "pipelines/inspecting/image_processor.py: shorter / share",
     "pipelines/inspecting/picture_guess.py: max(height, width) / share",
     "pipelines/release/against.py: before / limit_before",
     "pipelines/release/against.py: before.candidate / factors['gold']",

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from tests.pipelines.conftest import changed_entry
 
 if TYPE_CHECKING:
@@ -40,6 +41,23 @@ def test_a_declared_limit_that_is_raised_after_a_failure_needs_a_reason(desk: De
     assert "max_abs_diff is 0.1, and was 1e-12" in called.err
     assert "reason: TEXT" in called.err
     assert desk.releases == []
+
+
+def test_the_line_of_yaml_that_asks_as_much_again_is_taken(desk: Desk) -> None:
+    first = _failed_once(desk)
+    _later(desk)
+    second = _failed_once(desk, **{**_limit(1e-11), "reason": "a trial"})
+    desk.spec(**_limit(0.1))
+
+    refused = desk.call("run", "spec.yaml")
+
+    assert refused.code == 2
+    assert all(name in refused.err for name in (first, second, "1e-12", "1e-11"))
+    line = yaml.safe_load(refused.err.partition("again: ")[2].partition(", or write")[0])
+    assert line == {"tolerance": {"onnx-fp16": {"max_abs_diff": 1e-12}}}
+    desk.spec(**{**_limit(0.1), **line})
+    # It is judged again, and fails by its own limit.
+    assert desk.call("run", "spec.yaml").code == 1
 
 
 def test_limits_that_it_passed_by_before_it_failed_need_none(desk: Desk) -> None:
@@ -74,7 +92,7 @@ def test_limits_that_it_passed_by_after_it_failed_need_the_reason_again(desk: De
     called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
-    assert "(and of 1 more that failed): max_abs_diff is 0.1, and was 1e-12" in called.err
+    assert called.err.count("max_abs_diff is 0.1, and was 1e-12") == 2
 
 
 def test_a_default_limit_that_it_passed_by_is_no_leave_to_declare_a_looser_one(desk: Desk) -> None:
