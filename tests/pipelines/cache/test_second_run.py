@@ -49,12 +49,47 @@ def unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return make_desk(tmp_path)
 
 
+class _Known:
+    """A spec that was run and released, and a copy of its folder: to put that back is cheaper than another run."""
+
+    def __init__(self, folder: Path, kept: Path) -> None:
+        self._desk = _run_and_released(folder)
+        self._kept = Path(shutil.copytree(folder, kept, symlinks=True))
+        self._is_changed = False
+
+    def taken(self) -> Desk:
+        """Return the desk, of which nothing has changed, for a test that will change it."""
+        if self._is_changed:
+            # Entries are of the files that were there, and not of their copies.
+            shutil.rmtree(self._desk.folder)
+            shutil.copytree(self._kept, self._desk.folder, symlinks=True)
+            for entry in _finished_runs(self._desk):
+                shutil.rmtree(entry.parent)
+            os.chdir(self._desk.folder)
+            assert _ran().returncode == 0
+        self._is_changed = True
+        return self._desk
+
+
+def _finished_runs(desk: Desk) -> list[Path]:
+    """Return what the cache keeps of whole runs, a file of each."""
+    return [path for path in desk.folder.glob("artifacts/cache/*/*/entry.json") if b"the run of" in path.read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def _known_once(tmp_path_factory: pytest.TempPathFactory) -> _Known:
+    return _Known(tmp_path_factory.mktemp("known"), tmp_path_factory.mktemp("kept") / "known")
+
+
 @pytest.fixture
-def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Return a spec that was run and released."""
+def known(_known_once: _Known, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return a spec that was run and released, for tests that damage what is there."""
     monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return _run_and_released(tmp_path)
+    # Where the tests stand now is where they stand again afterwards.
+    monkeypatch.chdir(Path.cwd())
+    desk = _known_once.taken()
+    os.chdir(desk.folder)
+    return desk
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +112,11 @@ def _ran(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def _changing(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return _run_and_released(tmp_path_factory.mktemp("changing"))
+    folder = tmp_path_factory.mktemp("changing")
+    (folder / "installed").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder / "installed"))
+        return _run_and_released(folder)
 
 
 @pytest.fixture
@@ -85,6 +124,7 @@ def settled(_changing: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """Return a spec of which nothing has changed, for tests that change one thing: it is cheaper than a new run."""
     monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
     monkeypatch.chdir(_changing.folder)
+    monkeypatch.setenv("PYTHONPATH", str(_changing.folder / "installed"))
     _changing.spec()
     assert any("nothing has changed" in _ran().stdout for _ in range(3))
     return _changing
@@ -110,9 +150,10 @@ def test_its_json_says_of_each_job_where_it_was_done(unchanged: Desk) -> None:
 
 def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
     first = known.runs[0]
+    before = len(known.runs)
     said = _ran("--verbose").stdout
     assert f"all 3 jobs were taken over from run {first.name}, since nothing that they read has changed" in said
-    assert len(known.runs) == 2
+    assert len(known.runs) == before + 1
 
 
 @pytest.mark.parametrize(
@@ -132,8 +173,7 @@ def test_what_the_run_itself_follows_counts(
     settled: Desk, change: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     words: list[str] = []
-    place = tmp_path / "installed"
-    place.mkdir()
+    place = settled.folder / "installed"
     if change == "its report":
         (settled.runs[-1] / "report.html").write_text("something else")
     elif change == "another run":
@@ -146,12 +186,9 @@ def test_what_the_run_itself_follows_counts(
         for path in released:
             path.unlink()
     elif change == "a package":
-        # On the path before, and with one more in it now.
-        monkeypatch.setenv("PYTHONPATH", str(place))
-        assert _ran().returncode == 0
         (place / "more.py").touch()
     elif change == "the path":
-        monkeypatch.setenv("PYTHONPATH", str(place))
+        monkeypatch.setenv("PYTHONPATH", f"{place}{os.pathsep}{tmp_path}")
     elif change == "the spec":
         settled.spec(decisions={"logits": {"threshold": 0}})
     else:
@@ -208,15 +245,24 @@ def test_what_json_was_written_beside_the_spec_does_not_count(unknown: Desk) -> 
     assert again.returncode == 0
 
 
-@pytest.mark.parametrize("what", ["the folder of the spec", "the spec", "the samples"])
-def test_a_link_that_is_led_elsewhere_counts(unknown: Desk, what: str) -> None:
-    here = unknown.folder
+@pytest.fixture(scope="module")
+def two_places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two places that links may lead to, with other samples in each."""
+    here = make_desk(tmp_path_factory.mktemp("links")).folder
     for place, scale in (("one", 1), ("two", 2)):
         (here / place).mkdir()
         for name in ("spec.yaml", "model.onnx"):
             shutil.copy(here / name, here / place)
         samples = dict(np.load(here / "inputs.npz"))
         np.savez(here / place / "inputs.npz", **{name: array * scale for name, array in samples.items()})
+    return here
+
+
+@pytest.mark.parametrize("what", ["the folder of the spec", "the spec", "the samples"])
+def test_a_link_that_is_led_elsewhere_counts(two_places: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    here = two_places
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    monkeypatch.chdir(here)
     link, named = {
         "the folder of the spec": ("now", ["now/spec.yaml"]),
         "the spec": ("now.yaml", ["now.yaml"]),
@@ -252,16 +298,14 @@ def test_what_make_and_python_set_for_the_moment_does_not_count(monkeypatch: pyt
 
 
 def test_what_is_damaged_is_not_said_again(known: Desk) -> None:
-    entries = [
-        path for path in known.folder.glob("artifacts/cache/*/*/entry.json") if b"the run of" in path.read_bytes()
-    ]
-    (entry,) = entries
+    (entry,) = _finished_runs(known)
+    before = len(known.runs)
     data = json.loads(entry.read_bytes())
     entry.chmod(0o644)
     entry.write_text(json.dumps({**data, "value": {"folder": data["value"]["folder"]}}))
 
     ran = _ran()
-    assert (ran.returncode, len(known.runs)) == (0, 2)
+    assert (ran.returncode, len(known.runs)) == (0, before + 1)
     assert "all 3 jobs were taken over" in ran.stdout
 
 

@@ -16,8 +16,16 @@ from paritygate.files import digest_of_file
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-# Longer than what is taken for a step of a file system's clock: younger files are read anew each time.
-_AGE_S = 2.2
+# Longer than a step of the clock of this file system.
+_STEP_NS, _AGE_S = 20_000_000, 0.05
+
+
+@pytest.fixture(autouse=True)
+def _files_are_old_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files be old enough for their times to show a change after a step of the clock here, not of any clock."""
+    # FAT has steps of two seconds, and nobody is to wait for long.
+    assert 2 * 10**9 < files._TIME_STEP_NS < 3 * 10**9
+    monkeypatch.setattr(files, "_TIME_STEP_NS", _STEP_NS)
 
 
 @pytest.fixture
