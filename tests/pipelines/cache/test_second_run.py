@@ -111,7 +111,7 @@ def test_its_json_says_of_each_job_where_it_was_done(unchanged: Desk) -> None:
 def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
     first = known.runs[0]
     said = _ran("--verbose").stdout
-    assert f"all 3 jobs were taken over from run {first.name}, since nothing that they read has changed" in said
+    assert f"all 3 jobs were reused from run {first.name}, since nothing that they read has changed" in said
     assert len(known.runs) == 2
 
 
@@ -262,7 +262,7 @@ def test_what_is_damaged_is_not_said_again(known: Desk) -> None:
 
     ran = _ran()
     assert (ran.returncode, len(known.runs)) == (0, 2)
-    assert "all 3 jobs were taken over" in ran.stdout
+    assert "all 3 jobs were reused" in ran.stdout
 
 
 def test_it_imports_no_framework_and_starts_no_child(unchanged: Desk) -> None:
