@@ -1,1 +1,1 @@
-"""Work that was done before, with the same, is taken over: what each child job read is compared by content."""
+"""Reuse earlier work: what each child job read is compared by content."""

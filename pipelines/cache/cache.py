@@ -1,4 +1,4 @@
-"""Jobs of a run that were done before with the same are taken over; the others are done, and kept."""
+"""Reuse the jobs of a run that were done before with the same inputs; do the others, and keep them."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class JobDone:
 
     Attributes:
         job: Which one, in words.
-        taken_from: The run that it was taken over from; empty where it was done.
+        taken_from: The run whose job was reused; empty where it was done.
         made_at: When it was done, in UTC.
         why: Why it was done, in words, where something like it was known; empty where nothing was.
-        not_kept: Why its result cannot be taken over by another run; empty where it can.
+        not_kept: Why no other run can reuse its result; empty where one can.
         is_found: Whether it was no job of a child process, but something else that was found out.
-        is_judged_anew: Whether what models answered was taken over alone, and judged by what is asked now.
+        is_judged_anew: Whether only the answers of the models were reused, and judged by what is asked now.
     """
 
     job: str
@@ -117,14 +117,14 @@ class Cache:
         is_kept: Callable[[Any], bool] = lambda _: True,
         answers: ModelAnswers | None = None,
     ) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return what a job returns, with the files in place that it makes: taken over, or done.
+        """Return what a job returns, with the files in place that it makes: reused, or done.
 
         Args:
             job: The job.
             progress: Told what is done.
             makes: The folders that it writes its files to, below the run folder.
-            is_kept: Whether a result may be taken over by later runs.
-            answers: What its models answer, where that is kept apart: it is taken over where all else is asked anew.
+            is_kept: Whether later runs may reuse a result.
+            answers: What its models answer, where that is kept apart: it is reused where all else is asked anew.
 
         Raises:
             ParitygateError: As `run_child`.
@@ -157,7 +157,7 @@ class Cache:
             shutil.rmtree(answers.folder, ignore_errors=True)
 
     def _value_of(self, entry: Entry, what: str) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return what a job returned that is taken over whole.
+        """Return what a job returned that is reused whole.
 
         Raises:
             NotRunHereError: It does not run on this machine: that came of it.
@@ -307,7 +307,7 @@ class Cache:
         return self._memory
 
     def forget(self) -> None:
-        """Remove what this run took over and kept: its parts do not fit each other, so each is to be done again."""
+        """Remove what this run reused and kept: its parts do not fit each other, so each is to be done again."""
         while self._used:
             shutil.rmtree(self._used.pop(), ignore_errors=True)
 
@@ -420,7 +420,7 @@ def cache_below(root: Path, run: Path, *, is_wanted: bool = True) -> Cache:
         root: The folder that runs lie in, where the cache lies unless the environment variable PARITYGATE_CACHE names
             another folder, or is `off`.
         run: The run folder.
-        is_wanted: Whether anything is to be taken over or kept.
+        is_wanted: Whether anything is to be reused or kept.
 
     Raises:
         UsageError: PARITYGATE_CACHE_SIZE is no size.

@@ -50,7 +50,7 @@ class FinishedRun:
     outcome: Mapping[str, Any]
 
     def outcome_now(self) -> dict[str, Any]:
-        """Return the outcome of a run that comes to the same, JSON data: all jobs were taken over from this one."""
+        """Return the outcome of a run that comes to the same, JSON data: all jobs are reused from this one."""
         now = {"why": "", "is_judged_anew": False}
         jobs = [{**job, **now, "taken_from": job["taken_from"] or self.folder.name} for job in self.outcome["jobs"]]
         return {**self.outcome, "jobs": jobs}

@@ -58,7 +58,7 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
 
 
 def _inherited() -> dict[str, Any]:
-    """Return what a process takes over from the one that starts it, beside variables."""
+    """Return what a process inherits from the one that starts it, beside variables."""
     try:
         import resource
     except ModuleNotFoundError:

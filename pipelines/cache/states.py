@@ -46,7 +46,7 @@ _OF_THE_SHELL = frozenset({
 
 
 class NotKept(Exception):  # noqa: N818 - it is no error of the job
-    """Why the result of a job cannot be taken over by another run, in words."""
+    """Why no other run can reuse the result of a job, in words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

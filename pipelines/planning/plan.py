@@ -1,4 +1,4 @@
-"""What a run would take over, and what it would do: the stages themselves, in a folder of the moment, doing nothing."""
+"""What a run would reuse, and what it would do: the stages themselves, in a folder of the moment, doing nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PlannedJob:
         job: Which one, in words.
         would_be: `taken over`, `judged anew` (its models are not asked, unless a row then fails), `done`, or `unknown`:
             that follows from what is made anew before it.
-        taken_from: The run that it would be taken over from.
+        taken_from: The run whose job would be reused.
         made_at: When it was done there, in UTC.
         why: The first difference to what was done before, or on what it depends.
     """
@@ -86,7 +86,7 @@ class _NotDoneError(ConversionError):
 
 @dataclass(kw_only=True, slots=True)
 class _PlanningCache(Cache):
-    """Takes over what can be, and does and keeps nothing."""
+    """Reuses what can be, and does and keeps nothing."""
 
     planned: list[PlannedJob] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ class _PlanningCache(Cache):
         """Return what a job returned, with the files in place that it made.
 
         Raises:
-            _NotDoneError: It is not to be taken over.
+            _NotDoneError: It is not to be reused.
         """
         if self.store is None:
             raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
@@ -137,7 +137,7 @@ class _PlanningCache(Cache):
         """Leave all that is kept."""
 
     def is_made_anew(self, what: str) -> bool:
-        """Return whether a job, in words, would not be taken over."""
+        """Return whether a job, in words, would not be reused."""
         return any(job.job == what and job.would_be != TAKEN_OVER for job in self.planned)
 
 

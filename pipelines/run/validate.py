@@ -165,8 +165,8 @@ def _damage(artifact: Artifact) -> ParitygateError | None:
     return None
 
 
-def _taken_over(run: RunFolder) -> tuple[str, ...]:
-    """Return that the last job of the run was taken over, if it was."""
+def _reused(run: RunFolder) -> tuple[str, ...]:
+    """Return that the last job of the run was reused, if it was."""
     last = run.cache.done[-1] if run.cache is not None and run.cache.done else None
     if last is None or not last.taken_from:
         return ()
@@ -213,7 +213,7 @@ class _Validator:
 
         result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report, do=self._run.do)
         # What the converter had to say belongs to the variant as much as what the runtimes had.
-        taken_over = _taken_over(self._run) if result.is_measured else ()
-        result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *taken_over])
+        reused = _reused(self._run) if result.is_measured else ()
+        result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *reused])
         is_hiding = self._run.resolved.hides_inputs(is_leaving=False)
         return hidden(result) if is_hiding else result

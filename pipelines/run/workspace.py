@@ -82,7 +82,7 @@ class RunFolder:
         beside: The folder that all runs below its root lie in; None where it was copied to a place of its own.
         is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
         is_without_benchmark: Whether the benchmark that is there does not count.
-        cache: Takes over what was done before; None where all is done.
+        cache: Reuses earlier work; None where all is done.
         hold: Says to others that the run is being worked on, for as long as it is open here.
     """
 
@@ -224,7 +224,7 @@ def new_run(
         resolved: The spec.
         root: What run folders lie below.
         samples_path: What is given in place of the spec's own samples.
-        is_cached: Whether what was done before is taken over.
+        is_cached: Whether earlier work is reused.
 
     Raises:
         UsageError: The environment says of the cache what cannot be.

@@ -12,7 +12,7 @@ from paritygate.text import counted
 def plan_lines(plan: Plan, *, is_quiet: bool = False) -> Iterator[str]:
     """Yield what a run would do, and below it with which jobs; where it is to be quiet, how many of them alone."""
     taken = sum(job.would_be == TAKEN_OVER for job in plan.jobs)
-    yield from wrapped(f"{plan.model}: {taken} of {counted(len(plan.jobs), 'job')} would be taken over")
+    yield from wrapped(f"{plan.model}: {taken} of {counted(len(plan.jobs), 'job')} would be reused")
     jobs: dict[str, list[str]] = {}
     for job in () if is_quiet else plan.jobs:
         jobs.setdefault(_what_becomes_of(job), []).append(job.job)
@@ -26,8 +26,8 @@ def _what_becomes_of(job: PlannedJob) -> str:
     if job.would_be == DONE:
         return f"would be done, because {job.why}"
     if job.would_be == UNKNOWN:
-        return f"taken over or done, as the run will show: {job.why}"
+        return f"reused or done, as the run will show: {job.why}"
     # When it was made is in the name of the run.
     whence = f" from run {job.taken_from}" if job.taken_from else ""
     why = f": {job.why}" if job.why else ""
-    return f"{job.would_be}{whence}{why}"
+    return f"{'reused' if job.would_be == TAKEN_OVER else job.would_be}{whence}{why}"

@@ -77,10 +77,10 @@ def _print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr
 
 
 def _not_kept(outcome: RunOutcome) -> Iterator[str]:
-    """Yield why later runs cannot take a job over, one line a job."""
+    """Yield why later runs cannot reuse a job, one line a job."""
     for job in outcome.jobs:
         if job.not_kept:
-            yield f"no later run can take over {job.job}: {job.not_kept}"
+            yield f"no later run can reuse {job.job}: {job.not_kept}"
 
 
 def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
@@ -123,7 +123,7 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
         for message in messages:
             yield from wrapped(message, width=width)
 
-    yield from lines(*_taken_over(outcome))
+    yield from lines(*_reused(outcome))
     yield from screen_table(run_summary(report), width)
     yield from remark_lines(run_remarks(report), width)
     yield from lines(_verdict_of_run(report))
@@ -150,7 +150,7 @@ def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | N
         yield from update_lines(views, outcome.repository, width)
 
 
-def _taken_over(outcome: RunOutcome) -> Iterator[str]:
+def _reused(outcome: RunOutcome) -> Iterator[str]:
     """Yield how many jobs were reused from earlier runs."""
     taken = [job for job in outcome.jobs if job.taken_from]
     changed = [job for job in outcome.jobs if job.why]
@@ -171,7 +171,7 @@ def _taken_over(outcome: RunOutcome) -> Iterator[str]:
     how_many = f"all {len(taken)}" if len(taken) == len(outcome.jobs) else f"{len(taken)} of {len(outcome.jobs)}"
     why = "since nothing that they read has changed"
     were = "was" if len(taken) == 1 else "were"
-    yield f"{how_many} jobs {were} taken over from {whence}, {why}; --no-cache does them anew"
+    yield f"{how_many} jobs {were} reused from {whence}, {why}; --no-cache does them anew"
 
 
 def _next_command(outcome: RunOutcome) -> str:

@@ -96,7 +96,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
         promote: Whether to release what passed.
         repository: Where to, in place of the spec's.
         alias: The alias to move, in place of the spec's.
-        cache: Whether to take over what an earlier run did with the same, and nothing that was read has changed since.
+        cache: Whether to reuse what an earlier run did with the same inputs, none of which has changed since.
         constraints: Limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
         root: The folder of runs and repository.
         device: `cpu` or `cuda`.
@@ -140,7 +140,7 @@ def plan(  # noqa: PLR0913 - one argument an option of the command
     device: str = "cpu",
     time_limit: float = TIME_LIMIT_S,
 ) -> Plan:
-    """Return what `run` with the same arguments would take over, and what it would do; nothing is done.
+    """Return what `run` with the same arguments would reuse, and what it would do; nothing is done.
 
     Args:
         spec: As of `run`.

@@ -152,7 +152,7 @@ def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
     first = known.runs[0]
     before = len(known.runs)
     said = _ran("--verbose").stdout
-    assert f"all 3 jobs were taken over from run {first.name}, since nothing that they read has changed" in said
+    assert f"all 3 jobs were reused from run {first.name}, since nothing that they read has changed" in said
     assert len(known.runs) == before + 1
 
 
@@ -306,7 +306,7 @@ def test_what_is_damaged_is_not_said_again(known: Desk) -> None:
 
     ran = _ran()
     assert (ran.returncode, len(known.runs)) == (0, before + 1)
-    assert "all 3 jobs were taken over" in ran.stdout
+    assert "all 3 jobs were reused" in ran.stdout
 
 
 def test_it_imports_no_framework_and_starts_no_child(unchanged: Desk) -> None:

@@ -309,7 +309,7 @@ def test_what_was_done_for_it_says_so(bench: Desk) -> None:
     # Where nothing at all has changed, only this looks at each job for itself.
     called = bench.json("run", "spec.yaml", "--verbose")
 
-    assert "all 3 jobs were taken over from " in called.out
+    assert "all 3 jobs were reused from " in called.out
     (result,) = called.data["runs"][0]["variants"].values()
     assert any("nothing that was read then has changed since" in note for note in result["notes"])
 
@@ -344,9 +344,9 @@ def test_a_job_that_no_later_run_can_take_over_says_why(tmp_path: Path) -> None:
         again = desk.json("run", "--no-promote", "spec.yaml")
 
     assert shown.code == 0, str(shown)
-    words = "no later run can take over the recording of tiny: it opened a network connection"
+    words = "no later run can reuse the recording of tiny: it opened a network connection"
     assert shown.out.splitlines().count(words) == 1
-    assert "no later run can take over" not in again.out
+    assert "no later run can reuse" not in again.out
     (record,) = (job for job in again.data["runs"][0]["jobs"] if job["job"].startswith("the recording"))
     assert (record["taken_from"], record["not_kept"]) == ("", "it opened a network connection")
     # The first of the jobs that asks that server; those after it follow from what comes of it.
