@@ -423,15 +423,12 @@ def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
     Counts of single decisions are those of the worse pass.
     """
     worse = max((a, b), key=lambda side: (side.flips_outside, side.flips))
-    return DecisionState(
-        decisions=a.decisions,
+    return replace(
+        a,
         flips=worse.flips,
         flips_outside=worse.flips_outside,
-        rows=a.rows,
         flipped_rows=np.union1d(a.flipped_rows, b.flipped_rows),
         outside_rows=np.union1d(a.outside_rows, b.outside_rows),
-        classes=a.classes,
-        is_per_row=a.is_per_row,
         examples=_first_examples(a.examples, b.examples),
     )
 

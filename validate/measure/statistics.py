@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +59,7 @@ class DiffState:
     Sums are by channel, shape (channels,). `sum_abs` counts a value far from the bulk in proportion to its own limit.
     `nearest` is the finite difference that is nearest to its limit, or furthest beyond it; `nearest_row` the row, and
     `nearest_bounded_row` the row where channels within [-1, 1] have the floor of a bounded function.
+    `max_row_rel` and `min_row_cosine` hold the id of their row.
     """
 
     limits: Limits
@@ -78,16 +79,14 @@ class DiffState:
     actual_norm: float = 0.0
     expected_norm: float = 0.0
     max_rel: float = 0.0
-    max_row_rel: float = 0.0
-    max_row_rel_id: str = ""
+    max_row_rel: tuple[float, str] = (0.0, "")
     nearest_row: RowDifference | None = None
     nearest_bounded_row: RowDifference | None = None
-    min_row_cosine: float = math.inf
-    min_row_cosine_id: str = ""
+    min_row_cosine: tuple[float, str] = (math.inf, "")
     rows: int = 0
     values: int = 0
     mismatches: int = 0
-    candidate_non_finite: int = 0
+    non_finite: int = 0
     non_finite_mismatches: int = 0
     non_finite_matches: int = 0
     non_finite_rows: int = 0
@@ -359,7 +358,7 @@ def _count_non_finite(
     only_actual_bad = ~np.isfinite(actual) & ~expected_bad
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     mismatch = expected_bad & ~same
-    state.candidate_non_finite += int(np.count_nonzero(only_actual_bad))
+    state.non_finite += int(np.count_nonzero(only_actual_bad))
     state.non_finite_matches += int(np.count_nonzero(expected_bad & same))
     state.non_finite_mismatches += int(np.count_nonzero(mismatch))
     by_row = rows_of(only_actual_bad | mismatch, len(ids))
@@ -490,13 +489,13 @@ def _add_rows(
         is_none = (norms == 0) | (sizes == 0)
         relative = np.where(is_none, 0.0, norms / sizes)
     at = int(relative.argmax())
-    if relative[at] > state.max_row_rel:
-        state.max_row_rel, state.max_row_rel_id = float(relative[at]), block.name_of(at)
+    if relative[at] > state.max_row_rel[0]:
+        state.max_row_rel = float(relative[at]), block.name_of(at)
     found, parts = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=False)
-    state.nearest_row = _further(state.nearest_row, found)
+    state.nearest_row = _merged("nearest_row", state.nearest_row, found)
     if found.in_limits > 1:
         found, _ = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=True)
-    state.nearest_bounded_row = _further(state.nearest_bounded_row, found)
+    state.nearest_bounded_row = _merged("nearest_bounded_row", state.nearest_bounded_row, found)
     return parts
 
 
@@ -524,10 +523,6 @@ def _furthest_row(
     return row, parts
 
 
-def _further(one: RowDifference | None, other: RowDifference | None) -> RowDifference | None:
-    return max((row for row in (one, other) if row is not None), default=None)
-
-
 def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> None:
     """Take in the directions of both answers, and keep the row where they are furthest apart."""
     state.dot += float(products.both.sum())
@@ -539,8 +534,8 @@ def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> 
         # Equal vectors are no rounding apart, two zero vectors included; a zero vector and another one are not alike.
         cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, products.both / norms))
     at = int(cosines.argmin())
-    if cosines[at] < state.min_row_cosine:
-        state.min_row_cosine, state.min_row_cosine_id = max(-1.0, float(cosines[at])), block.name_of(at)
+    if cosines[at] < state.min_row_cosine[0]:
+        state.min_row_cosine = max(-1.0, float(cosines[at])), block.name_of(at)
 
 
 def _keep_worst(state: DiffState, block: _Block) -> None:
@@ -568,75 +563,41 @@ def _rank(row: WorstRow) -> tuple[float, float, str, tuple[int, ...]]:
     return row.in_limits, row.max_abs_diff or 0.0, row.row_id, row.index
 
 
+# How the fields of two states become one; of all others that are not moments, the sum does.
+_SAME = frozenset({"limits", "row_norm"})
+_LARGER = frozenset({"max_abs", "max_rel", "max_row_rel"})
+_SMALLER = frozenset({"min_abs", "min_row_cosine"})
+_FURTHER = frozenset({"nearest_row", "nearest_bounded_row"})
+_FIRST = frozenset({"first_non_finite_id", "first_wrong_fill"})
+
+
 def merge(a: DiffState, b: DiffState) -> DiffState:
     """Return the state of both parts together; associative up to rounding in the sums."""
-    mean, squares = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
-    mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
-    row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
-    cosine_side = min((a, b), key=lambda side: (side.min_row_cosine, side.min_row_cosine_id))
-    nearest = max((side.nearest for side in (a, b) if side.nearest is not None), key=_rank, default=None)
-    return DiffState(
-        limits=a.limits,
-        row_norm=a.row_norm,
-        count=a.count + b.count,
-        sum_abs=a.sum_abs + b.sum_abs,
-        sums=a.sums + b.sums,
-        sum_squares=a.sum_squares + b.sum_squares,
-        nearest_row=_further(a.nearest_row, b.nearest_row),
-        nearest_bounded_row=_further(a.nearest_bounded_row, b.nearest_bounded_row),
-        max_abs=max(a.max_abs, b.max_abs),
-        min_abs=min(a.min_abs, b.min_abs),
-        total=a.total + b.total,
-        mean=mean,
-        squares=squares,
-        mean_abs=mean_abs,
-        squares_abs=squares_abs,
-        dot=a.dot + b.dot,
-        actual_norm=a.actual_norm + b.actual_norm,
-        expected_norm=a.expected_norm + b.expected_norm,
-        max_rel=max(a.max_rel, b.max_rel),
-        max_row_rel=row_side.max_row_rel,
-        max_row_rel_id=row_side.max_row_rel_id,
-        min_row_cosine=cosine_side.min_row_cosine,
-        min_row_cosine_id=cosine_side.min_row_cosine_id,
-        rows=a.rows + b.rows,
-        values=a.values + b.values,
-        mismatches=a.mismatches + b.mismatches,
-        candidate_non_finite=a.candidate_non_finite + b.candidate_non_finite,
-        non_finite_mismatches=a.non_finite_mismatches + b.non_finite_mismatches,
-        non_finite_matches=a.non_finite_matches + b.non_finite_matches,
-        non_finite_rows=a.non_finite_rows + b.non_finite_rows,
-        first_non_finite_id=a.first_non_finite_id or b.first_non_finite_id,
-        fill_values=a.fill_values + b.fill_values,
-        fill_mismatches=a.fill_mismatches + b.fill_mismatches,
-        fill_substitutes=a.fill_substitutes + b.fill_substitutes,
-        left_out=a.left_out + b.left_out,
-        beyond=a.beyond + b.beyond,
-        first_wrong_fill=a.first_wrong_fill or b.first_wrong_fill,
-        histogram=a.histogram + b.histogram,
-        limit_histogram=a.limit_histogram + b.limit_histogram,
-        nearest=nearest,
-        worst=_worst_of(a.worst + b.worst),
+    merged = {item.name: _merged(item.name, getattr(a, item.name), getattr(b, item.name)) for item in fields(DiffState)}
+    merged["mean"], merged["squares"] = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
+    merged["mean_abs"], merged["squares_abs"] = _merge_moments(
+        (a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs)
     )
+    return DiffState(**{**merged, "worst": _worst_of(a.worst + b.worst)})
+
+
+def _merged(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - of the type of the field
+    if name in _SAME:
+        return one
+    if name in _LARGER:
+        return max(one, other)
+    if name in _SMALLER:
+        return min(one, other)
+    if name == "nearest":
+        return max((row for row in (one, other) if row is not None), key=_rank, default=None)
+    if name in _FURTHER:
+        return max((found for found in (one, other) if found is not None), default=None)
+    return one or other if name in _FIRST else one + other
 
 
 def counts(state: DiffState) -> dict[str, int]:
     """Return all counts of the state, by their names in `DiffStatistics`."""
-    return {
-        "rows": state.rows,
-        "values": state.values,
-        "compared": int(state.total),
-        "mismatches": state.mismatches,
-        "non_finite": state.candidate_non_finite,
-        "non_finite_mismatches": state.non_finite_mismatches,
-        "non_finite_matches": state.non_finite_matches,
-        "non_finite_rows": state.non_finite_rows,
-        "fill_values": state.fill_values,
-        "fill_mismatches": state.fill_mismatches,
-        "fill_substitutes": state.fill_substitutes,
-        "left_out": state.left_out,
-        "beyond": state.beyond,
-    }
+    return {name: int(state.total) if name == "compared" else getattr(state, name) for name in _COUNTS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -706,6 +667,12 @@ class DiffStatistics:
     worst_rows: tuple[WorstRow, ...]
 
 
+_COUNTS = (
+    *("rows", "values", "compared", "mismatches", "non_finite", "non_finite_mismatches", "non_finite_matches"),
+    *("non_finite_rows", "fill_values", "fill_mismatches", "fill_substitutes", "left_out", "beyond"),
+)
+
+
 def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffStatistics:
     """Return the statistics of all that was taken in.
 
@@ -742,13 +709,13 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         bias_high_95=high,
         std_diff=math.sqrt(variance) if compared else nothing,
         cosine_similarity=_cosine(state),
-        min_cosine_similarity=min(1.0, state.min_row_cosine) if compared else nothing,
-        min_cosine_similarity_id=state.min_row_cosine_id,
+        min_cosine_similarity=min(1.0, state.min_row_cosine[0]) if compared else nothing,
+        min_cosine_similarity_id=state.min_row_cosine[1],
         slope=slope,
         off_slope=off_slope,
         max_rel_diff=state.max_rel if compared else nothing,
-        max_row_rel_diff=state.max_row_rel if compared else nothing,
-        max_row_rel_id=state.max_row_rel_id,
+        max_row_rel_diff=state.max_row_rel[0] if compared else nothing,
+        max_row_rel_id=state.max_row_rel[1],
         first_non_finite_id=state.first_non_finite_id,
         first_wrong_fill=state.first_wrong_fill,
         nearest=state.nearest if compared else None,
