@@ -23,6 +23,11 @@ class _Names:
     bound: dict[str, str] = field(default_factory=dict)
 
 
+def notes_left_out(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the note about outputs that the signature does not name; none for no such outputs."""
+    return (f"outputs not in the signature were left out: {', '.join(names)}",) if names else ()
+
+
 @contextmanager
 def our_file() -> Iterator[None]:
     """Take an unsound file for the converter's failure: it is not the one that the user gave."""

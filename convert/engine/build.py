@@ -36,7 +36,7 @@ from paritygate.errors import ConversionError
 from paritygate.files import digest_of_file, digest_of_files, storage_errors, write_bytes_atomically
 from paritygate.machine import gpu_of_machine
 from paritygate.models.onnx.file import external_files, read_onnx, signature_of_onnx
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import all_nodes, graphs_in
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
     # By names and dtypes alone: a network has no names for the dims of its outputs.
     signature = agreed_signature(signature_of_network(network), work.promised, keeps_names=False)
     counts, products = count_dtypes(network), quantized_products(network)
-    given = _low_dtypes(work.model)
+    given = frozenset(_LOW[name] for name in _dtypes(work.model) if name in _LOW)
     computes = check_dtypes(counts, job.precision, products=products, given=given, title=library.title)
     size = _write_engine(work, parsed)
     gpu = gpu_of_machine() if library.name == TENSORRT else None
@@ -167,7 +167,7 @@ def _notes(work: _Work, built: _Built, folded: int) -> Iterator[str]:
     yield "TF32 is off: what is FP32 in the network is computed in FP32"
     if folded:
         yield f"{folded} biases that were stored in int32 became float constants: TensorRT dequantizes no int32"
-    if _has_double(work.model):
+    if "DOUBLE" in _dtypes(work.model):
         yield "what is float64 inside of the model is computed in float32: engines have no float64"
     warned = work.log.warned()
     if warned:
@@ -282,28 +282,16 @@ def _read_back(library: EngineLibrary, config: Any, settings: EngineSettings) ->
         yield "compute_capabilities", wanted, [config.get_compute_capability(index).name for index in count]
 
 
-def _low_dtypes(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the float dtypes lower than float32 that the model has anywhere, in the library's words."""
-    return frozenset(_LOW[name] for name in _dtypes(model) if name in _LOW)
-
-
-def _has_double(model: onnx.ModelProto) -> bool:
-    """Return whether the model has float64 anywhere."""
-    return "DOUBLE" in _dtypes(model)
-
-
 def _dtypes(model: onnx.ModelProto) -> set[str]:
     """Return the dtypes of weights, constants, casts, inputs and outputs."""
     import onnx
 
     names = {number: name for name, number in onnx.TensorProto.DataType.items()}
     found: set[int] = set()
-    nodes = [node for function in model.functions for node in function.node]
     for graph in graphs_in(model.graph):
-        nodes += graph.node
         found |= {tensor.data_type for tensor in graph.initializer}
         found |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
-    for node in nodes:
+    for node in all_nodes(model):
         found |= {item.t.data_type for item in node.attribute if item.HasField("t")}
         found |= {item.i for item in node.attribute if item.name in _NAMING}
     return {names[number] for number in found if number in names}

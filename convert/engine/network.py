@@ -18,7 +18,7 @@ from paritygate.engine.capabilities import capabilities_of
 from paritygate.engine.library import NUMPY_DTYPES, TENSORRT, EngineLibrary
 from paritygate.errors import ConversionError, UnsupportedOperatorsError
 from paritygate.models.onnx.file import signature_of_onnx
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import all_nodes
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -239,22 +239,15 @@ def _node(error: Any, model: onnx.ModelProto) -> str:  # noqa: ANN401 - a Parser
     if there is not None and there.op_type == operator:
         return node_name(there)
     # The number may be that of a node inside of another, or of a function.
-    those = [node for node in _nodes(model) if node.op_type == operator]
+    those = [node for node in all_nodes(model) if node.op_type == operator]
     return node_name(those[0]) if len(those) == 1 else _UNNAMED
 
 
 def _with_domain(operator: str, error: Any, model: onnx.ModelProto) -> str:  # noqa: ANN401 - a ParserError
-    those = [node for node in _nodes(model) if node.op_type == operator]
+    those = [node for node in all_nodes(model) if node.op_type == operator]
     named = [node for node in those if node.name == error.node_name()]
     domains = {node.domain for node in named or those} - {"", "ai.onnx"}
     return f"{domains.pop()}::{operator}" if len(domains) == 1 else operator
-
-
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for graph in graphs_in(model.graph):
-        yield from graph.node
-    for function in model.functions:
-        yield from function.node
 
 
 def _reason(error: Any, title: str) -> str:  # noqa: ANN401 - a ParserError

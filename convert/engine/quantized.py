@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.errors import ConversionError
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import all_nodes, graphs_in
 
 if TYPE_CHECKING:
     import onnx
@@ -32,7 +31,7 @@ def check_quantization(model: onnx.ModelProto, *, title: str) -> None:
         ConversionError: A zero point is uint8, or is not 0.
     """
     constants = _constants(model)
-    nodes = [node for node in _nodes(model) if node.op_type in {_QUANTIZE, _DEQUANTIZE}]
+    nodes = [node for node in all_nodes(model) if node.op_type in {_QUANTIZE, _DEQUANTIZE}]
     unsigned = [node for node in nodes if _is_unsigned(node, constants)]
     shifted = [node for node in nodes if _is_shifted(node, constants)]
     for found, what in ((unsigned, "in uint8"), (shifted, "with zero points other than 0")):
@@ -70,16 +69,9 @@ def fold_integer_biases(model: onnx.ModelProto) -> int:
     return len(biases)
 
 
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for graph in graphs_in(model.graph):
-        yield from graph.node
-    for function in model.functions:
-        yield from function.node
-
-
 def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     found = {tensor.name: tensor for graph in graphs_in(model.graph) for tensor in graph.initializer}
-    for node in _nodes(model):
+    for node in all_nodes(model):
         value = next((item for item in node.attribute if item.name == "value"), None)
         if node.op_type == "Constant" and value is not None:
             found[node.output[0]] = value.t
@@ -108,11 +100,7 @@ def _is_unsigned(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -
 
 def _is_shifted(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:
     zero = _zero_point(node, constants)
-    return zero is not None and not _is_external(zero) and bool(_values(zero).any())
-
-
-def _is_external(tensor: onnx.TensorProto) -> bool:
-    return bool(tensor.data_location == tensor.EXTERNAL)
+    return zero is not None and zero.data_location != zero.EXTERNAL and bool(_values(zero).any())
 
 
 def _is_integer_bias(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:

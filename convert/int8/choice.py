@@ -50,9 +50,9 @@ def nodes_to_quantize(graph: onnx.GraphProto) -> tuple[str, ...]:
     Args:
         graph: The model's own graph; every node has a name, weights are initializers.
     """
-    weights = {tensor.name: len(tensor.dims) for tensor in graph.initializer if _is_float(tensor)}
+    weights = {tensor.name: len(tensor.dims) for tensor in graph.initializer if tensor.data_type == tensor.FLOAT}
     constants = {tensor.name for tensor in graph.initializer}
-    captured = _captured_names(graph)
+    captured = {name for node in graph.node for name in names_used_inside(node)}
     chosen = []
     integers: set[str] = set()
     for node in graph.node:
@@ -84,15 +84,6 @@ def _works_on(node: onnx.NodeProto, integers: set[str], constants: set[str]) -> 
         return all(name in integers for name in names)
     # The other inputs are sizes, axes or bounds.
     return names[0] in integers and all(name in constants for name in names[1:])
-
-
-def _is_float(tensor: onnx.TensorProto) -> bool:
-    return tensor.data_type == tensor.FLOAT
-
-
-def _captured_names(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of the graph's values that graphs inside its nodes use."""
-    return {name for node in graph.node for name in names_used_inside(node)}
 
 
 def names_used_inside(node: onnx.NodeProto) -> set[str]:

@@ -44,6 +44,7 @@ def quantize_statically(
     Raises:
         NotAvailableError: There is nothing to quantize.
     """
+    import onnx
     from onnxruntime import quantization
 
     names = nodes_to_quantize(model.graph)
@@ -74,7 +75,7 @@ def quantize_statically(
                 "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
             },
         )
-    quantized = _load(folder / _QUANTIZED)
+    quantized = onnx.load(str(folder / _QUANTIZED))
     _read_unrounded(quantized.graph, frozenset(names))
     return quantized
 
@@ -90,6 +91,7 @@ def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProt
         UsageError: The model has convolutions.
         NotAvailableError: There is nothing to quantize.
     """
+    import onnx
     from onnxruntime import quantization
 
     convolutions = sum(node.op_type in _CONVOLUTIONS for node in nodes_in(model.graph))
@@ -111,7 +113,7 @@ def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProt
             use_external_data_format=is_large,
             extra_options={"MatMulConstBOnly": True, "WeightSymmetric": True},
         )
-    quantized = _load(folder / _QUANTIZED)
+    quantized = onnx.load(str(folder / _QUANTIZED))
     if not any(node.op_type == "MatMulInteger" for node in quantized.graph.node):
         raise nothing_to_quantize(model.graph)
     return quantized
@@ -164,12 +166,6 @@ def _quiet() -> Iterator[None]:
         root.setLevel(level)
 
 
-def _load(path: Path) -> onnx.ModelProto:
-    import onnx
-
-    return onnx.load(str(path))
-
-
 def _read_unrounded(graph: onnx.GraphProto, quantized: Collection[str]) -> None:
     """Let nodes that stay in float read values as they were made in float, not rounded for somebody else, in place.
 
@@ -183,7 +179,7 @@ def _read_unrounded(graph: onnx.GraphProto, quantized: Collection[str]) -> None:
             continue
         for index, name in enumerate(node.input):
             unrounded = _before_the_pair(name, maker)
-            if unrounded is not None and not _is_made_by(unrounded, maker, quantized):
+            if unrounded is not None and (unrounded not in maker or maker[unrounded].name not in quantized):
                 node.input[index] = unrounded
 
 
@@ -194,7 +190,3 @@ def _before_the_pair(name: str, maker: dict[str, onnx.NodeProto]) -> str | None:
         return None
     quantize = maker.get(dequantize.input[0])
     return quantize.input[0] if quantize is not None and quantize.op_type == _PAIR[0] else None
-
-
-def _is_made_by(name: str, maker: dict[str, onnx.NodeProto], nodes: Collection[str]) -> bool:
-    return name in maker and maker[name].name in nodes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from paritygate.errors import UnsupportedOperatorsError
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import all_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -40,7 +40,7 @@ def unknown_operators(
     versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
     local = {(function.domain, function.name) for function in model.functions}
     rows = []
-    for node in _nodes(model):
+    for node in all_nodes(model):
         if (node.domain, node.op_type) in local or node.domain in _RUNTIME_DOMAINS:
             continue
         # What could not be converted may be called like an operator of ONNX's that does something else.
@@ -49,13 +49,6 @@ def unknown_operators(
             operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             rows.append((operator, node_name(node), reason, hint))
     return rows
-
-
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for graph in graphs_in(model.graph):
-        yield from graph.node
-    for function in model.functions:
-        yield from function.node
 
 
 def _reason(node: onnx.NodeProto, version: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.convert.contract import notes_left_out
 from paritygate.convert.dim_expressions import are_equal
 from paritygate.errors import ConversionError, UsageError
 from paritygate.models.onnx.file import opset_of, signature_of_onnx
@@ -161,8 +162,7 @@ def _arrange(model: onnx.ModelProto, signature: Signature) -> tuple[str, ...]:
     fetched = [spec.name for spec in signature.outputs]
     _reorder(graph.input, [inputs[name] for name in order])
     _reorder(graph.output, [outputs[name] for name in fetched])
-    dropped = [name for name in outputs if name not in fetched]
-    return (f"outputs not in the signature were left out: {', '.join(dropped)}",) if dropped else ()
+    return notes_left_out([name for name in outputs if name not in fetched])
 
 
 def _reorder(field: Sequence[onnx.ValueInfoProto], values: Sequence[onnx.ValueInfoProto]) -> None:

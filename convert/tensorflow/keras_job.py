@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import ConversionJob
 from paritygate.models.tensorflow.keras_model import (
     NamedKerasModel,
@@ -34,9 +35,7 @@ class KerasSource:
 
     def notes(self) -> tuple[str, ...]:
         """Return what the user should know once the function has been traced."""
-        unused = self.function.unused_outputs
-        left_out = (f"outputs not in the signature were left out: {', '.join(unused)}",) if unused else ()
-        return (*self.on_names, *left_out)
+        return (*self.on_names, *notes_left_out(self.function.unused_outputs))
 
 
 def open_keras(job: ConversionJob) -> KerasSource:

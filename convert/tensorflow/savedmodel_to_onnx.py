@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.tensorflow.function import function_to_onnx
 from paritygate.errors import UsageError
@@ -31,13 +32,12 @@ def convert(job: ConversionJob) -> Conversion:
         return tuple(found[name] for name in outputs)
 
     left_out = [spec.name for spec in saved.signature.outputs if spec.name not in outputs]
-    note = f"outputs not in the signature were left out: {', '.join(left_out)}"
     return function_to_onnx(
         function,
         signature=signature,
         folder=job.folder,
         opset=job.opset,
-        notes=lambda: (note,) if left_out else (),
+        notes=lambda: notes_left_out(left_out),
     )
 
 

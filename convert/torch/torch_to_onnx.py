@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
-from paritygate.convert.contract import as_promised
+from paritygate.convert.contract import as_promised, notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
@@ -174,9 +174,8 @@ def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, st
     """Return the conversion that the file is, once it answers like the module, and not like what was traced of it."""
     job, signature = module.job, module.signature
     path = job.folder / _MAIN
-    unused = unused_outputs(module.named)
-    unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
-    conversion = finished(path, signature, job.opset, (unused_note, *notes), ties)
+    notes = (*notes_left_out(unused_outputs(module.named)), *notes)
+    conversion = finished(path, signature, job.opset, notes, ties)
     # First what the file says of its dims, because that names what is wrong; then what it answers.
     as_promised(job, conversion, conversion.signature, {}, keeps_names=True, ties=job.ties)
     # The exporters take 1 for a size like any other, and trace one branch on a size.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend, version_of
+from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.torch.program import (
     check_ranges,
@@ -46,12 +47,10 @@ def convert(job: ConversionJob) -> Conversion:
         node.meta.pop(_STACK_TRACE, None)
     names = SaidNames(signature=signature).to_text()
     torch.export.save(program, job.folder / _MAIN, extra_files={NAMES_FILE: names})
-    unused = unused_outputs(named)
-    unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     return Conversion(
         main=_MAIN,
         signature=signature,
-        notes=tuple(note for note in (eval_note, unused_note) if note),
+        notes=tuple(note for note in (eval_note, *notes_left_out(unused_outputs(named))) if note),
         facts={"torch": version_of("torch")},
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend, version_of
+from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.torch.exportable import forward_alone
 from paritygate.convert.torch.inputs import Rows, input_draws
@@ -58,8 +59,6 @@ def convert(job: ConversionJob) -> Conversion:
         if stays
         else None
     )
-    unused = unused_outputs(named)
-    unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     with tempfile.TemporaryDirectory(dir=job.folder, prefix=".traced-") as place:
         saved = Path(place) / _MAIN
         torch.jit.save(script, str(saved))
@@ -69,7 +68,9 @@ def convert(job: ConversionJob) -> Conversion:
     return Conversion(
         main=_MAIN,
         signature=signature,
-        notes=tuple(note for note in (eval_note, unused_note, device_note, *trace_notes) if note),
+        notes=tuple(
+            note for note in (eval_note, *notes_left_out(unused_outputs(named)), device_note, *trace_notes) if note
+        ),
         facts={"torch": version_of("torch")},
     )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
 from paritygate.convert.causes import one_line
+from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.operators import unsupported_operators
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
@@ -51,9 +52,8 @@ def convert(job: ConversionJob) -> Conversion:
     script, arrays, _ = traced(named, signature, job.rows, job.ties)
     path = job.folder / _MAIN
     export_script(script, arrays, signature, job.opset, path)
-    unused = unused_outputs(named)
-    unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
-    conversion = finished(path, signature, job.opset, (*notes_of(module), eval_note, unused_note))
+    notes = (*notes_of(module), eval_note, *notes_left_out(unused_outputs(named)))
+    conversion = finished(path, signature, job.opset, notes)
     check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
     return conversion
 

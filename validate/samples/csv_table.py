@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,7 +17,7 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError, ParitygateError
 from paritygate.validate.samples.columns import inputs_of_columns, wanted_columns
 from paritygate.validate.samples.source import SampleSource, unreadable
-from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows
+from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows, in_float32
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,15 +87,7 @@ def read_csv(path: Path, source: SampleSource) -> Iterator[Batch]:
                 ids = [cells[table.places[ID_COLUMN]] for cells in chunk]
             seen.add(ids, f"samples {path}")
             columns = {name: list(_column(chunk, table.places[name], table.kinds[name])) for name in names}
-            batch = inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source)
-            # Text has one kind of number; float32 is what models take.
-            yield replace(
-                batch,
-                inputs={
-                    name: array.astype(np.float32) if array.dtype.kind == "f" and name not in source.cast else array
-                    for name, array in batch.inputs.items()
-                },
-            )
+            yield in_float32(inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source), source)
             start += len(chunk)
 
 

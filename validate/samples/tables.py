@@ -190,15 +190,16 @@ def read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
                     msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
                     raise InputFileError(msg, hint="give the same inputs in every line")
             columns = {name: [_json_array(path, name, row[name]) for row in rows] for name in names}
-            batch = inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source)
-            # JSON has one kind of number; float32 is what models take.
-            yield replace(
-                batch,
-                inputs={
-                    name: array.astype(np.float32) if array.dtype.kind == "f" and name not in source.cast else array
-                    for name, array in batch.inputs.items()
-                },
-            )
+            yield in_float32(inputs_of_columns(path, batch_of_rows(path, ids, columns, source), source), source)
+
+
+def in_float32(batch: Batch, source: SampleSource) -> Batch:
+    """Return a batch that was text, which has one kind of number, with the one that models take."""
+    inputs = {
+        name: array.astype(np.float32) if array.dtype.kind == "f" and name not in source.cast else array
+        for name, array in batch.inputs.items()
+    }
+    return replace(batch, inputs=inputs)
 
 
 def first_object(path: Path) -> dict[str, Any]:

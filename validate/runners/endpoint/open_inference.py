@@ -131,12 +131,7 @@ class OpenInference:
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name; all that the server has where none are named.
-
-        Raises:
-            MeasurementError: The server does not answer.
-            BackendError: It refuses the inputs, or what it answers cannot be read.
-        """
+        """Return the outputs by name; all that the server has where none are named."""
         return self.read(self.send(self.asked(feed, outputs)))
 
     def asked(self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]) -> Asked:

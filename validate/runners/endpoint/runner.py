@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 
 class _Server(Protocol):
+    """What every protocol offers.
+
+    Each call raises a MeasurementError where the server does not answer, and a BackendError where it refuses the inputs
+    or its answer cannot be read.
+    """
+
     server: str
     version: str
 

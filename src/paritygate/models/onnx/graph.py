@@ -45,6 +45,13 @@ def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         yield from each.node
 
 
+def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of the model and of its local functions."""
+    yield from nodes_in(model.graph)
+    for function in model.functions:
+        yield from function.node
+
+
 def names_in(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the name of every value of the graph and of the graphs inside it, with repetitions."""
     for each in graphs_in(graph):
