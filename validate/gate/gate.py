@@ -150,16 +150,8 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
     )
     digest = passes.run(read, progress)
     measurement = comparison.finish()
-    checks = judge(
-        measurement,
-        JudgePlan(
-            rules=rules,
-            limits=limits,
-            profiles=profiles,
-            left_out=rows_left_out.rows,
-        ),
-    )
-    health = tuple(map(_health_check, expected.health))
+    plan = JudgePlan(rules=rules, limits=limits, profiles=profiles, left_out=rows_left_out.rows)
+    checks = judge(measurement, plan)
     by_stratum = strata.finish()
     metrics = {name: item.finish(seed=rules.seed) for name, item in gold.items()}
     matched = {name: item.finish() for name, item in matches.items()}
@@ -168,7 +160,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
     return GateResult(
         measurement=measurement,
         checks=(
-            *health,
+            *map(_health_check, expected.health),
             *noise_checks(expected.noise, limits, profiles),
             *checks,
             *resolution_checks(rules.tolerance, profiles, rules.decisions, rules.columns),
@@ -179,7 +171,10 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
             *(check for item in repeats for check in item.finish()),
             *strata_coverage(by_stratum),
             *(check for item in matched.values() for check in detections_coverage(item)),
-            *_coverage(candidate),
+            *(
+                Check(name="fixed_dims", status=Status.WARNING, words=say("fixed_dims", cause=text))
+                for text in candidate.warnings
+            ),
         ),
         limits=limits,
         samples_digest=digest,
@@ -474,11 +469,3 @@ def _answer(
             raise err.__cause__ from None
         comparison.refuse(batch, str(err))
         return None
-
-
-def _coverage(candidate: Candidate) -> tuple[Check, ...]:
-    """Return a warning for what of the candidate the samples did not reach."""
-    return tuple(
-        Check(name="fixed_dims", status=Status.WARNING, words=say("fixed_dims", cause=text))
-        for text in candidate.warnings
-    )

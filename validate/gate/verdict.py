@@ -137,13 +137,12 @@ def _check_accepts(measured: Measurement) -> Check:
 def _check_exact(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
     if statistics.values == 0:
         return _nothing_measured(name, plan)
-    status = Status.FAIL if statistics.mismatches else Status.PASS
     words = say("exact", mismatches=statistics.mismatches, values=statistics.values)
     is_rounded = plan.rules.precision not in {Precision.FP32, Precision.TF32}
     is_choice = plan.profiles[name].dtype.startswith(("int", "uint"))
     if is_rounded and is_choice and 0 < statistics.mismatches <= max(1, _TIPPED * statistics.values):
         words += say("exact.tipped", output=name)
-    return Check(name="exact", status=status, words=words, output=name, measured=statistics.mismatches, limit=0)
+    return _none_wrong("exact", name, statistics.mismatches, words)
 
 
 def _nothing_measured(name: str, plan: JudgePlan) -> Check:
@@ -245,14 +244,7 @@ def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Che
         words = say("finite")
         if statistics.non_finite_matches and plan.rules.is_non_finite_declared:
             words += say("finite.declared", count=statistics.non_finite_matches)
-    return Check(
-        name="finite",
-        status=Status.FAIL if bad else Status.PASS,
-        words=words,
-        output=name,
-        measured=bad,
-        limit=0,
-    )
+    return _none_wrong("finite", name, bad, words)
 
 
 def _check_fills(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
@@ -267,16 +259,12 @@ def _check_fills(name: str, statistics: DiffStatistics, limits: Limits) -> list[
     if statistics.fill_substitutes:
         substitutes = list(dict.fromkeys(limits.substitutes))
         words += say("fill_values.nearest", count=statistics.fill_substitutes, substitutes=substitutes)
-    return [
-        Check(
-            name="fill_values",
-            status=Status.FAIL if wrong else Status.PASS,
-            words=words,
-            output=name,
-            measured=wrong,
-            limit=0,
-        )
-    ]
+    return [_none_wrong("fill_values", name, wrong, words)]
+
+
+def _none_wrong(check: str, output: str, wrong: int, words: Words) -> Check:
+    status = Status.FAIL if wrong else Status.PASS
+    return Check(name=check, status=status, words=words, output=output, measured=wrong, limit=0)
 
 
 def _within(check: str, output: str, measured: float, limit: float, remark: Words = ()) -> Check:
@@ -467,16 +455,14 @@ def _one_answer(decision: DecisionStatistics, *, is_yes_or_no: bool) -> Words:
 
 
 def _check_repeats(measured: Measurement) -> list[Check]:
-    checks = []
-    for name, ratio in measured.repeat_ratio.items():
-        largest = measured.repeat_max_abs_diff[name]
-        checks.append(
-            Check(
-                name="repeat_max_abs_diff",
-                status=Status.PASS if ratio <= 1 else Status.FAIL,
-                words=say("repeats", passes=measured.passes, difference=largest, ratio=ratio),
-                output=name,
-                measured=largest,
-            )
+    return [
+        Check(
+            name="repeat_max_abs_diff",
+            status=Status.PASS if ratio <= 1 else Status.FAIL,
+            words=say("repeats", passes=measured.passes, difference=largest, ratio=ratio),
+            output=name,
+            measured=largest,
         )
-    return checks
+        for name, ratio in measured.repeat_ratio.items()
+        for largest in (measured.repeat_max_abs_diff[name],)
+    ]

@@ -588,10 +588,10 @@ def _merged(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - of the ty
         return max(one, other)
     if name in _SMALLER:
         return min(one, other)
-    if name in _FURTHER:
-        return max((row for row in (one, other) if row is not None), default=None)
     if name == "nearest":
         return max((row for row in (one, other) if row is not None), key=_rank, default=None)
+    if name in _FURTHER:
+        return max((found for found in (one, other) if found is not None), default=None)
     return one or other if name in _FIRST else one + other
 
 

@@ -178,7 +178,7 @@ def test_a_model_with_fixed_dims_is_asked_on_one_thread(tmp_path: Path) -> None:
     recording = _record(tmp_path / "reference", runner)
 
     assert recording.settings["noise"]["threads"] == {"y": [0.0] * 4}
-    assert _noise(recording) == "noise floor: 0 over repeats, batch sizes and threads"
+    assert _noise(recording) == "noise floor 0 over repeats, batch sizes and threads"
 
 
 @pytest.fixture
@@ -303,7 +303,7 @@ def test_openvino_is_asked_on_one_thread(tmp_path: Path, settings: dict[str, int
     save(2.0)
     other = _record(tmp_path / "other", runner)
 
-    assert _noise(alike) == "noise floor: 0 over repeats, batch sizes and threads"
+    assert _noise(alike) == "noise floor 0 over repeats, batch sizes and threads"
     assert "reference_threads" in dict(other.health)
 
 
@@ -332,7 +332,7 @@ def test_litert_is_asked_on_one_thread(tmp_path: Path) -> None:
     (tmp_path / "2.0.tflite").replace(tmp_path / "model.tflite")
     other = _record(tmp_path / "other", runner)
 
-    assert _noise(alike) == "noise floor: 0 over repeats, batch sizes and threads"
+    assert _noise(alike) == "noise floor 0 over repeats, batch sizes and threads"
     assert "reference_threads" in dict(other.health)
 
 
