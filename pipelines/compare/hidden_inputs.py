@@ -140,7 +140,7 @@ def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that say why something could not be measured."""
     found: dict[str, Any] = {}
     if {"message", "hint"} <= value.keys() and _is_without_inputs(value):
-        found.update(message=value["message"], hint=value["hint"])
+        found.update({name: value[name] for name in ("message", "hint", "command", "advice") if name in value})
     elif {"message", "hint", "kind"} <= value.keys():
         found.update(message=f"{value['kind']}: {HIDDEN}", hint=_WHERE_IT_STANDS)
     if {"hint", "command"} <= value.keys() and may_leave(str(value["command"])):

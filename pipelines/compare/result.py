@@ -266,17 +266,18 @@ class ProbesResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorResult:
-    """Why nothing could be measured; `command` is the next command, if one alone is."""
+    """Why nothing could be measured; `hint` is `advice` and `command` as a sentence, where one command is next."""
 
     kind: str
     message: str
     hint: str
     command: str = ""
+    advice: str = ""
 
     @property
-    def advice(self) -> str:
-        """The hint without the command."""
-        return self.hint.removesuffix(self.command).removesuffix(": ") if self.command else self.hint
+    def next_step(self) -> dict[str, str]:
+        """Hint and command as an error takes them."""
+        return {"hint": self.advice if self.command else self.hint, "command": self.command}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -434,8 +435,8 @@ def code_notes(*sides: SideResult) -> list[str]:
 
 def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
     """Return an error as the report has it."""
-    hint, command = getattr(error, "hint", ""), getattr(error, "command", "")
-    return ErrorResult(kind=kind or type(error).__name__, message=str(error), hint=hint, command=command)
+    step = {name: str(getattr(error, name, "")) for name in ("hint", "command", "advice")}
+    return ErrorResult(kind=kind or type(error).__name__, message=str(error), **step)
 
 
 _SHOWN = {"fail", "error", "inconclusive", "warning", "edge"}

@@ -20,6 +20,7 @@ from paritygate.files import (
     read_json,
     remove_marked_folder,
     storage_errors,
+    sync_folder,
     write_json_atomically,
 )
 from paritygate.pipelines.packing.manifest import INPUTS, RUN, SPEC_MEMBER, PackedFile, PackManifest, damaged
@@ -221,8 +222,4 @@ def _publish(restored: Path, final: Path) -> None:
         _check_absent(final)
         raise
     with storage_errors(final):
-        descriptor = os.open(final.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(final.parent)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, UsageError
+from paritygate.errors import InputFileError, ParitygateError, UsageError
 from paritygate.models.endpoint import is_url
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.models.source import ModelRef, is_there
@@ -59,16 +59,10 @@ def model_or_release(
 
 def _released(repository: Path, model: str, which: str, variant: str | None) -> ModelRef:
     from paritygate.artifact import Artifact
-    from paritygate.pipelines.release.repository.commands import command_on
-    from paritygate.pipelines.release.repository.inspect import show, verify_release
+    from paritygate.pipelines.release.repository.inspect import check_release, show
 
     details = show(repository, model, which)
-    verification = verify_release(repository, model, details.version)
-    if not verification.is_intact:
-        msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
-        raise ArtifactIntegrityError(
-            msg, hint="see", command=command_on(repository, "verify", model, str(details.version))
-        )
+    check_release(repository, details)
     variants = [entry["name"] for entry in details.manifest["variants"]]
     name = variant or variants[0]
     if name not in variants:

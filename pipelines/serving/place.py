@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from paritygate.errors import ArtifactIntegrityError, StorageError, UsageError
 from paritygate.file_names import checked_name
-from paritygate.files import digest_of_file, fsync_tree, storage_errors
+from paritygate.files import digest_of_file, fsync_tree, storage_errors, sync_folder
 from paritygate.text import from_here
 
 # What becomes a file: the path of one that is copied, or its bytes.
@@ -133,11 +132,7 @@ class Place:
                 raise StorageError(msg, hint="write a view from one process at a time") from err
             raise
         # The entry of the folder lasts as well, and not what lies beside it, which is not ours to wait for.
-        descriptor = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(target.parent)
 
 
 def check_released(files: Mapping[str, Content], digests: Mapping[str, str], what: str) -> None:

@@ -217,7 +217,7 @@ def _messages(err: ParitygateError) -> Iterator[str]:
     if isinstance(err, UnsupportedOperatorsError):
         for operator, node, reason, hint in err.rows:
             yield f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else "")
-    yield from hint_lines(err.advice, err.command)
+    yield from hint_lines(**err.next_step)
 
 
 if __name__ == "__main__":

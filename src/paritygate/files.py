@@ -176,8 +176,9 @@ def digest_of_files(digests: Mapping[str, str]) -> str:
     return digest_of_json(dict(digests))
 
 
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def sync_folder(folder: Path) -> None:
+    """Force the entries of `folder`, not what they hold, to the disk; of a file, its content."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -188,8 +189,8 @@ def fsync_tree(folder: Path) -> None:
     """Force every file and folder below `folder`, and `folder` itself, to the disk."""
     for parent, _, names in os.walk(folder):
         for name in names:
-            _fsync(Path(parent) / name)
-        _fsync(Path(parent))
+            sync_folder(Path(parent) / name)
+        sync_folder(Path(parent))
 
 
 def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = "") -> None:
@@ -212,7 +213,7 @@ def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = "") -
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(path)
-            _fsync(path.parent)
+            sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -74,7 +74,7 @@ class ParitySpec(pytest.Collector):
         error = excinfo.value
         if not isinstance(error, ParitygateError):
             return super().repr_failure(excinfo)
-        return "\n".join((f"error: {error}", *hint_lines(error.advice, error.command)))
+        return "\n".join((f"error: {error}", *hint_lines(**error.next_step)))
 
 
 class ParityVariant(pytest.Collector):

@@ -186,8 +186,8 @@ def current_folder() -> str:
         return ""
 
 
-def hint_lines(advice: str, command: str) -> list[str]:
+def hint_lines(hint: str, command: str) -> list[str]:
     """Return the lines of a hint, the command on a line of its own; none where there is nothing to add."""
-    if advice and command:
-        return [f"hint: {advice}:", f"  {command}"]
-    return [f"hint: {advice or command}"] if advice or command else []
+    if hint and command:
+        return [f"hint: {hint}:", f"  {command}"]
+    return [f"hint: {hint or command}"] if hint or command else []

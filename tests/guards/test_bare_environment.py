@@ -97,7 +97,10 @@ def test_every_module_imports_in_a_bare_environment(outcome: Outcome, project_ro
         for path in project_root.glob(f"{part}/**/*.py")
     ]
     package = project_root / "src/paritygate"
-    files += [*package.glob("*.py"), *package.glob("engine/**/*.py"), *package.glob("models/**/*.py")]
+    files += [
+        *package.glob("*.py"),
+        *(path for name in ("api", "engine", "models") for path in package.glob(f"{name}/**/*.py")),
+    ]
     assert len(outcome["imported"]) == len(files)
 
 

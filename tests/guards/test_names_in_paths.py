@@ -222,7 +222,7 @@ def _found(project_root: Path) -> dict[str, set[str]]:
     tops = [project_root / name for name in ("convert", "validate", "pipelines")]
     own = project_root / "src/paritygate"
     files = [path for top in tops for path in top.rglob("*.py")]
-    files += [*own.glob("*.py"), *(path for name in ("models", "engine") for path in (own / name).rglob("*.py"))]
+    files += [*own.glob("*.py"), *(path for name in ("api", "models", "engine") for path in (own / name).rglob("*.py"))]
     return {
         path.relative_to(project_root).as_posix(): set(joins_in(text))
         for path in files

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.errors import InputFileError, StorageError
-from paritygate.files import storage_errors
-
-
-def sync_folder(folder: Path) -> None:
-    """Force the entries of `folder`, not what they hold, to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+from paritygate.files import storage_errors, sync_folder
 
 
 def make_folders(repository: Path, *parts: str) -> Path:

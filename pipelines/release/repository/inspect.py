@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.codec import to_data
-from paritygate.errors import InputFileError, UsageError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.difference import FileDifference
 from paritygate.pipelines.release.repository.log import logged_models, read_records
@@ -234,6 +234,19 @@ def verify_release(repository: Path, model: str, which: int | str | None = None)
     folder = release_folder(repository, model, version)
     difference, count = difference_of_release(folder, state.releases[version])
     return Verification(model=model, version=version, files_checked=count, difference=difference)
+
+
+def check_release(repository: Path, details: ReleaseDetails) -> None:
+    """Check that a release is byte for byte what was released, reading every file of it.
+
+    Raises:
+        ArtifactIntegrityError: It is not.
+    """
+    verification = verify_release(repository, details.model, details.version)
+    if not verification.is_intact:
+        msg = f"version {details.version} of {details.model!r} is not what was released: {verification.difference}"
+        command = command_on(repository, "verify", details.model, str(details.version))
+        raise ArtifactIntegrityError(msg, hint="see", command=command)
 
 
 def _check_repository(repository: Path) -> None:

@@ -19,10 +19,10 @@ from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import RepositoryError, StorageError
-from paritygate.files import storage_errors, write_json_atomically
+from paritygate.files import storage_errors, sync_folder, write_json_atomically
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.disk import make_folders, reading_errors, sync_folder
+from paritygate.pipelines.release.repository.disk import make_folders, reading_errors
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
 from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
 

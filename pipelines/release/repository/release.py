@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
-from paritygate.files import digest_of_file, fsync_tree, storage_errors, write_json_atomically
+from paritygate.files import digest_of_file, fsync_tree, storage_errors, sync_folder, write_json_atomically
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
     MANIFEST_FILE,
@@ -27,7 +27,6 @@ from paritygate.pipelines.release.repository.candidate import (
     check_files,
 )
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.disk import sync_folder
 from paritygate.pipelines.release.repository.identity import identity_in, identity_of
 from paritygate.pipelines.release.repository.log import append_record, read_records
 from paritygate.pipelines.release.repository.manifest import (

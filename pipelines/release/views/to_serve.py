@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
-from paritygate.errors import ArtifactIntegrityError, UsageError
-from paritygate.pipelines.release.repository.commands import command_on
-from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show, verify_release
+from paritygate.errors import UsageError
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails, check_release, show
 from paritygate.pipelines.release.views.nothing_to_serve import nothing_to_serve
 from paritygate.pipelines.serving.server_kind import ServerKind
 from paritygate.precision import Variant
@@ -51,12 +50,7 @@ def release_to_serve(
         InputFileError: There is no such repository.
     """
     details = show(repository, model, which)
-    verification = verify_release(repository, model, details.version)
-    if not verification.is_intact:
-        msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
-        raise ArtifactIntegrityError(
-            msg, hint="see", command=command_on(repository, "verify", model, str(details.version))
-        )
+    check_release(repository, details)
     return variant_to_serve(repository, details, kind, variant=variant)
 
 

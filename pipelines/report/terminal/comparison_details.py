@@ -40,7 +40,7 @@ def comparison_details(result: ComparisonResult) -> Iterator[str]:
 def error_lines(error: ErrorResult, name: str = "") -> tuple[str, ...]:
     """Return an error and its hint, of the variant or spec of that name where there is one."""
     said = ": ".join(filter(None, ("error", name, error.message)))
-    return (said, *hint_lines(error.advice, error.command))
+    return (said, *hint_lines(**error.next_step))
 
 
 def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:

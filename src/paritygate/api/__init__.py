@@ -372,7 +372,7 @@ def _raise_usage(result: ComparisonResult) -> None:
     error = result.error
     if error is not None and result.exit_code == ExitCode.USAGE:
         kind = getattr(paritygate.errors, error.kind, UsageError)
-        raise kind(error.message, hint=error.advice, command=error.command)
+        raise kind(error.message, **error.next_step)
 
 
 _Result = TypeVar("_Result", "Comparison", "Outcome")

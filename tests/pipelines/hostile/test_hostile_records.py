@@ -359,4 +359,4 @@ def test_damaged_failures_of_an_export_are_named(measured: Desk, tmp_path: Path,
 
     assert called.code == 2, str(called)
     assert f"export-failures.json is damaged: {message}" in called.err
-    assert "\nhint: start a new run: convert-and-validate run SPEC" in called.err
+    assert "\nhint: start a new run:\n  convert-and-validate run SPEC" in called.err

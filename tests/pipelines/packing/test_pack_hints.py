@@ -103,5 +103,5 @@ def test_a_run_is_packed_by_run_and_as_before_without_it(run: Desk) -> None:
 )
 def test_a_pack_of_no_run_or_of_two_is_wrong_usage(desk: Desk, args: tuple[str, ...], message: str) -> None:
     called = desk.call("pack", *args)
-    hint = "give the run folder that run or export printed: convert-and-validate pack --run DIR"
+    hint = "give the run folder that run or export printed:\n  convert-and-validate pack --run DIR"
     assert (called.code, called.err) == (2, f"error: {message}\nhint: {hint}\n")

@@ -326,14 +326,16 @@ def test_garbage_in_place_of_the_result_is_one_clear_error(
 def test_an_error_of_a_class_that_is_none_of_ours_is_an_error_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcome = json.dumps({"status": "error", "class": "ExitCode", "message": "what it said", "hint": ""})
+    said = {"class": "ExitCode", "message": "what it said", "hint": "again", "command": "convert-and-validate run SPEC"}
+    outcome = json.dumps({"status": "error", **said})
     script = "import json, sys; from pathlib import Path\n"
     script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({outcome!r})"
     monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
     job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=600, crash_error=BackendError)
 
-    with pytest.raises(BackendError, match="what it said"):
+    with pytest.raises(BackendError, match="what it said") as caught:
         run_child(job)
+    assert caught.value.next_step == {"hint": "again", "command": "convert-and-validate run SPEC"}
 
 
 def test_a_process_in_a_group_of_its_own_is_ended_with_the_child(

@@ -147,7 +147,8 @@ def test_a_run_of_0_1_0_is_refused_in_one_sentence(desk: Desk, command: tuple[st
     assert called.code == 2
     assert called.err == (
         "error: run holds a run of paritygate 0.1.0, with which this version cannot go on\n"
-        "hint: start a new run: convert-and-validate run SPEC\n"
+        "hint: start a new run:\n"
+        "  convert-and-validate run SPEC\n"
     )
     assert sorted((desk.folder / "run").rglob("*")) == before
 
@@ -160,7 +161,8 @@ def test_a_pack_of_a_run_of_0_1_0_is_refused_in_one_sentence(desk: Desk) -> None
     assert called.code == 2
     assert called.err.endswith(
         "error: run.paritygate.tar holds a run of paritygate 0.1.0, with which this version cannot go on\n"
-        "hint: start a new run: convert-and-validate run SPEC\n"
+        "hint: start a new run:\n"
+        "  convert-and-validate run SPEC\n"
     )
     assert not (desk.folder / "artifacts").exists()
 

@@ -471,7 +471,7 @@ def test_a_server_that_answers_with_an_error_ends_it(server: Server, call: Calla
 def _error_in(path: Path) -> tuple[str, int]:
     """Return verdict and exit code of a result that holds an error."""
     said = json.loads(path.read_text())
-    assert set(said["error"]) == {"message", "hint"}
+    assert set(said["error"]) == {"message", "hint", "command"}
     return said["verdict"], said["exit_code"]
 
 
