@@ -53,11 +53,10 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.text import meant
-from paritygate.validate.causes.found import Cause
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.undeclared_padding import said_once
-from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.check import Cause, Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.profile import with_activation_floors
 from paritygate.validate.measure.strata import strata_left_out
 from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_default
@@ -215,7 +214,7 @@ def _causes(
         open_reference=again.open_reference,
         clock=Clock(
             seconds_for_causes(elapsed_s),
-            a_row=place.samples.seconds * (1 / max(1, place.samples.rows)),
+            samples=(place.samples.seconds, place.samples.rows),
             opening=opening_s,
             deadline=place.deadline,
         ),

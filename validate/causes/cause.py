@@ -44,16 +44,17 @@ LAST: Mapping[str, str] = {
 
 
 class Clock:
-    """The processor time that looking for causes may take, and what a row and opening the candidate took before."""
+    """The processor time that looking for causes may take, and what samples and opening took before."""
 
-    def __init__(self, seconds: float, *, a_row: float, opening: float, deadline: float) -> None:
+    def __init__(self, seconds: float, *, samples: tuple[float, int], opening: float, deadline: float) -> None:
         # Another program on the machine takes no time from it.
         self._end = time.process_time() + seconds
-        self._a_row, self._opening, self._deadline = a_row, opening, deadline
+        self._samples, self._opening, self._deadline = samples, opening, deadline
 
     def has(self, rows: int, *, is_opened: bool = False) -> bool:
         """Return whether so many rows can be run in what is left, and the candidate opened once more."""
-        needed = rows * self._a_row + is_opened * self._opening
+        spent, of_rows = self._samples
+        needed = spent * rows / max(1, of_rows) + is_opened * self._opening
         return time.process_time() + needed <= self._end and time.monotonic() + needed <= self._deadline
 
 

@@ -13,10 +13,9 @@ from dataclasses import replace
 
 from paritygate.errors import NotAskedBeforeError, ParitygateError
 from paritygate.validate.causes.cause import FACTS, LAST, TRIALS, Case, Trial
-from paritygate.validate.causes.found import FAULT, NAMED, NO_TIME, NOT_ASKED, NOT_CONFIRMED, Cause
 from paritygate.validate.causes.rows import Measure, rows_taken
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
-from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, NOT_ASKED, NOT_CONFIRMED, Cause, Status
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.words.sentence import say
 
