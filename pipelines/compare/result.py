@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from paritygate import __version__
 from paritygate.codec import finite_or_none, schema_of
 from paritygate.text import counted
-from paritygate.validate.causes.found import NAMED, Cause
 from paritygate.validate.detections.figures import MatchStatistics
 from paritygate.validate.gold.figures import GoldStatistics
-from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
+from paritygate.validate.measure.check import NAMED, UNDECLARED_PADDING, Cause, Check, Kind, Status
 from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
 from paritygate.validate.words.earlier import kind_before, words_before

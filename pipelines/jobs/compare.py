@@ -53,11 +53,10 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
 from paritygate.text import meant
-from paritygate.validate.causes.found import Cause
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.undeclared_padding import said_once
-from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.measure.check import Cause, Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.profile import with_activation_floors
 from paritygate.validate.measure.strata import strata_left_out
 from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_default
@@ -101,7 +100,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
 
 
 def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFile) -> dict[str, Any]:
-    started = time.monotonic()
+    started, spent = time.monotonic(), time.process_time()
     job = from_data(ComparisonJob, args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
@@ -116,7 +115,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     read = models.samples(functools.partial(open_samples, job.samples))
     opened = _open_reference(job, folder, read, report, partial)
     expected = opened.expected
-    opening = time.monotonic()
+    opening = time.process_time()
     candidate, candidate_side, job = _open_candidate(job, opened, read, report, models)
     partial.add_candidate(candidate_side)
     takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
@@ -167,7 +166,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     deadline = started + float(args["time_limit_s"])
     place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
-    causes = _causes(job, result, again, place, (started, before - opening))
+    causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     unused = [name for name in held if takes and name not in takes]
     notes = [
         *_unused_inputs(unused),
@@ -191,7 +190,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
 def _causes(
     job: ComparisonJob, result: GateResult, again: Again, place: Place, times: tuple[float, float]
 ) -> list[Cause]:
-    """Return what explains the rows that fail; `times` are when the comparison began, and how long opening took."""
+    """Return what explains the rows that fail; `times` are those of the comparison and of opening."""
     if all(check.status is not Status.FAIL for check in result.checks):
         return []
     # Loaded only where it is needed.
@@ -200,7 +199,7 @@ def _causes(
 
     model, source = job.candidate, job.source if job.reference.is_recorded else job.reference
     limits = model.endpoint_limits
-    now, (started, opening_s) = time.monotonic(), times
+    elapsed_s, opening_s = times
     case = Case(
         result=result,
         candidate=again.candidate,
@@ -214,9 +213,10 @@ def _causes(
         open_plain=None if why_not_plain(job) else plain_opener(job, place.models, "plain-again"),
         open_reference=again.open_reference,
         clock=Clock(
-            min(seconds_for_causes(now - started), place.deadline - now),
-            a_row=place.samples.seconds * (1 / max(1, place.samples.rows)),
+            seconds_for_causes(elapsed_s),
+            samples=(place.samples.seconds, place.samples.rows),
             opening=opening_s,
+            deadline=place.deadline,
         ),
         is_asked=model.kind is not SourceKind.ENDPOINT or (limits is not None and limits.trials > 0),
     )

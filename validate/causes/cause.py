@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 # Each of these modules offers `find(case)`, which yields causes that need no trial, in this order.
-FACTS: Mapping[str, str] = {
-    "training_mode": "paritygate.validate.causes.training_mode",
-}
+FACTS: Mapping[str, str] = {"training_mode": "paritygate.validate.causes.training_mode"}
 # Each of these modules offers `trials(case)`, which yields those that fit the inputs.
 TRIALS: Mapping[str, str] = {
     "input_order": "paritygate.validate.causes.input_order",
@@ -46,27 +44,23 @@ LAST: Mapping[str, str] = {
 
 
 class Clock:
-    """The time that looking for causes may take, and what a row and opening the candidate took before."""
+    """The processor time that looking for causes may take, and what samples and opening took before."""
 
-    def __init__(self, seconds: float, *, a_row: float, opening: float) -> None:
-        self._end = time.monotonic() + seconds
-        self._a_row, self._opening = a_row, opening
+    def __init__(self, seconds: float, *, samples: tuple[float, int], opening: float, deadline: float) -> None:
+        # Another program on the machine takes no time from it.
+        self._end = time.process_time() + seconds
+        self._samples, self._opening, self._deadline = samples, opening, deadline
 
     def has(self, rows: int, *, is_opened: bool = False) -> bool:
         """Return whether so many rows can be run in what is left, and the candidate opened once more."""
-        return time.monotonic() + rows * self._a_row + is_opened * self._opening <= self._end
+        spent, of_rows = self._samples
+        needed = spent * rows / max(1, of_rows) + is_opened * self._opening
+        return time.process_time() + needed <= self._end and time.monotonic() + needed <= self._deadline
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One row of the samples, with both sides' answers.
-
-    Attributes:
-        row_id: Its id.
-        batch: The row alone, or as often as a fixed batch has rows.
-        expected: The reference's answer.
-        actual: The candidate's answer; None where it refuses the row.
-    """
+    """One row of the samples, as often as a fixed batch has rows; `actual` is None where the candidate refuses it."""
 
     row_id: str
     batch: Batch
@@ -79,18 +73,10 @@ class Case:
     """A comparison whose samples fail, and what can be run once more.
 
     Attributes:
-        result: The comparison.
-        candidate: The candidate.
-        model: Which model it is; None for recorded outputs.
-        expected: The reference's outputs.
+        model: Which model the candidate is; None for recorded outputs.
         reference_file: The reference's ONNX file; None for any other reference.
-        read: Starts reading the samples.
-        rules: The rules of the comparison.
-        left_out: The rows that the candidate is not judged by.
-        workspace: A folder for what passes are compared by.
         open_plain: Opens the candidate without graph optimisations; None if its runtime does not offer that.
         open_reference: Opens the reference; it returns None if only its outputs are here.
-        clock: The time for all of it.
         is_asked: Whether trials may run on the candidate.
         outputs: The outputs, and lists of detections, whose rows fail.
         chosen: The rows that trials are chosen by, set once they are read.
@@ -123,14 +109,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One change to the candidate.
-
-    Attributes:
-        kind: The cause that it shows.
-        open: Returns the changed candidate.
-        values: What the sentence names.
-        is_opened: Whether the candidate is opened once more.
-    """
+    """One change to the candidate: what opens it, what the sentence names, and whether it is loaded once more."""
 
     kind: str
     open: Callable[[], Candidate]

@@ -27,8 +27,9 @@ def trials(case: Case) -> Iterator[Trial]:
     """Yield what reorders the values of all inputs that are pictures, [N, C, H, W] or [N, H, W, C]."""
     first = case.chosen[0]
     images = {name: axis for name, array in first.batch.inputs.items() if (axis := channel_axis(array))}
+    has_colours = any(first.batch.inputs[name].shape[axis] == _COLOURS for name, axis in images.items())
     changes: dict[str, list[Callable[[Array, int], Array]]] = {
-        "channels_reversed": [_reversed] if _has_colours(first.batch.inputs, images) else [],
+        "channels_reversed": [_reversed] if has_colours else [],
         "sizes_exchanged": [_exchanged],
         # A shape that is refused is that of the other layout, or was read as such.
         "layout": [_in_other_layout] if first.actual is None else [_as_if_reshaped, _as_if_shaped_back],
@@ -47,10 +48,6 @@ def channel_axis(array: Array) -> int:
     if array.ndim != _RANK or array.dtype.kind not in "fu":
         return 0
     return next((axis for axis in (_FIRST, _LAST) if array.shape[axis] in _CHANNELS), 0)
-
-
-def _has_colours(inputs: Arrays, images: Mapping[str, int]) -> bool:
-    return any(inputs[name].shape[axis] == _COLOURS for name, axis in images.items())
 
 
 def _changed(change: Callable[[Array, int], Array], images: Mapping[str, int], inputs: Arrays) -> Arrays:

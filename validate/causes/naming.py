@@ -13,10 +13,9 @@ from dataclasses import replace
 
 from paritygate.errors import NotAskedBeforeError, ParitygateError
 from paritygate.validate.causes.cause import FACTS, LAST, TRIALS, Case, Trial
-from paritygate.validate.causes.found import FAULT, NAMED, NO_TIME, NOT_ASKED, NOT_CONFIRMED, Cause
 from paritygate.validate.causes.rows import Measure, rows_taken
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
-from paritygate.validate.measure.check import Status
+from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, NOT_ASKED, NOT_CONFIRMED, Cause, Status
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.words.sentence import say
 
@@ -24,7 +23,7 @@ _MOST_ROWS, _LEAST_ROWS = 8, 2
 _MOST_TRIALS = 2
 # A trial is named if the largest difference falls below this part.
 _LEFT = 0.1
-# Looking for the cause takes this share of the comparison's time, or this many seconds where that is more.
+# Looking for the cause takes this share of the comparison's processor time, or so many seconds where that is more.
 _SHARE, _LEAST_SECONDS = 0.05, 0.5
 # Runs for each row: the worst and the others, as they are and in a trial.
 _RUNS = 4
@@ -86,7 +85,9 @@ def _with_rows(case: Case) -> Case:
         key=lambda row: -row.in_limits,
     )
     ids = list(dict.fromkeys(row.row_id for row in worst))
-    most = _affordable(case)
+    most = next(
+        (rows for rows in range(_MOST_ROWS, _LEAST_ROWS, -1) if case.clock.has(_RUNS * (rows + 1))), _LEAST_ROWS
+    )
     # Where there are few, every other one is kept back.
     chosen = ids[:most] if len(ids) > most else ids[::2]
     kept_back = [row_id for row_id in ids if row_id not in chosen][:most]
@@ -104,14 +105,6 @@ def _with_rows(case: Case) -> Case:
     )
 
 
-def _affordable(case: Case) -> int:
-    """Return how many rows each run may have."""
-    for rows in range(_MOST_ROWS, _LEAST_ROWS, -1):
-        if case.clock.has(_RUNS * (rows + 1)):
-            return rows
-    return _LEAST_ROWS
-
-
 def _by_trials(case: Case, measure: Measure) -> Iterator[Cause]:
     if not isinstance(case.candidate, ModelCandidate):
         return
@@ -121,25 +114,34 @@ def _by_trials(case: Case, measure: Measure) -> Iterator[Cause]:
     if not case.clock.has(1):
         yield _no_time("trials")
         return
-    first = case.chosen[:1]
-    before = measure(first) if first and case.others else {}
-    helpful: list[tuple[float, Trial, Candidate]] = []
-    for trial in _trials_of(case) if any(value > 1 for value in before.values()) else ():
-        if not case.clock.has(1, is_opened=trial.is_opened):
-            yield _no_time(trial.kind)
-            break
-        candidate = _opened(trial)
-        after = before if candidate is None else measure(first, candidate)
-        if candidate is not None and _is_better(after, before):
-            helpful.append((max(after.values()), trial, candidate))
-            if max(after.values()) <= 1:
-                # Nothing is left to explain.
-                break
-    for _, trial, candidate in sorted(helpful, key=lambda item: item[0])[:_MOST_TRIALS]:
+    found = list(_tried(case, measure)) if case.chosen and case.others else []
+    yield from (item for item in found if isinstance(item, Cause))
+    helpful = sorted((item for item in found if not isinstance(item, Cause)), key=lambda item: item[0])
+    for _, trial, candidate in helpful[:_MOST_TRIALS]:
         cause = _confirmed(case, measure, trial, candidate)
         yield cause
         if cause.outcome != NOT_CONFIRMED:
             return
+
+
+def _tried(case: Case, measure: Measure) -> Iterator[tuple[float, Trial, Candidate] | Cause]:
+    """Yield what helps the row that differs most, with the difference that is left; causes are those without time."""
+    first = case.chosen[:1]
+    before = measure(first)
+    for trial in _trials_of(case) if any(value > 1 for value in before.values()) else ():
+        if not case.clock.has(1, is_opened=trial.is_opened):
+            yield _no_time(trial.kind)
+            if trial.is_opened:
+                continue
+            return
+        candidate = _opened(trial)
+        after = before if candidate is None else measure(first, candidate)
+        if candidate is not None and _is_better(after, before):
+            left = max(after.values())
+            yield left, trial, candidate
+            if left <= 1:
+                # Nothing is left to explain.
+                return
 
 
 def _trials_of(case: Case) -> Iterator[Trial]:

@@ -12,7 +12,7 @@ from paritygate.models.onnx.file import initializers_of
 from paritygate.models.source import SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.causes.cause import Case
-from paritygate.validate.causes.found import NAMED, Cause
+from paritygate.validate.measure.check import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.causes.cause import Case
-from paritygate.validate.causes.found import NAMED, Cause
+from paritygate.validate.measure.check import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

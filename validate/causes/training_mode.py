@@ -9,7 +9,7 @@ from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.graph import graphs_in
 from paritygate.models.source import SourceKind
 from paritygate.validate.causes.cause import Case
-from paritygate.validate.causes.found import NAMED, Cause
+from paritygate.validate.measure.check import NAMED, Cause
 from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:

@@ -252,8 +252,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         failures: A folder for the batches that the candidate fails.
         device: `cpu` or `cuda`.
         provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
-        endpoint: How a server may be asked, such as `{"requests_per_second": 50}`; also `requests`, `timeout_s`
-            and `max_answer_mb`.
+        endpoint: How a server may be asked, such as `{"requests_per_second": 50}`; also `requests`, `timeout_s`,
+            `max_answer_mb` and `trials`.
         endpoint_json: Which field of a server's JSON is which input and output, as a file or its data.
         repository: Where a release is looked up.
         time_limit: Seconds after which a child process is stopped.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Outcome
 
     from paritygate.models.loading import LoadedModel
+    from paritygate.validate.causes.cause import Case
+    from paritygate.validate.measure.check import Cause
     from paritygate.validate.runners.runner import Runner
 
 Array = NDArray[np.generic]
@@ -150,7 +153,8 @@ def test_optimisations_that_change_the_answers_are_named(
             answer = runner._call
 
             def fused_wrong(feed: Mapping[str, Array]) -> Sequence[Array]:
-                return [found + 0.01 * (feed["x"][:, 0, 0, :1] >= bar).astype(np.float32) for found in answer(feed)]
+                is_wrong = np.asarray(feed["x"])[:, 0, 0, :1] >= bar
+                return [np.add(found, 0.01 * is_wrong.astype(np.float32)) for found in answer(feed)]
 
             monkeypatch.setattr(runner, "_call", fused_wrong)
         return runner
@@ -226,6 +230,21 @@ def test_a_failure_of_one_row_is_left_alone(bench: Bench) -> None:
     sides = (model(bench, name, "dense", fault) for name, fault in (("a", Fault()), ("b", _REVERSED)))
 
     assert named(bench.compare(*sides, "--samples", samples)) == []
+
+
+def test_a_model_that_trials_may_not_run_on_gets_no_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = naming.causes_of
+    calls: list[object] = []
+
+    def not_asked(case: Case) -> tuple[Cause, ...]:
+        monkeypatch.setattr(case.runner, "answer", calls.append)
+        return own(replace(case, is_asked=False))
+
+    monkeypatch.setattr(naming, "causes_of", not_asked)
+    outcome = compared(bench, "dense", candidate=_REVERSED)
+
+    assert [(cause["kind"], cause["outcome"]) for cause in outcome.result["causes"]] == [("trials", "not_asked")]
+    assert calls == []
 
 
 def test_trials_on_a_server_are_made_if_they_are_allowed() -> None:
