@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paritygate.validate.measure.histogram import FIRST_OCTAVE, OCTAVES
-from paritygate.validate.measure.plot_data import CELLS, MOST_BINS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +15,10 @@ if TYPE_CHECKING:
 
     from paritygate.validate.measure.plot_data import Grid, Maxima, Sketch
 
+# Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
+CELLS = 64
+# Bins of rows, and of lengths.
+MOST_BINS = 128
 # Cells that hold something, beyond which four of them are made one: evidence is kept small.
 _MOST_CELLS = 1000
 _DIGITS = 6

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.measure.blocks import blocks_of_rows
+from paritygate.validate.measure.drawing import CELLS, MOST_BINS
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.decisions import Decision, Flips
     from paritygate.validate.measure.profile import OutputProfile
 
-# Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
-CELLS = 64
-# Bins of rows, and of lengths.
-MOST_BINS = 128
 _LENGTH_BINS = 64
 # Part of the range that is free at either end: rounding is not to put a value beyond it.
 _MARGIN = 0.02

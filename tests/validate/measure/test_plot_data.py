@@ -20,10 +20,10 @@ from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
 from paritygate.validate.measure.decisions import Decision, Rule
-from paritygate.validate.measure.drawing import Drawing
+from paritygate.validate.measure.drawing import CELLS, Drawing
 from paritygate.validate.measure.histogram import FIRST_OCTAVE, add_magnitudes, empty_histogram, octaves
 from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.measure.plot_data import CELLS, Grid, Maxima, empty_sketch
+from paritygate.validate.measure.plot_data import Grid, Maxima, empty_sketch
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
