@@ -21,8 +21,6 @@ from paritygate.models.named_call import is_default_output_name
 from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
-from paritygate.models.torch.archive import names_in_archive
-from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
 from paritygate.pipelines.compare.excused.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
@@ -105,8 +103,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     job = from_data(ComparisonJob, args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
-    calibrated = None if job.calibrated_rows is None else CalibratedRows.load(job.calibrated_rows)
-    left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=None if calibrated is None else calibrated.are_in)
+    left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=_calibrated(job))
     if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     answers_in = args.get("answers")
@@ -186,6 +183,15 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     models.close()
     found = replace(found, notes=[*found.notes, *notes], probes=asked, edge_findings=findings, causes=causes)
     return to_data(replace(found, seconds=time.monotonic() - started))
+
+
+def _calibrated(job: ComparisonJob) -> Callable[[Batch], list[bool]] | None:
+    """Return which rows calibrated the candidate, and do not count; None where none did."""
+    if job.calibrated_rows is None:
+        return None
+    from paritygate.pipelines.calibration.rows import CalibratedRows
+
+    return CalibratedRows.load(job.calibrated_rows).are_in
 
 
 def _causes(
@@ -457,7 +463,11 @@ def _example(
 
 def _is_without_names(ref: ModelRef) -> bool:
     """Return whether it is a TorchScript file of somebody else's, which does not say what its outputs are called."""
-    return ref.kind is SourceKind.TORCHSCRIPT and ref.path.is_file() and names_in_archive(ref.path) is None
+    if ref.kind is not SourceKind.TORCHSCRIPT or not ref.path.is_file():
+        return False
+    from paritygate.models.torch.archive import names_in_archive
+
+    return names_in_archive(ref.path) is None
 
 
 def _without(names: tuple[str, ...], read: Callable[[], Iterator[Batch]]) -> Callable[[], Iterator[Batch]]:
