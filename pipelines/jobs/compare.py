@@ -46,7 +46,7 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.compare.rows_apart import with_rows_apart
 from paritygate.pipelines.compare.seen_shapes import signature_in_batch
 from paritygate.pipelines.compare.served_version import check_served_version
-from paritygate.pipelines.compare.session_probes import Place, plain_opener, why_not_plain
+from paritygate.pipelines.compare.session_probes import ComparisonContext, plain_opener, why_not_plain
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
@@ -162,7 +162,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     )
     result = without_jumps(with_own_noise(result, again), again)
     deadline = started + float(args["time_limit_s"])
-    place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
+    place = ComparisonContext(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
     causes = _causes(job, result, again, place, (started, before - opening))
     unused = [name for name in held if takes and name not in takes]
@@ -195,7 +195,7 @@ def _calibrated(job: ComparisonJob) -> Callable[[Batch], list[bool]] | None:
 
 
 def _causes(
-    job: ComparisonJob, result: GateResult, again: Again, place: Place, times: tuple[float, float]
+    job: ComparisonJob, result: GateResult, again: Again, place: ComparisonContext, times: tuple[float, float]
 ) -> list[Cause]:
     """Return what explains the rows that fail; `times` are when the comparison began, and how long opening took."""
     if all(check.status is not Status.FAIL for check in result.checks):
@@ -284,7 +284,11 @@ def _cast_inputs(held: Mapping[str, str], reference: Signature | None, candidate
 
 
 def _ask(
-    job: ComparisonJob, candidate: Candidate, probes: ProbesRecording | None, result: GateResult, place: Place
+    job: ComparisonJob,
+    candidate: Candidate,
+    probes: ProbesRecording | None,
+    result: GateResult,
+    place: ComparisonContext,
 ) -> Answers:
     broken = broken_contract(result.checks)
     if broken:
