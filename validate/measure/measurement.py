@@ -15,10 +15,10 @@ from paritygate.signature import dtype_name
 from paritygate.validate.measure import decisions, plot_data, row_pattern, statistics
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.decisions import Decision, DecisionState
-from paritygate.validate.measure.drawing import Drawing, drawn
+from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.histogram import octaves
-from paritygate.validate.measure.plot_data import Sketch
+from paritygate.validate.measure.plot_data import Sketch, drawn
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.measure.row_traits import RowTraits
