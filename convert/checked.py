@@ -12,7 +12,15 @@ from typing import Protocol, cast
 
 from paritygate.backends import require_backend
 from paritygate.convert.causes import one_line
-from paritygate.convert.conversion import CHECKS, CONVERTERS, DERIVATIONS, Check, Conversion, ConversionJob, Converter
+from paritygate.convert.conversion import (
+    CHECKS,
+    CONVERTERS,
+    DERIVATIONS,
+    ArtifactCheck,
+    Conversion,
+    ConversionJob,
+    Converter,
+)
 from paritygate.engine.gpu_fit import require_builder
 from paritygate.errors import (
     BackendError,
@@ -63,7 +71,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
     # Before the work: what cannot be checked is not worth minutes of converting.
     require_builder(target_format)
     _check_empty(job)
-    checker = cast("Check", importlib.import_module(CHECKS[target_format]))
+    checker = cast("ArtifactCheck", importlib.import_module(CHECKS[target_format]))
     try:
         conversion = _guarded(lambda: converter.convert(job), job, f"converting {job.source.kind} to {variant}")
         return _guarded(lambda: checker.check(job, conversion), job, f"checking the converted {variant} model")
@@ -154,7 +162,7 @@ def fix_and_check(job: ConversionJob, target_format: str, rule: FixedShape) -> C
         StorageError: The folder is not empty, or cannot be written.
     """
     fixer = cast("Fixer", importlib.import_module(FIXERS[target_format]))
-    checker = cast("Check", importlib.import_module(CHECKS[target_format]))
+    checker = cast("ArtifactCheck", importlib.import_module(CHECKS[target_format]))
     require_backend(FORMATS[target_format].runtime)
     _check_empty(job)
     promised = replace(job, signature=rule.fixed_signature)

@@ -113,7 +113,7 @@ class Converter(Protocol):
         ...
 
 
-class Check(Protocol):
+class ArtifactCheck(Protocol):
     """What every module that checks a format offers."""
 
     def check(self, job: ConversionJob, conversion: Conversion) -> Conversion:

@@ -24,7 +24,7 @@ from paritygate.pipelines.release.promote import (
     repository_of,
 )
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
@@ -92,7 +92,7 @@ class RunOutcome:
     run: RunFolder
     results: Mapping[str, ComparisonResult]
     failures: Mapping[str, FailedVariant]
-    release: Release | None
+    release: StoredRelease | None
     repository: Path | None
     not_released: str
     exit_code: int
@@ -285,7 +285,7 @@ def _run(
             jobs=() if run.cache is None else tuple(run.cache.done),
         )
 
-    commit = Commit[Release]()
+    commit = Commit[StoredRelease]()
     if before_release is not None:
         commit.prepare = lambda release: before_release(outcome_of(_Promotion(release=release)))
     promotion = _promote(run, options, repository, unmet, after, commit)
@@ -315,7 +315,7 @@ def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Promotion:
-    release: Release | None = None
+    release: StoredRelease | None = None
     not_released: str = ""
     would_release: str = ""
     advice: tuple[str, ...] = ()
@@ -328,7 +328,7 @@ def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what 
     repository: Path,
     unmet: Mapping[str, str],
     after: Afterwards,
-    commit: Commit[Release],
+    commit: Commit[StoredRelease],
 ) -> _Promotion:
     """Release what passed, unless something required did not: then the exit code is anything but 0."""
     if not options.is_promoting:

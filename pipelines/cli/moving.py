@@ -11,12 +11,12 @@ from paritygate.pipelines.cli.json_file import JsonFile
 from paritygate.pipelines.release.afterwards import Afterwards
 from paritygate.pipelines.release.repository.aliases import AliasMove
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.terminal.printing import print_errors
 from paritygate.pipelines.report.terminal.serving import code_of_views, print_view_updates
 
-_Moved = TypeVar("_Moved", Release, AliasMove)
+_Moved = TypeVar("_Moved", StoredRelease, AliasMove)
 
 
 def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
@@ -63,5 +63,5 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     return code_of_views(views)
 
 
-def _data(moved: Release | AliasMove, views: tuple[ViewUpdate, ...]) -> dict[str, Any]:
+def _data(moved: StoredRelease | AliasMove, views: tuple[ViewUpdate, ...]) -> dict[str, Any]:
     return {"schema_version": 1, **to_data(moved), "views": [view.to_json() for view in views]}

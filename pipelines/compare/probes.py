@@ -20,7 +20,7 @@ from paritygate.pipelines.compare.result import (
     ProbesResult,
     RoleResult,
 )
-from paritygate.pipelines.compare.session_probes import Place, Unclipped, session_plan
+from paritygate.pipelines.compare.session_probes import ComparisonContext, Unclipped, session_plan
 from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.measure.check import Check, Kind, Status
@@ -114,7 +114,7 @@ def ask(
     candidate: Candidate,
     recording: ProbesRecording | None,
     outputs: tuple[str, ...],
-    place: Place,
+    place: ComparisonContext,
 ) -> Answers:
     """Ask the candidate what the reference was asked.
 
@@ -153,7 +153,11 @@ def ask(
 
 
 def ask_session_probes(
-    job: ComparisonJob, candidate: Candidate, recording: ProbesRecording | None, outputs: tuple[str, ...], place: Place
+    job: ComparisonJob,
+    candidate: Candidate,
+    recording: ProbesRecording | None,
+    outputs: tuple[str, ...],
+    place: ComparisonContext,
 ) -> Answers:
     """Ask the candidate some of it again in other ways: what the probes of the session do.
 

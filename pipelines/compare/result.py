@@ -17,7 +17,6 @@ from paritygate.validate.gold.figures import GoldStatistics
 from paritygate.validate.measure.check import NAMED, UNDECLARED_PADDING, Cause, Check, Kind, Status
 from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
-from paritygate.validate.words.earlier import kind_before, words_before
 from paritygate.validate.words.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -215,10 +214,12 @@ class ProbeResult:
     words: list[Sentence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if not self.kind:
-            object.__setattr__(self, "kind", kind_before(self.status, self.detail))
-        if not self.words:
-            object.__setattr__(self, "words", list(words_before(self.detail)))
+        if not (self.kind and self.words):
+            # Only results of earlier versions need it.
+            from paritygate.validate.words.earlier import kind_before, words_before
+
+            object.__setattr__(self, "kind", self.kind or kind_before(self.status, self.detail))
+            object.__setattr__(self, "words", self.words or list(words_before(self.detail)))
 
     @property
     def does_not_apply(self) -> bool:

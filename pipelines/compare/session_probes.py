@@ -46,7 +46,7 @@ _EMULATED = "an emulation stands for a device, and its process for none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class ComparisonContext:
     """Where a comparison works, and until when.
 
     Attributes:
@@ -70,7 +70,7 @@ def session_plan(
     job: ComparisonJob,
     candidate: ModelCandidate,
     outputs: tuple[str, ...],
-    place: Place,
+    place: ComparisonContext,
 ) -> SessionPlan:
     """Return how the candidate is asked again."""
     return SessionPlan(
@@ -120,7 +120,7 @@ def _batch(asked: AskedBatch) -> Batch:
 class _FreshProcess:
     """Has another process load the candidate and answer."""
 
-    def __init__(self, job: ComparisonJob, outputs: frozenset[str], place: Place) -> None:
+    def __init__(self, job: ComparisonJob, outputs: frozenset[str], place: ComparisonContext) -> None:
         self._job = job
         self._outputs = outputs
         self._place = place

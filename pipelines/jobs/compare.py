@@ -21,8 +21,6 @@ from paritygate.models.named_call import is_default_output_name
 from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
-from paritygate.models.torch.archive import names_in_archive
-from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
 from paritygate.pipelines.compare.excused.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
@@ -48,7 +46,7 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.compare.rows_apart import with_rows_apart
 from paritygate.pipelines.compare.seen_shapes import signature_in_batch
 from paritygate.pipelines.compare.served_version import check_served_version
-from paritygate.pipelines.compare.session_probes import Place, plain_opener, why_not_plain
+from paritygate.pipelines.compare.session_probes import ComparisonContext, plain_opener, why_not_plain
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import is_integer_dtype
@@ -104,8 +102,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     job = from_data(ComparisonJob, args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
-    calibrated = None if job.calibrated_rows is None else CalibratedRows.load(job.calibrated_rows)
-    left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=None if calibrated is None else calibrated.are_in)
+    left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=_calibrated(job))
     if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     answers_in = args.get("answers")
@@ -164,7 +161,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     )
     result = without_jumps(with_own_noise(result, again), again)
     deadline = started + float(args["time_limit_s"])
-    place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
+    place = ComparisonContext(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
     causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     unused = [name for name in held if takes and name not in takes]
@@ -187,8 +184,17 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     return to_data(replace(found, seconds=time.monotonic() - started))
 
 
+def _calibrated(job: ComparisonJob) -> Callable[[Batch], list[bool]] | None:
+    """Return which rows calibrated the candidate, and do not count; None where none did."""
+    if job.calibrated_rows is None:
+        return None
+    from paritygate.pipelines.calibration.rows import CalibratedRows
+
+    return CalibratedRows.load(job.calibrated_rows).are_in
+
+
 def _causes(
-    job: ComparisonJob, result: GateResult, again: Again, place: Place, times: tuple[float, float]
+    job: ComparisonJob, result: GateResult, again: Again, place: ComparisonContext, times: tuple[float, float]
 ) -> list[Cause]:
     """Return what explains the rows that fail; `times` are those of the comparison and of opening."""
     if all(check.status is not Status.FAIL for check in result.checks):
@@ -278,7 +284,11 @@ def _cast_inputs(held: Mapping[str, str], reference: Signature | None, candidate
 
 
 def _ask(
-    job: ComparisonJob, candidate: Candidate, probes: ProbesRecording | None, result: GateResult, place: Place
+    job: ComparisonJob,
+    candidate: Candidate,
+    probes: ProbesRecording | None,
+    result: GateResult,
+    place: ComparisonContext,
 ) -> Answers:
     broken = broken_contract(result.checks)
     if broken:
@@ -457,7 +467,11 @@ def _example(
 
 def _is_without_names(ref: ModelRef) -> bool:
     """Return whether it is a TorchScript file of somebody else's, which does not say what its outputs are called."""
-    return ref.kind is SourceKind.TORCHSCRIPT and ref.path.is_file() and names_in_archive(ref.path) is None
+    if ref.kind is not SourceKind.TORCHSCRIPT or not ref.path.is_file():
+        return False
+    from paritygate.models.torch.archive import names_in_archive
+
+    return names_in_archive(ref.path) is None
 
 
 def _without(names: tuple[str, ...], read: Callable[[], Iterator[Batch]]) -> Callable[[], Iterator[Batch]]:

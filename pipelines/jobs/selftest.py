@@ -25,7 +25,7 @@ from paritygate.pipelines.selftest.mutations.mutation import (
     mutate_file,
 )
 from paritygate.pipelines.selftest.result import PlantResult, SelftestRequest, SelftestResult, why_missed
-from paritygate.pipelines.selftest.trial import Trial, open_mutated, try_file
+from paritygate.pipelines.selftest.trial import FaultTrial, open_mutated, try_file
 from paritygate.validate.measure.check import Verdict
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.inputs.roles import InputRole, Role
@@ -106,7 +106,7 @@ class _Tester:
         return _result(mutation, outcome, mutated.what, trial, effects=effects, why=why)
 
 
-def _outcome(mutation: Mutation, trial: Trial) -> str:
+def _outcome(mutation: Mutation, trial: FaultTrial) -> str:
     by_samples, by_probes = bool(trial.by_samples), bool(trial.by_probes)
     if mutation.is_equivalent:
         return results.FALSE_ALARM if by_samples or by_probes else results.PASSED
@@ -121,7 +121,7 @@ def _result(
     mutation: Mutation,
     outcome: str,
     what: str,
-    trial: Trial | None = None,
+    trial: FaultTrial | None = None,
     **found: Any,  # noqa: ANN401 - fields
 ) -> PlantResult:
     return PlantResult(

@@ -47,7 +47,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class CleaningPlan:
     """What is to go.
 
     Attributes:
@@ -93,7 +93,7 @@ class Plan:
 
 def plan_cleaning(
     root: Path, *, model: str | None, keep: int | None, with_cache: bool, repositories: Iterable[Path] = ()
-) -> Plan:
+) -> CleaningPlan:
     """Return what is to go.
 
     Args:
@@ -126,7 +126,7 @@ def plan_cleaning(
     if cache is not None:
         check_is_cache(cache)
         sizes[cache] = sum(map(bytes_on_disk, parts_of(cache)))
-    return Plan(
+    return CleaningPlan(
         runs=tuple(going),
         kept=tuple(kept),
         leftovers=leftovers,
@@ -137,13 +137,13 @@ def plan_cleaning(
     )
 
 
-def shown_and_still_planned(shown: Plan, now: Plan) -> Plan:
+def shown_and_still_planned(shown: CleaningPlan, now: CleaningPlan) -> CleaningPlan:
     """Return what was shown and may go now: while somebody is asked, a run may be released, and newer ones begin."""
     folders = {item.run.folder for item in shown.runs}
     return replace(now, runs=tuple(item for item in now.runs if item.run.folder in folders))
 
 
-def remove(plan: Plan) -> Plan:
+def remove(plan: CleaningPlan) -> CleaningPlan:
     """Remove what is planned, and return what was: a run that was opened meanwhile stays.
 
     Raises:

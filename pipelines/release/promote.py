@@ -45,7 +45,7 @@ from paritygate.pipelines.release.repository.candidate import (
 )
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.log import read_records
-from paritygate.pipelines.release.repository.release import Release, promote
+from paritygate.pipelines.release.repository.release import StoredRelease, promote
 from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
@@ -114,8 +114,8 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     despite: str = "",
     trust: str = "",
     choice: Choice | None = None,
-    commit: Commit[Release] | None = None,
-) -> Release:
+    commit: Commit[StoredRelease] | None = None,
+) -> StoredRelease:
     """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
     Args:
@@ -185,7 +185,9 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         return _promote_noted(run, repository, candidate, commit or Commit())
 
 
-def _promote_noted(run: RunFolder, repository: Path, candidate: ReleaseCandidate, commit: Commit[Release]) -> Release:
+def _promote_noted(
+    run: RunFolder, repository: Path, candidate: ReleaseCandidate, commit: Commit[StoredRelease]
+) -> StoredRelease:
     """Release a run, which its own folder notes before: whatever ends this process, no release is without a note."""
     before = note_release_to(run.folder, repository)
     try:

@@ -47,7 +47,7 @@ _NOTES: Mapping[Precision, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class RunComparison:
     """One comparison of a run.
 
     Attributes:
@@ -93,11 +93,11 @@ def _source_here(run: RunFolder) -> ModelRef | None:
         return None
 
 
-def comparison_of(run: RunFolder, artifact: Artifact, recording: Recording, device: str) -> Comparison:
+def comparison_of(run: RunFolder, artifact: Artifact, recording: Recording, device: str) -> RunComparison:
     """Return the comparison of an artifact with the run's reference on a device, `cpu` or `cuda`."""
     job = comparison_job(run, artifact, device)
     stage = _stage(f"compare {artifact.variant}", job, artifact, recording)
-    return Comparison(job=job, stage=stage, damage=_other_source(artifact, recording))
+    return RunComparison(job=job, stage=stage, damage=_other_source(artifact, recording))
 
 
 def has_emulated_row(variant: Variant) -> bool:
@@ -105,7 +105,7 @@ def has_emulated_row(variant: Variant) -> bool:
     return variant.format in ENGINE_FORMATS or (variant.format == "onnx" and variant.precision in _ROUNDED)
 
 
-def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Recording) -> Comparison | None:
+def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Recording) -> RunComparison | None:
     """Return the emulated row of an artifact, always on the CPU; None for what runs there as it would anywhere."""
     own, variant = comparison_of(run, artifact, recording, _CPU), artifact.variant
     if not has_emulated_row(variant):

@@ -17,7 +17,7 @@ from paritygate.pipelines.compare.job import compare, comparison_not_run, failed
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.stages import stage
-from paritygate.pipelines.run.comparisons import Binding, Comparison, comparison_of, emulated_comparison_of
+from paritygate.pipelines.run.comparisons import Binding, RunComparison, comparison_of, emulated_comparison_of
 from paritygate.pipelines.run.earlier_failures import check_reason, earlier_failures
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
@@ -189,7 +189,7 @@ class _Validator:
         self._progress = progress
 
     def result_of(
-        self, name: str, artifact: Artifact, comparison: Comparison, damage: ParitygateError | None
+        self, name: str, artifact: Artifact, comparison: RunComparison, damage: ParitygateError | None
     ) -> ComparisonResult:
         """Return the result of a comparison; that it could not be made, if the artifact is damaged or unfit for it."""
         job, unfit = comparison.job, damage or comparison.damage

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class FaultTrial:
     """What came of one file.
 
     Attributes:
@@ -96,7 +96,7 @@ def open_mutated(job: ComparisonJob, path: Path) -> Runner:
     return open_model(model, job.device)
 
 
-def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress, what: str) -> Trial:
+def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress, what: str) -> FaultTrial:
     """Hold a loaded file against the recorded reference, exactly as `validate` does.
 
     Args:
@@ -131,7 +131,7 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
         lambda _, done, total: report(f"{what}: probes", done, total),
         unclipped=Unclipped(job, folder, ref=runner.loaded.ref),
     )
-    return Trial(
+    return FaultTrial(
         checks=result.checks,
         probe_checks=tuple(outcome.check for outcome in outcomes),
         probe_rows={outcome.name: outcome.rows for outcome in outcomes},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     """A mapping in which unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -15,7 +15,7 @@ from paritygate.pipelines.calibration.calibration import LEAST_ROWS
 from paritygate.pipelines.serving.triton.config import check_own
 from paritygate.pipelines.spec.against import check_factors
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
-from paritygate.pipelines.spec.part import Part
+from paritygate.pipelines.spec.part import SpecPart
 from paritygate.signature import DTYPES
 from paritygate.text import is_placeholder, nearest_first
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_OTHER_TOLERANCE, DEFAULT_SCORE_TOLERANCE
@@ -38,7 +38,6 @@ __all__ = [
     "OnnxruntimePart",
     "OutputLimits",
     "OutputPart",
-    "Part",
     "ProbeName",
     "PromotePart",
     "RandomInputPart",
@@ -47,6 +46,7 @@ __all__ = [
     "ReportPart",
     "SamplesPart",
     "ServePart",
+    "SpecPart",
     "TensorPart",
     "TensorrtPart",
     "TensorrtRtxPart",
@@ -57,7 +57,7 @@ _DEVICE = re.compile(r"cpu|cuda:sm[0-9]{2,3}")
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
-class TensorPart(Part):
+class TensorPart(SpecPart):
     """One input or output, under the name served."""
 
     dtype: str
@@ -72,7 +72,7 @@ class TensorPart(Part):
         return dtype
 
 
-class DimPart(Part):
+class DimPart(SpecPart):
     """The sizes that a symbolic dim may take."""
 
     min: int = 1
@@ -88,7 +88,7 @@ class DimPart(Part):
         return self
 
 
-class ModelPart(Part):
+class ModelPart(SpecPart):
     """The trained model."""
 
     name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
@@ -110,7 +110,7 @@ class ModelPart(Part):
     )
 
 
-class ImagesPart(Part):
+class ImagesPart(SpecPart):
     """How the pictures of a folder are prepared."""
 
     input: str = Field(min_length=1, description="The input that a picture is.")
@@ -183,14 +183,14 @@ class RandomInputPart(TensorPart):
         return RandomInput(dtype=self.dtype, shape=tuple(self.shape), low=self.low, high=self.high, mask=self.mask)
 
 
-class RandomPart(Part):
+class RandomPart(SpecPart):
     """Rows that are made up where there are no real ones: no verdict rests on them."""
 
     rows: Annotated[int, Field(ge=1)] = 128
     inputs: dict[str, RandomInputPart] = Field(min_length=1)
 
 
-class SamplesPart(Part):
+class SamplesPart(SpecPart):
     """The real inputs."""
 
     source: str = Field(description="A file, a folder, or module:callable: see the kinds of samples in docs/spec.md.")
@@ -220,7 +220,7 @@ class SamplesPart(Part):
         return self
 
 
-class CalibrationPart(Part):
+class CalibrationPart(SpecPart):
     """The real inputs that int8 targets choose their ranges by; none of them is compared."""
 
     source: str | None = Field(
@@ -259,7 +259,7 @@ class CalibrationPart(Part):
         return Int8Settings(tool=self.tool, method=self.method, activations=self.activations)
 
 
-class ReportPart(Part):
+class ReportPart(SpecPart):
     """What reports, results and evidence hold."""
 
     inputs: Literal["show", "hide"] | None = Field(
@@ -288,7 +288,7 @@ Reason = Annotated[str, AfterValidator(_real_reason)]
 ProbeName = Annotated[str, AfterValidator(_known_probe)]
 
 
-class DecisionPart(Part):
+class DecisionPart(SpecPart):
     """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel.
 
     It may also be written as `--decision` has it behind the output, such as `argmax` or `threshold=3,axis=1`.
@@ -329,7 +329,7 @@ class DecisionPart(Part):
         return self
 
 
-class GoldTolerancePart(Part):
+class GoldTolerancePart(SpecPart):
     """What a metric against gold may lose: exactly one of ratio, max_drop, mlperf."""
 
     ratio: float | None = Field(default=None, description="The least share of the reference's metric.")
@@ -345,7 +345,7 @@ class GoldTolerancePart(Part):
         return self
 
 
-class GoldPart(Part):
+class GoldPart(SpecPart):
     """A metric against the gold that samples carry."""
 
     metric: str = Field(
@@ -367,7 +367,7 @@ GoldParts = Annotated[
 ]
 
 
-class MatchPart(Part):
+class MatchPart(SpecPart):
     """Outputs that are a list of detections a row, whose order and number may differ."""
 
     boxes: str = Field(description="The output of boxes, (batch, N, 4); of one output, four columns, such as 0:4.")
@@ -398,7 +398,7 @@ class MatchPart(Part):
     format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
 
 
-class OutputPart(Part):
+class OutputPart(SpecPart):
     """What is to be done with an output."""
 
     ignore: Reason | None = Field(
@@ -434,7 +434,7 @@ class OutputPart(Part):
 OutputLimits = dict[str, dict[str, float | list[float | None] | dict[str, float]]]
 
 
-class PromotePart(Part):
+class PromotePart(SpecPart):
     """When and where a release is made."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -493,7 +493,7 @@ class PromotePart(Part):
         return check_factors(value)
 
 
-class ServePart(Part):
+class ServePart(SpecPart):
     """What model servers are told of a release beside what follows from it."""
 
     triton: dict[str, Any] | None = Field(
@@ -509,7 +509,7 @@ class ServePart(Part):
         return value
 
 
-class OnnxruntimePart(Part):
+class OnnxruntimePart(SpecPart):
     """How ONNX Runtime runs ONNX targets."""
 
     provider: Literal["cuda", "tensorrt"] = Field(
@@ -517,7 +517,7 @@ class OnnxruntimePart(Part):
     )
 
 
-class TensorrtPart(Part):
+class TensorrtPart(SpecPart):
     """How TensorRT engines are built."""
 
     workspace_mb: int | None = Field(
@@ -545,7 +545,7 @@ class TensorrtPart(Part):
         )
 
 
-class TensorrtRtxPart(Part):
+class TensorrtRtxPart(SpecPart):
     """How TensorRT-RTX engines are built."""
 
     compute_capabilities: list[Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]] = Field(
@@ -565,7 +565,7 @@ class TensorrtRtxPart(Part):
         )
 
 
-class BenchmarkPart(Part):
+class BenchmarkPart(SpecPart):
     """How speed is measured."""
 
     batch_sizes: list[Annotated[int, Field(ge=1)]] | None = Field(

@@ -6,14 +6,14 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from paritygate.pipelines.spec.part import Part
+from paritygate.pipelines.spec.part import SpecPart
 from paritygate.validate.probes.inputs.padding import Padding
 from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 
 _PaddingKind = Literal["none", "right", "left", "both", "inside"]
 
 
-class RolePart(Part):
+class RolePart(SpecPart):
     """What one input is, for the probes."""
 
     role: Role | None = Field(default=None, description="id, mask, length, image, number or text; inferred if absent.")

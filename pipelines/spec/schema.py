@@ -31,13 +31,13 @@ from paritygate.pipelines.spec.parts import (
     OnnxruntimePart,
     OutputLimits,
     OutputPart,
-    Part,
     ProbeName,
     PromotePart,
     Reason,
     ReportPart,
     SamplesPart,
     ServePart,
+    SpecPart,
     TensorPart,
     TensorrtPart,
     TensorrtRtxPart,
@@ -71,7 +71,7 @@ AVAILABLE_TARGETS = tuple(
 _HELD_OUT_SHARE = 0.2
 
 
-class Spec(Part):
+class Spec(SpecPart):
     """Everything that a run needs to know."""
 
     model: ModelPart

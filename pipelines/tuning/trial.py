@@ -19,7 +19,7 @@ _BUSY = 0.85
 
 
 @dataclass(kw_only=True)
-class Trial:
+class SettingsTrial:
     """One search on one server.
 
     Attributes:

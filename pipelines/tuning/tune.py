@@ -24,7 +24,7 @@ from paritygate.pipelines.tuning.request import TuneRequest, TuneResult
 from paritygate.pipelines.tuning.search import Point
 from paritygate.pipelines.tuning.session import address_of, open_session
 from paritygate.pipelines.tuning.space import space_of
-from paritygate.pipelines.tuning.trial import Trial
+from paritygate.pipelines.tuning.trial import SettingsTrial
 from paritygate.pipelines.tuning.view import PresentView, read_present_view
 
 
@@ -89,7 +89,7 @@ def tune(
         notes=() if before == view.settings else (f"the server had {before}, and the view says {view.settings}",),
     )
     with session.giving_back(warn):
-        result = Trial(request=request, space=space, session=session, watch=watch).run(result)
+        result = SettingsTrial(request=request, space=space, session=session, watch=watch).run(result)
     result = replace(result, seconds=time.monotonic() - begin)
     return _written(result, view, session.control) if result.verdict == "pass" else result
 

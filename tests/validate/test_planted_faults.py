@@ -17,7 +17,7 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Status, Verdict, verdict_of
 from paritygate.validate.measure.decisions import Decision, parse_decision
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import infer_channel_axis, profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
@@ -51,7 +51,7 @@ def _judged(
     tolerance = DEFAULT_TOLERANCES[precision]
     limits = {name: limits_for(tolerance, profile) for name, profile in profiles.items()}
     decisions: dict[str, Decision] = {} if decision is None else {"y": parse_decision(f"y:{decision}")}
-    comparison = Comparison(ComparisonPlan(profiles=profiles, limits=limits, decisions=decisions))
+    comparison = OutputComparison(ComparisonPlan(profiles=profiles, limits=limits, decisions=decisions))
     rows = len(next(iter(expected.values())))
     for at in range(0, rows, _BATCH):
         part = slice(at, min(at + _BATCH, rows))

@@ -27,7 +27,7 @@ from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, check_gold_rules
 from paritygate.validate.gold.rule import GoldRule
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.measure.tolerance import DECISION_LIMITS, Limits, limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere, like, only_valid
@@ -126,7 +126,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
         decisions={decision.output: decision for decision in rules.decisions},
         argmax_of=rules.argmax_of,
     )
-    comparison = Comparison(comparison_plan, is_drawn=True)
+    comparison = OutputComparison(comparison_plan, is_drawn=True)
     strata = StratifiedComparison(comparison_plan, rules.strata)
     _compare_names(comparison, candidate, expected, compared, rules)
     padding = {name: item for name, item in expected.padding.items() if name in compared}
@@ -311,7 +311,7 @@ def _check_decisions(rules: GateRules) -> None:
 
 
 def _compare_names(
-    comparison: Comparison,
+    comparison: OutputComparison,
     candidate: Candidate,
     expected: ExpectedOutputs,
     compared: tuple[str, ...],
@@ -333,7 +333,7 @@ def _compare_names(
         _compare_inputs(comparison, candidate.input_names, expected.inputs)
 
 
-def _compare_inputs(comparison: Comparison, actual: frozenset[str], expected: frozenset[str]) -> None:
+def _compare_inputs(comparison: OutputComparison, actual: frozenset[str], expected: frozenset[str]) -> None:
     lacks, more = sorted(expected - actual), sorted(actual - expected)
     if lacks and more:
         # Names that differ, or models that have nothing to do with each other: both are seen side by side.
@@ -357,7 +357,7 @@ class _Passes:
     candidate: Candidate
     expected: ExpectedOutputs
     compared: tuple[str, ...]
-    comparison: Comparison
+    comparison: OutputComparison
     strata: StratifiedComparison
     observers: tuple[_Observer, ...]
     positions: Mapping[str, ValidWhere]
@@ -459,7 +459,7 @@ def _rows_of(outputs: Mapping[str, NDArray[np.generic]], is_kept: list[bool]) ->
 
 
 def _answer(
-    candidate: Candidate, batch: Batch, comparison: Comparison, expected: ExpectedOutputs
+    candidate: Candidate, batch: Batch, comparison: OutputComparison, expected: ExpectedOutputs
 ) -> dict[str, NDArray[np.generic]] | None:
     try:
         return candidate.answer(batch)

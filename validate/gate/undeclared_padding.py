@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.measure.valid_positions import left_out_of, only_left_out
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
@@ -56,7 +56,9 @@ class PaddingComparison:
         self._profiles = {name: item.profile for name, item in padding.items()}
         self._limits = {name: limits_for(rules.tolerance, profile) for name, profile in self._profiles.items()}
         labels = {label: scores for label, scores in rules.argmax_of.items() if {label, scores} <= set(padding)}
-        self._comparison = Comparison(ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels))
+        self._comparison = OutputComparison(
+            ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels)
+        )
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch; of the expected outputs, what does not count is masked."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from paritygate.codec import finite_or_none
 from paritygate.errors import ExitCode
-from paritygate.validate.words.earlier import kind_before, words_before
 from paritygate.validate.words.sentence import Words, render
 
 # What differs where an undeclared mask leaves out, by its name as a check.
@@ -92,6 +91,9 @@ class Check:
         if self.words:
             given["detail"] = render(self.words)
         else:
+            # Only results of earlier versions need it.
+            from paritygate.validate.words.earlier import kind_before, words_before
+
             given["words"] = words_before(self.detail, given["measured"], given["limit"])
             given["kind"] = Kind(kind_before(self.status, self.detail)) if self.kind is Kind.MEASURED else self.kind
         for name, value in given.items():

@@ -5,20 +5,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from paritygate.validate.measure.histogram import FIRST_OCTAVE, OCTAVES
-from paritygate.validate.measure.plot_data import CELLS, MOST_BINS
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from paritygate.validate.measure.plot_data import Grid, Maxima, Sketch
-
-# Cells that hold something, beyond which four of them are made one: evidence is kept small.
-_MOST_CELLS = 1000
-_DIGITS = 6
+# Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
+CELLS = 64
+# Bins of rows, and of lengths.
+MOST_BINS = 128
 _CELLS = re.compile(r"\d{1,2},\d{1,2},\d{1,18}(?: \d{1,2},\d{1,2},\d{1,18}){0,5000}", re.ASCII)
 
 
@@ -91,71 +84,9 @@ class Drawing:
             raise ValueError(msg)
 
 
-def drawn(sketch: Sketch, octaves: NDArray[np.int64], beyond: int) -> Drawing:
-    """Return what is drawn of an output.
-
-    Args:
-        sketch: What was kept of its values and rows.
-        octaves: How many differences there are between powers of two, as `histogram.octaves` has them.
-        beyond: How many differences are beyond their limit.
-    """
-    equal, counts = int(octaves[0]), [int(count) for count in octaves[1:]]
-    used = [at for at, count in enumerate(counts) if count]
-    first, last = (used[0], used[-1] + 1) if used else (0, 0)
-    # One length all over tells nothing.
-    has_lengths = (sketch.by_length.largest > -math.inf).sum() > 1
-    return Drawing(
-        equal=equal,
-        beyond=beyond,
-        first_exponent=FIRST_OCTAVE + first,
-        counts=counts[first:last],
-        boundary=sketch.boundary,
-        grid=None if sketch.grid is None else _drawn_grid(sketch.grid),
-        by_row=_drawn_maxima(sketch.by_row) if sketch.by_row.largest.size else None,
-        by_length=_drawn_maxima(sketch.by_length) if has_lengths else None,
-    )
-
-
 def _are_cells(text: str, size: int) -> bool:
     """Return whether a text names cells of a grid, each with a count."""
     if text and not _CELLS.fullmatch(text):
         return False
     cells = [tuple(map(int, cell.split(","))) for cell in text.split()]
     return all(x < size and y <= size + 1 and count > 0 for x, y, count in cells)
-
-
-def _drawn_grid(grid: Grid) -> DrawnGrid:
-    values, flips = grid.values, grid.flips
-    while (values > 0).sum() > _MOST_CELLS:
-        values, flips = _coarser(values), _coarser(flips)
-    return DrawnGrid(
-        low=grid.low,
-        high=grid.high,
-        size=len(values),
-        cells=_cells(values),
-        flips=_cells(flips),
-        not_finite=grid.not_finite,
-    )
-
-
-def _coarser(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the counts of cells twice as wide and high; what is below and above the range stays apart."""
-    import numpy as np
-
-    half = len(counts) // 2
-    across = counts.reshape(half, 2, -1).sum(axis=1)
-    inner = across[:, 1:-1].reshape(half, half, 2).sum(axis=2)
-    return np.concatenate([across[:, :1], inner, across[:, -1:]], axis=1)
-
-
-def _cells(counts: NDArray[np.int64]) -> str:
-    return " ".join(f"{x},{y},{counts[x, y]}" for x, y in zip(*counts.nonzero(), strict=True))
-
-
-def _drawn_maxima(maxima: Maxima) -> DrawnMaxima:
-    found = maxima.largest.tolist()
-    return DrawnMaxima(
-        width=maxima.width,
-        largest=[float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in found],
-        not_finite=[at for at, value in enumerate(found) if value == math.inf],
-    )

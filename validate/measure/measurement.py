@@ -15,10 +15,10 @@ from paritygate.signature import dtype_name
 from paritygate.validate.measure import decisions, plot_data, row_pattern, statistics
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.decisions import Decision, DecisionState
-from paritygate.validate.measure.drawing import Drawing, drawn
+from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics
 from paritygate.validate.measure.histogram import octaves
-from paritygate.validate.measure.plot_data import Sketch
+from paritygate.validate.measure.plot_data import Sketch, drawn
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.measure.row_traits import RowTraits
@@ -110,7 +110,7 @@ class Measurement:
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
 
 
-class Comparison:
+class OutputComparison:
     """Takes in batch after batch of both sides' outputs. Memory does not grow with the number of rows."""
 
     def __init__(self, plan: ComparisonPlan, *, is_drawn: bool = False) -> None:
@@ -307,7 +307,7 @@ class Comparison:
         self._pass_rows = self._pass_batches = 0
         self._passes += 1
 
-    def take_in(self, other: Comparison) -> None:
+    def take_in(self, other: OutputComparison) -> None:
         """Take in what another comparison by the same plan measured of other rows, in one pass that was ended.
 
         Not what was drawn of them, and not which rows are beyond their limits: `patterns` are of what was added here.

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.measure.blocks import blocks_of_rows
+from paritygate.validate.measure.drawing import CELLS, MOST_BINS, Drawing, DrawnGrid, DrawnMaxima
+from paritygate.validate.measure.histogram import FIRST_OCTAVE
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
@@ -22,10 +24,9 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.decisions import Decision, Flips
     from paritygate.validate.measure.profile import OutputProfile
 
-# Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
-CELLS = 64
-# Bins of rows, and of lengths.
-MOST_BINS = 128
+# Cells that hold something, beyond which four of them are made one: evidence is kept small.
+_MOST_CELLS = 1000
+_DIGITS = 6
 _LENGTH_BINS = 64
 # Part of the range that is free at either end: rounding is not to put a value beyond it.
 _MARGIN = 0.02
@@ -202,3 +203,65 @@ def empty_sketch(profile: OutputProfile, decision: Decision | None = None) -> Sk
     if not (math.isfinite(room) and low - room < high + room):
         return Sketch(grid=None, boundary=boundary)
     return Sketch(grid=Grid(low=low - room, high=high + room), boundary=boundary)
+
+
+def drawn(sketch: Sketch, octaves: NDArray[np.int64], beyond: int) -> Drawing:
+    """Return what is drawn of an output.
+
+    Args:
+        sketch: What was kept of its values and rows.
+        octaves: How many differences there are between powers of two, as `histogram.octaves` has them.
+        beyond: How many differences are beyond their limit.
+    """
+    equal, counts = int(octaves[0]), [int(count) for count in octaves[1:]]
+    used = [at for at, count in enumerate(counts) if count]
+    first, last = (used[0], used[-1] + 1) if used else (0, 0)
+    # One length all over tells nothing.
+    has_lengths = (sketch.by_length.largest > -math.inf).sum() > 1
+    return Drawing(
+        equal=equal,
+        beyond=beyond,
+        first_exponent=FIRST_OCTAVE + first,
+        counts=counts[first:last],
+        boundary=sketch.boundary,
+        grid=None if sketch.grid is None else _drawn_grid(sketch.grid),
+        by_row=_drawn_maxima(sketch.by_row) if sketch.by_row.largest.size else None,
+        by_length=_drawn_maxima(sketch.by_length) if has_lengths else None,
+    )
+
+
+def _drawn_grid(grid: Grid) -> DrawnGrid:
+    values, flips = grid.values, grid.flips
+    while (values > 0).sum() > _MOST_CELLS:
+        values, flips = _coarser(values), _coarser(flips)
+    return DrawnGrid(
+        low=grid.low,
+        high=grid.high,
+        size=len(values),
+        cells=_cells(values),
+        flips=_cells(flips),
+        not_finite=grid.not_finite,
+    )
+
+
+def _coarser(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the counts of cells twice as wide and high; what is below and above the range stays apart."""
+    import numpy as np
+
+    half = len(counts) // 2
+    across = counts.reshape(half, 2, -1).sum(axis=1)
+    inner = across[:, 1:-1].reshape(half, half, 2).sum(axis=2)
+    return np.concatenate([across[:, :1], inner, across[:, -1:]], axis=1)
+
+
+def _cells(counts: NDArray[np.int64]) -> str:
+    return " ".join(f"{x},{y},{counts[x, y]}" for x, y in zip(*counts.nonzero(), strict=True))
+
+
+def _drawn_maxima(maxima: Maxima) -> DrawnMaxima:
+    found = maxima.largest.tolist()
+    return DrawnMaxima(
+        width=maxima.width,
+        largest=[float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in found],
+        not_finite=[at for at, value in enumerate(found) if value == math.inf],
+    )

@@ -12,7 +12,7 @@ from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.measure.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.samples.split import RowsLeftOut
 from paritygate.validate.words.sentence import Words, joined, say
 
@@ -33,7 +33,7 @@ class StratifiedComparison:
 
     def __init__(self, plan: ComparisonPlan, strata: Sequence[str]) -> None:
         self._plan = plan
-        self._comparisons: dict[str, dict[str, Comparison]] = {name: {} for name in strata}
+        self._comparisons: dict[str, dict[str, OutputComparison]] = {name: {} for name in strata}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch; outputs that have no row of their own per input are left out.
@@ -53,7 +53,7 @@ class StratifiedComparison:
                 if value not in comparisons and len(comparisons) >= _MAX_VALUES:
                     msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
                     raise UsageError(msg, hint="a stratum groups rows; an id is none")
-                comparison = comparisons.setdefault(value, Comparison(self._plan))
+                comparison = comparisons.setdefault(value, OutputComparison(self._plan))
                 part = Batch(inputs={}, ids=[batch.ids[row] for row in chosen])
                 comparison.add(part, _rows(actual, chosen, batch.rows), _rows(expected, chosen, batch.rows))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class RowSubset:
     """Some rows of a batch, or all of them.
 
     Attributes:
@@ -34,7 +34,7 @@ class Part:
     edges: tuple[Edge, ...] = ()
 
 
-def parts_of(whole: Part, batch_axes: Mapping[str, tuple[int, ...]]) -> Iterator[Part]:
+def parts_of(whole: RowSubset, batch_axes: Mapping[str, tuple[int, ...]]) -> Iterator[RowSubset]:
     """Yield the rows of a batch that are like the samples, then those that are not, by how they are unlike them.
 
     An output without a row of its own per input hangs on all rows, and so on those at the edge. So does one with an
@@ -76,7 +76,9 @@ def _among(array: NDArray[np.generic], rows: list[int], axes: tuple[int, ...]) -
     return array
 
 
-def _rows_of(whole: Part, rows: list[int], by_row: Mapping[str, tuple[int, ...]], others: Collection[str] = ()) -> Part:
+def _rows_of(
+    whole: RowSubset, rows: list[int], by_row: Mapping[str, tuple[int, ...]], others: Collection[str] = ()
+) -> RowSubset:
     def taken(arrays: Arrays) -> Arrays:
         chosen = {name: array for name, array in arrays.items() if name in by_row or name in others}
         return {name: _among(array, rows, by_row.get(name, ())) for name, array in chosen.items()}
@@ -86,7 +88,7 @@ def _rows_of(whole: Part, rows: list[int], by_row: Mapping[str, tuple[int, ...]]
     inputs = {
         name: array[rows] if array.ndim and len(array) == batch.rows else array for name, array in stored.inputs.items()
     }
-    return Part(
+    return RowSubset(
         batch=Batch(inputs=inputs, ids=[batch.ids[row] for row in rows]),
         stored=StoredProbeBatch(
             record=replace(

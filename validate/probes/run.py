@@ -21,7 +21,7 @@ from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.check import UNDECLARED_PADDING, Check, Kind, Status
 from paritygate.validate.measure.decisions import label_axes
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills
 from paritygate.validate.measure.tolerance import Limits, limits_of_made_up
@@ -30,7 +30,7 @@ from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.probes.inputs.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
-from paritygate.validate.probes.parts import Part, parts_of
+from paritygate.validate.probes.parts import RowSubset, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.words.sentence import Words, render, say
@@ -361,7 +361,7 @@ class JudgedProbe:
         self.held = frozenset({*question.outputs, *question.rules.matched})
         self._profiles = recording.profiles
         self._together = _Scale.of(recording.profiles, question)
-        self._all = Comparison(self._together.plan)
+        self._all = OutputComparison(self._together.plan)
         self._failures: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
         # Where the reference differs from itself by far more than a limit.
@@ -401,8 +401,8 @@ class JudgedProbe:
             words = say("probe.without", output=missing)
             self.fail(FailedBatch(at=at, stored=stored, check="outputs", words=words, actual=actual))
             return
-        whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
-        of_whole: Comparison | None = None
+        whole = RowSubset(batch=self.batch(at, stored), stored=stored, actual=actual)
+        of_whole: OutputComparison | None = None
         is_cut_off = False
         for part in parts_of(whole, self._batch_axes):
             if part.edges and self._question.rules.edge is EdgeRule.OFF:
@@ -437,7 +437,7 @@ class JudgedProbe:
         else:
             self._all.take_in(of_whole)
 
-    def _edges_of_clipping(self, whole: Part, part: Part) -> tuple[Edge, ...]:
+    def _edges_of_clipping(self, whole: RowSubset, part: RowSubset) -> tuple[Edge, ...]:
         """Return the edge of rows on which an INT8 candidate differs only because it cuts activations off.
 
         Without the ranges of its activations its weights and operators are the same, so that a fault in them still
@@ -454,11 +454,11 @@ class JudgedProbe:
             return ()
         return (beyond_calibration(part.stored.record.rows),)
 
-    def _expected(self, part: Part) -> _Outputs:
+    def _expected(self, part: RowSubset) -> _Outputs:
         outputs = part.stored.outputs
         return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
 
-    def _within_limits_of_samples(self, part: Part) -> Comparison | None:
+    def _within_limits_of_samples(self, part: RowSubset) -> OutputComparison | None:
         """Return the comparison of some rows if they are within the limits of the samples; None if they are not.
 
         The limits that follow from the rows' own answer as well are no stricter, but for fill values, and for rows that
@@ -470,17 +470,17 @@ class JudgedProbe:
             _is_scaled_by_samples(array, plan.limits[name]) for name, array in expected.items()
         ):
             return None
-        found = Comparison(plan)
+        found = OutputComparison(plan)
         found.add(part.batch, part.actual, expected)
         failed = next(_failed(found, self._together, self._question, skipped=_NOT_OF_ONE_BATCH), None)
         return found if failed is None else None
 
-    def _failed_match(self, part: Part) -> Check | None:
+    def _failed_match(self, part: RowSubset) -> Check | None:
         outputs = part.stored.outputs
         matches = [rule for rule in self._question.rules.matches if set(rule.outputs) <= set(outputs)]
         return failed_match(matches, part.batch, part.actual, outputs)
 
-    def _failed_check(self, part: Part) -> Check | None:
+    def _failed_check(self, part: RowSubset) -> Check | None:
         """Return the first check that some rows of a batch fail; None if they fail none.
 
         Where the reference differs from itself alone and in a batch, rows are held to that, if it is more than a limit.
@@ -490,7 +490,7 @@ class JudgedProbe:
             return check
         return self._check_that_fails(replace(part, actual=self._without_noise(part)), self._profiles)
 
-    def _failed_where_padded(self, part: Part) -> Check | None:
+    def _failed_where_padded(self, part: RowSubset) -> Check | None:
         """Return the check that a part fails where an undeclared mask leaves out; what is excused is kept."""
         alone = left_out_alone(self._expected(part), self._padding)
         for name, array in alone.items():
@@ -505,7 +505,7 @@ class JudgedProbe:
             self._keep_padded(name, check, part)
         return None
 
-    def _keep_padded(self, name: str, check: Check, part: Part) -> None:
+    def _keep_padded(self, name: str, check: Check, part: RowSubset) -> None:
         padding = self._padding[name]
         words = say(
             "padding.probe",
@@ -525,7 +525,7 @@ class JudgedProbe:
         """The first difference of each output that is excused because a mask leaves out what stands there."""
         return tuple(self._padded.values())
 
-    def _without_noise(self, part: Part) -> _Outputs:
+    def _without_noise(self, part: RowSubset) -> _Outputs:
         """Return the candidate's answers, but of rows within the reference's own noise those of the reference."""
         found, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
@@ -551,7 +551,7 @@ class JudgedProbe:
         return found
 
     def _check_that_fails(
-        self, part: Part, of_outputs: Mapping[str, OutputProfile], *, has_decisions: bool = True
+        self, part: RowSubset, of_outputs: Mapping[str, OutputProfile], *, has_decisions: bool = True
     ) -> Check | None:
         expected = self._expected(part)
         if _may_clip(part.stored.record, self._question.rules.precision):
@@ -564,7 +564,7 @@ class JudgedProbe:
             has_made_up_values=self._name in _OF_VALUES,
             has_decisions=has_decisions,
         )
-        alone = Comparison(scale.plan)
+        alone = OutputComparison(scale.plan)
         alone.add(part.batch, part.actual, expected)
         check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
         return check or self._failed_match(part)
@@ -781,7 +781,7 @@ class _Scale:
 
 
 def _failed(
-    comparison: Comparison, scale: _Scale, question: ProbeQuestion, *, skipped: frozenset[str] = frozenset()
+    comparison: OutputComparison, scale: _Scale, question: ProbeQuestion, *, skipped: frozenset[str] = frozenset()
 ) -> Iterator[Check]:
     comparison.end_pass()
     measured = comparison.finish()

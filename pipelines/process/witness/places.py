@@ -16,7 +16,7 @@ _MADE_UP = ("/proc/", "/dev/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class WatchedPlace:
     """Where a path leads to.
 
     Attributes:
@@ -41,7 +41,7 @@ class Places:
         """Forget what is known: a link was made, or something moved."""
         self._folders.clear()
 
-    def place(self, path: str, pid: int, *, is_followed: bool = True) -> Place:
+    def place(self, path: str, pid: int, *, is_followed: bool = True) -> WatchedPlace:
         """Return where a path leads to.
 
         Args:
@@ -52,15 +52,15 @@ class Places:
         folder, _, name = path.rpartition("/")
         if name in {"", ".", ".."} or any(part in path for part in _MADE_UP):
             real, crossed = _walk(path, pid, is_followed=is_followed)
-            return Place(written=path, real=real, crossed=crossed)
+            return WatchedPlace(written=path, real=real, crossed=crossed)
         found = self._folders.get(folder)
         if found is None:
             found = self._folders[folder] = _walk(folder, pid, is_followed=True)
         real = f"{found[0].rstrip('/')}/{name}"
         if is_followed and target_of(real) is not None:
             real, crossed = _walk(path, pid, is_followed=True)
-            return Place(written=path, real=real, crossed=crossed)
-        return Place(written=path, real=real, crossed=found[1])
+            return WatchedPlace(written=path, real=real, crossed=crossed)
+        return WatchedPlace(written=path, real=real, crossed=found[1])
 
 
 def _walk(path: str, pid: int, *, is_followed: bool) -> tuple[str, tuple[str, ...]]:

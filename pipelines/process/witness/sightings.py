@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from paritygate.pipelines.process.witness.places import Place, Places
+from paritygate.pipelines.process.witness.places import Places, WatchedPlace
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.states import (
     NAMES_BUT_REPORTS,
@@ -84,7 +84,7 @@ class Sightings:
         self.listed: collections.Counter[str] = collections.Counter()
         self.modules_in: dict[str, str] = {}
         # Folders that were opened and not listed so far, by where each is.
-        self._opened_folders: dict[str, list[tuple[str, Place]]] = {}
+        self._opened_folders: dict[str, list[tuple[str, WatchedPlace]]] = {}
         self._machine = machine
         self._own = tuple({f"{text}/" for path in own for text in (str(path), os.path.realpath(path))})
         # What the CUDA driver compiled for this GPU, and keeps: there or not, the same code runs.
@@ -364,7 +364,7 @@ class Sightings:
         """Note names that were drawn: whatever is left there, nobody asks for it by that name."""
         self.readings.absent.difference_update(path for path in paths if path in self._made)
 
-    def _counted(self, place: Place, pid: int) -> str | None:
+    def _counted(self, place: WatchedPlace, pid: int) -> str | None:
         """Return the path that a place counts by; None where what is there is no input."""
         real = place.real
         if not real.startswith("/") or real.endswith(_DELETED):
@@ -391,13 +391,13 @@ class Sightings:
             self.unknown("it looked at another process of this machine")
         return True
 
-    def _cross(self, place: Place) -> None:
+    def _cross(self, place: WatchedPlace) -> None:
         """Note the links on the way to a place, which nothing else tells of."""
         for link in place.crossed:
             if not self._is_own(link) and not link.startswith(_MADE_UP):
                 self.readings.links.setdefault(link, target_of(link))
 
-    def _of_bytecode(self, place: Place, flags: int) -> bool:
+    def _of_bytecode(self, place: WatchedPlace, flags: int) -> bool:
         """See what Python keeps of a module, and return whether it was that: the source belongs to it.
 
         Whoever makes it, and when, is chance: another process may at the same moment. So it counts as it is in the end.
@@ -427,7 +427,7 @@ class Sightings:
             return
         self.readings.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
 
-    def _open(self, path: str, place: Place, pid: int, flags: int) -> None:
+    def _open(self, path: str, place: WatchedPlace, pid: int, flags: int) -> None:
         try:
             found = os.stat(path)  # noqa: PTH116 - as above
         except OSError:
@@ -458,7 +458,7 @@ class Sightings:
                 self.unknown(f"{path} was written while it was read")
             self.readings.files.setdefault(path, identity_of(found))
 
-    def _list(self, path: str, place: Place) -> None:
+    def _list(self, path: str, place: WatchedPlace) -> None:
         if path not in self.readings.folders:
             self.readings.folders[path] = names_in(path)
             self.readings.without_reports[path] = names_in(path, NAMES_BUT_REPORTS)

@@ -25,7 +25,7 @@ from paritygate.pipelines.release.repository.inspect import (
 )
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.record import Record, RecordKind
-from paritygate.pipelines.release.repository.release import Release, promote
+from paritygate.pipelines.release.repository.release import StoredRelease, promote
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 
 __all__ = [
@@ -36,9 +36,9 @@ __all__ = [
     "Provenance",
     "Record",
     "RecordKind",
-    "Release",
     "ReleaseCandidate",
     "ReleaseDetails",
+    "StoredRelease",
     "VariantCandidate",
     "VariantEvidence",
     "Verification",

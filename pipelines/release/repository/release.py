@@ -42,7 +42,7 @@ from paritygate.pipelines.release.repository.store import next_version, publish,
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class StoredRelease:
     """A release that was made, or that was there already and holds exactly what was to be released.
 
     Attributes:
@@ -90,7 +90,9 @@ class Release:
         return f"released {self.version} of {self.model}"
 
 
-def promote(repository: Path, candidate: ReleaseCandidate, commit: Commit[Release] | None = None) -> Release:
+def promote(
+    repository: Path, candidate: ReleaseCandidate, commit: Commit[StoredRelease] | None = None
+) -> StoredRelease:
     """Release `candidate` under the next version of its model and move its alias there.
 
     If a release of the model is there that holds the same artifacts with the same findings, no version is made, and
@@ -123,9 +125,9 @@ def promote(repository: Path, candidate: ReleaseCandidate, commit: Commit[Releas
     same, damaged = _same_release(repository, candidate, state)
     commit = commit or Commit()
 
-    def release_of(version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> Release:
+    def release_of(version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> StoredRelease:
         before = None if candidate.alias is None else now.aliases.get(candidate.alias)
-        return Release(
+        return StoredRelease(
             model=candidate.model,
             version=version,
             folder=release_folder(repository, candidate.model, version),
@@ -191,13 +193,15 @@ def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Re
 
 
 class _ReleaseOf(Protocol):
-    def __call__(self, version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool) -> Release:
+    def __call__(
+        self, version: int, manifest: str, number: int | None, *, now: ModelState, is_new: bool
+    ) -> StoredRelease:
         """Return the release of a version, by the digest of its manifest, its record, and the state before that."""
 
 
 def _release(
-    repository: Path, candidate: ReleaseCandidate, staging: Path, commit: Commit[Release], release_of: _ReleaseOf
-) -> Release:
+    repository: Path, candidate: ReleaseCandidate, staging: Path, commit: Commit[StoredRelease], release_of: _ReleaseOf
+) -> StoredRelease:
     """Make a version, and return its release.
 
     If another process released the same meanwhile, that release is returned, and what was made here is taken back.

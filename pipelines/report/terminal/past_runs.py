@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from paritygate.pipelines.past_runs.cleaning import Plan
+from paritygate.pipelines.past_runs.cleaning import CleaningPlan
 from paritygate.pipelines.past_runs.listing import ListedRun
 from paritygate.pipelines.past_runs.releases import ReleaseOfRun
 from paritygate.pipelines.report.figures import size_words
@@ -88,7 +88,7 @@ def _unknown(runs: Sequence[ListedRun]) -> Iterator[str]:
         yield from wrapped(f"note: what was released is not known: {reason}")
 
 
-def plan_lines(plan: Plan, *, is_done: bool) -> list[str]:
+def plan_lines(plan: CleaningPlan, *, is_done: bool) -> list[str]:
     """Return what goes, or went, and what stays although it is old, as lines."""
     lines: list[str] = []
     for item in plan.kept:
@@ -110,7 +110,7 @@ def plan_lines(plan: Plan, *, is_done: bool) -> list[str]:
     return [*lines, f"{'freed' if is_done else 'would free'}: {freed}"]
 
 
-def _evidence_lines(plan: Plan, *, is_done: bool) -> Iterator[str]:
+def _evidence_lines(plan: CleaningPlan, *, is_done: bool) -> Iterator[str]:
     kept = sorted(plan.evidence.values())
     if kept:
         what, places = ("stays" if is_done else "would stay"), ", ".join(from_here(path) for path in kept)

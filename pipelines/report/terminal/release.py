@@ -12,7 +12,7 @@ from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
-from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.parity import released_table
@@ -30,7 +30,7 @@ _DIGEST_SHOWN = 19
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
 
 
-def print_release(release: Release, repository: Path, shown: Shown) -> None:
+def print_release(release: StoredRelease, repository: Path, shown: Shown) -> None:
     """Print what was released, or that it was there already."""
     found = release_lines(release)
     lines = [line for message in found for line in wrapped(message, width=shown.width)]
@@ -41,7 +41,7 @@ def print_release(release: Release, repository: Path, shown: Shown) -> None:
         print_repositories([repository], to_stderr=shown.to_stderr)
 
 
-def print_next_of_release(release: Release, repository: Path, shown: Shown) -> None:
+def print_next_of_release(release: StoredRelease, repository: Path, shown: Shown) -> None:
     """Print how to look at what was released, the last of what is printed."""
     if not shown.is_quiet:
         command = f"next: {show_command(release.model, release.alias, repository)}"
@@ -53,7 +53,7 @@ def show_command(model: str, alias: str | None, repository: Path) -> str:
     return command_on(repository, "show", model, *((alias,) if alias else ()))
 
 
-def release_lines(release: Release, *, in_run: bool = False) -> Iterator[str]:
+def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[str]:
     """Yield what was released and why, or that it was there already, one message each.
 
     Args:
@@ -80,7 +80,7 @@ def release_lines(release: Release, *, in_run: bool = False) -> Iterator[str]:
     yield from concessions(read_json(release.folder / MANIFEST_FILE), with_findings=not in_run)
 
 
-def _damage(release: Release) -> Iterator[str]:
+def _damage(release: StoredRelease) -> Iterator[str]:
     """Yield which version of the same is damaged, and how to see what it is."""
     if release.damaged:
         version = max(release.damaged)
@@ -151,7 +151,7 @@ def _limits(tolerance: Mapping[str, Any], name: str) -> str:
     return ", ".join(DEFAULT_LIMIT if value is None else f"{value:g}" for value in values)
 
 
-def _same(release: Release) -> str:
+def _same(release: StoredRelease) -> str:
     said = f"{release.model} version {release.version} already holds exactly this: no new version was made"
     if not release.alias:
         return said

@@ -11,7 +11,6 @@ from paritygate.artifact import ARTIFACT_FILE
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.files import digest_of_file, digest_of_files, files_below
 from paritygate.models.onnx.file import external_files, read_onnx
-from paritygate.models.openvino.model import openvino_files
 from paritygate.models.source import SourceKind
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ def files_of_model(model: ModelRef) -> dict[str, Path]:
     if model.kind is SourceKind.ONNX:
         return {"model": path, **{name: path.parent / name for name in external_files(read_onnx(path))}}
     if model.kind is SourceKind.OPENVINO:
+        from paritygate.models.openvino.model import openvino_files
+
         return openvino_files(path)
     if model.kind in {SourceKind.TENSORRT, SourceKind.TENSORRT_RTX}:
         # An engine without a sound record has no digest that could stand for it.

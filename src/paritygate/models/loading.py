@@ -19,8 +19,6 @@ from paritygate.models.example import Example
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.source import ModelRef, SourceKind, kind_of_object, load_source_object, source_files
 from paritygate.models.source_copy import is_source_copy, load_source_copy
-from paritygate.models.tensorflow.keras_model import load_keras_file, signature_of_keras
-from paritygate.models.tensorflow.savedmodel import signature_of_savedmodel, signatures_named
 from paritygate.signature import rename_signature
 
 if TYPE_CHECKING:
@@ -89,8 +87,12 @@ class LoadedModel:
         if kind is SourceKind.ONNX:
             return rename_signature(signature_of_onnx(read_onnx(path)), rename)
         if kind is SourceKind.SAVEDMODEL:
+            from paritygate.models.tensorflow.savedmodel import signature_of_savedmodel
+
             return rename_signature(signature_of_savedmodel(path, self.ref.signature_key), rename)
         if kind is SourceKind.KERAS:
+            from paritygate.models.tensorflow.keras_model import load_keras_file, signature_of_keras
+
             return signature_of_keras(self.model or load_keras_file(path), rename)
         return None
 
@@ -122,6 +124,8 @@ def naming_signatures(ref: ModelRef) -> contextlib.AbstractContextManager[None]:
     """
     if ref.kind is not SourceKind.SAVEDMODEL:
         return contextlib.nullcontext()
+    from paritygate.models.tensorflow.savedmodel import signatures_named
+
     return signatures_named(ref.path, ref.text, ref.signature_key)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipelines.conftest import make_desk
 
-from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
+from paritygate.pipelines.release.repository import Record, RecordKind, ReleaseDetails, StoredRelease
 from paritygate.pipelines.release.repository.inspect import show
 from paritygate.pipelines.report.terminal.printing import Shown
 from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release, print_release_details
@@ -386,7 +386,7 @@ def test_a_release_despite_a_failed_run_is_shown_with_the_reason(
         manifest={"variants": [variant]},
         history=(record,),
     )
-    release = Release(
+    release = StoredRelease(
         model="tiny",
         version=1,
         folder=tmp_path,

@@ -13,7 +13,7 @@ from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Verdict, verdict_of
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import infer_channel_axis, profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
@@ -189,7 +189,7 @@ def _verdict(expected: NDArray[np.float32], actual: NDArray[np.float32], precisi
     axis = infer_channel_axis([expected.shape], None)
     profile = profile_outputs("y", [(expected, len(expected))], axis=axis, dtype="float32")
     limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
     comparison.add(Batch(inputs={}, ids=[str(row) for row in range(len(expected))]), {"y": actual}, {"y": expected})
     comparison.end_pass()
     plan = JudgePlan(

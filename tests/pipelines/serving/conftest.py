@@ -15,8 +15,8 @@ from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
 from paritygate.pipelines.release.repository import (
     Provenance,
-    Release,
     ReleaseCandidate,
+    StoredRelease,
     VariantCandidate,
     VariantEvidence,
     promote,
@@ -79,7 +79,7 @@ def make_artifact(tmp_path: Path) -> Callable[..., Artifact]:
 
 
 @pytest.fixture
-def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Callable[..., Release]:
+def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Callable[..., StoredRelease]:
     """Return a function that releases variants that passed, at `prod`, and returns the release."""
 
     def digest(text: str) -> str:
@@ -95,7 +95,7 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
         source: Mapping[str, Any] | None = None,
         spec: Mapping[str, Any] | None = None,
         files: Mapping[str, Sequence[str]] | None = None,
-    ) -> Release:
+    ) -> StoredRelease:
         found = []
         for name in variants or ("onnx-fp32",):
             artifact = make_artifact(

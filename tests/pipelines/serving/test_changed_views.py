@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from paritygate.errors import ChangedViewError, ExitCode
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.serving.triton.messages import parse_text
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours, with_body
 
@@ -35,7 +35,7 @@ KEEPS = {
 
 @pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., Release]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., StoredRelease]
 ) -> Callable[..., Result]:
     """Return a function that calls the tool on the repository, which holds a release that all kinds serve."""
     monkeypatch.chdir(tmp_path)
@@ -76,7 +76,7 @@ def test_a_file_that_was_changed_by_hand_is_kept_until_it_is_given_up(
 
 
 def test_a_view_that_was_changed_by_hand_is_behind_and_the_alias_moves(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     call("triton", "adds", "--out", "models")
     path = tmp_path / "models/adds/config.pbtxt"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 
 _KINDS = {
     "triton": (),
@@ -29,7 +29,7 @@ _SPEC: Mapping[str, Any] = {
 
 @pytest.fixture
 def next_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., Release]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., StoredRelease]
 ) -> Callable[..., list[str]]:
     """Return a function that makes a release and returns the words of the command that is printed with its view."""
     monkeypatch.chdir(tmp_path)

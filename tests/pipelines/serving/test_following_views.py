@@ -17,7 +17,7 @@ from tests.pipelines.serving.conftest import SIGNATURE
 import paritygate as pg
 from paritygate.errors import ChangedViewError, ExitCode, StorageError, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.release.views.view_updates import update_views
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.protobuf import data_of
@@ -51,7 +51,7 @@ def joined(output: str) -> list[str]:
 
 
 @pytest.fixture
-def two_releases(make_release: Callable[..., Release]) -> None:
+def two_releases(make_release: Callable[..., StoredRelease]) -> None:
     """Make two releases, the second of which is at prod."""
     make_release(added=1.0)
     make_release(added=2.0)
@@ -227,7 +227,7 @@ def test_a_service_of_kserve_is_to_be_copied_and_applied_after_each_move(call: C
 
 
 def test_a_release_that_cannot_be_served_leaves_the_view_as_it_is(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     call("triton", "adds", "--out", "models")
@@ -242,7 +242,7 @@ def test_a_release_that_cannot_be_served_leaves_the_view_as_it_is(
 
 
 def test_a_view_of_tensorflow_serving_follows(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release("onnx-fp32", "savedmodel-fp32")
     make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
@@ -258,7 +258,7 @@ def test_a_view_of_tensorflow_serving_follows(
 
 
 def test_a_server_that_batches_is_told_of_a_version_that_it_must_not_batch(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     tokens = TensorSpec(name="x", dtype="float32", shape=("batch", "length"))
     make_release("savedmodel-fp32", signature=replace(SIGNATURE, inputs=(tokens,)))
@@ -290,7 +290,7 @@ def test_what_was_asked_for_and_cannot_be_read_stops_no_rollback(
 
 
 def test_every_view_of_the_alias_follows(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release("onnx-fp32", added=1.0)
     call("triton", "adds", "--out", "one")
@@ -363,7 +363,7 @@ def test_a_quiet_move_prints_one_line(
 @pytest.mark.parametrize("which", ["canary", "1"])
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_view_that_follows_an_alias_is_not_taken_over_by_another(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str, which: str
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease], kind: str, which: str
 ) -> None:
     make_release("onnx-fp32", "savedmodel-fp32")
     make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
@@ -404,7 +404,7 @@ def test_a_view_of_another_model_is_not_taken_over_either(tmp_path: Path, call: 
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_view_that_is_behind_is_listed_so(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease], kind: str
 ) -> None:
     make_release("onnx-fp32", "savedmodel-fp32")
     options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()
@@ -426,7 +426,12 @@ def test_a_view_that_is_behind_is_listed_so(
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.parametrize("is_there", [True, False])
 def test_files_of_a_view_that_are_not_what_was_released_are_listed(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], *, kind: str, is_there: bool
+    tmp_path: Path,
+    call: Callable[..., Result],
+    make_release: Callable[..., StoredRelease],
+    *,
+    kind: str,
+    is_there: bool,
 ) -> None:
     make_release("onnx-fp32", "savedmodel-fp32")
     options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()

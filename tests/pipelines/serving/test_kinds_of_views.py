@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.serving import SERVERS
 
 _OPTIONS = {
@@ -28,7 +28,7 @@ _NAMED = re.compile(r"DIR/([\w./-]*[\w/])")
 
 @pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., Release]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., StoredRelease]
 ) -> Callable[..., Result]:
     """Return a function that calls the tool on the repository, which holds a release that all kinds serve."""
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 
@@ -79,7 +79,7 @@ def manifest(tmp_path: Path, name: str = "adds") -> dict[str, Any]:
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     (tmp_path / "models/adds/1").mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(
 
 
 def test_the_service_names_the_folder_of_the_version(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     np.savez(tmp_path / "inputs.npz", x=np.ones((3, 4), dtype=np.float32))
@@ -117,7 +117,7 @@ def test_the_service_names_the_folder_of_the_version(
 
 
 def test_it_follows_its_alias_to_a_place_of_its_own(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     make_release(added=2.0)
@@ -135,7 +135,7 @@ def test_it_follows_its_alias_to_a_place_of_its_own(
 
 
 def test_a_release_for_a_gpu_asks_for_one(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release(device="cuda")
 
@@ -145,7 +145,7 @@ def test_a_release_for_a_gpu_asks_for_one(
 
 
 def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
 
@@ -179,7 +179,11 @@ def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
     ],
 )
 def test_what_kserve_does_not_take_is_refused(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], words: tuple[str], message: str
+    tmp_path: Path,
+    call: Callable[..., Result],
+    make_release: Callable[..., StoredRelease],
+    words: tuple[str],
+    message: str,
 ) -> None:
     make_release()
 
@@ -197,7 +201,7 @@ def test_what_kserve_does_not_take_is_refused(
     ],
 )
 def test_a_version_has_a_folder_in_the_place_that_is_given(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], place: str, read: str
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease], place: str, read: str
 ) -> None:
     make_release()
 
@@ -207,7 +211,7 @@ def test_a_version_has_a_folder_in_the_place_that_is_given(
 
 
 def test_a_claim_alone_is_told_how_it_is_written(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
 
@@ -229,7 +233,11 @@ def test_a_claim_alone_is_told_how_it_is_written(
     ],
 )
 def test_what_is_missing_is_named_with_an_example(
-    call: Callable[..., Result], make_release: Callable[..., Release], words: tuple[str, ...], message: str, hint: str
+    call: Callable[..., Result],
+    make_release: Callable[..., StoredRelease],
+    words: tuple[str, ...],
+    message: str,
+    hint: str,
 ) -> None:
     make_release()
 
@@ -241,7 +249,7 @@ def test_what_is_missing_is_named_with_an_example(
 
 
 def test_a_folder_of_azure_is_one(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
 
@@ -252,7 +260,7 @@ def test_a_folder_of_azure_is_one(
 
 
 def test_an_onnx_file_that_is_too_new_for_the_server_is_refused(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release(ir_version=11)
 
@@ -261,7 +269,7 @@ def test_an_onnx_file_that_is_too_new_for_the_server_is_refused(
 
 
 def test_a_service_that_is_not_ours_is_left_alone(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     path = tmp_path / "models/adds/inferenceservice.yaml"

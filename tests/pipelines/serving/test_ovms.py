@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from paritygate.errors import ArtifactIntegrityError, ChangedViewError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.release.views.publish import PublishedView, publish_view
 from paritygate.pipelines.release.views.request import ViewRequest
 
@@ -77,7 +77,7 @@ def listed(tmp_path: Path) -> Callable[[], dict[str, Any]]:
 
 def test_a_version_is_a_folder_of_released_files_and_the_list_names_it_alone(
     tmp_path: Path,
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     publish: Callable[..., PublishedView],
     listed: Callable[[], dict[str, Any]],
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_version_is_a_folder_of_released_files_and_the_list_names_it_alone(
 
 
 def test_an_openvino_variant_is_preferred_with_the_precision_it_was_verified_in(
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     publish: Callable[..., PublishedView],
     listed: Callable[[], dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
@@ -129,7 +129,7 @@ def test_an_openvino_variant_is_preferred_with_the_precision_it_was_verified_in(
 
 def test_what_others_wrote_into_the_list_stays(
     tmp_path: Path,
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     publish: Callable[..., PublishedView],
     listed: Callable[[], dict[str, Any]],
 ) -> None:
@@ -167,7 +167,7 @@ def test_what_others_wrote_into_the_list_stays(
     ],
 )
 def test_a_list_that_cannot_be_read_is_left_alone(
-    tmp_path: Path, make_release: Callable[..., Release], publish: Callable[..., PublishedView], content: str
+    tmp_path: Path, make_release: Callable[..., StoredRelease], publish: Callable[..., PublishedView], content: str
 ) -> None:
     make_release()
     (tmp_path / "models").mkdir()
@@ -181,7 +181,7 @@ def test_a_list_that_cannot_be_read_is_left_alone(
 
 
 def test_another_base_path_is_written_only_over_the_first(
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     publish: Callable[..., PublishedView],
     listed: Callable[[], dict[str, Any]],
 ) -> None:
@@ -199,7 +199,7 @@ def test_another_base_path_is_written_only_over_the_first(
 
 
 def test_another_content_of_a_version_is_refused(
-    tmp_path: Path, make_release: Callable[..., Release], publish: Callable[..., PublishedView]
+    tmp_path: Path, make_release: Callable[..., StoredRelease], publish: Callable[..., PublishedView]
 ) -> None:
     make_release()
     publish()
@@ -210,7 +210,7 @@ def test_another_content_of_a_version_is_refused(
 
 
 def test_a_changed_file_of_the_release_is_not_served(
-    tmp_path: Path, make_release: Callable[..., Release], publish: Callable[..., PublishedView]
+    tmp_path: Path, make_release: Callable[..., StoredRelease], publish: Callable[..., PublishedView]
 ) -> None:
     make_release()
     (tmp_path / "repository/store/adds/1/onnx-fp32/model.onnx").chmod(0o600)
@@ -226,7 +226,10 @@ def test_a_changed_file_of_the_release_is_not_served(
     ("variant", "files"), [("tflite-fp32", ("model.tflite",)), ("onnx-fp32", ("a.onnx", "b.onnx"))]
 )
 def test_a_variant_that_the_server_does_not_find_is_refused(
-    make_release: Callable[..., Release], publish: Callable[..., PublishedView], variant: str, files: tuple[str, ...]
+    make_release: Callable[..., StoredRelease],
+    publish: Callable[..., PublishedView],
+    variant: str,
+    files: tuple[str, ...],
 ) -> None:
     make_release(variant, files={variant: files})
 
@@ -236,7 +239,7 @@ def test_a_variant_that_the_server_does_not_find_is_refused(
 
 @pytest.mark.openvino
 def test_openvino_opens_what_is_served_and_takes_the_properties(
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     publish: Callable[..., PublishedView],
     listed: Callable[[], dict[str, Any]],
 ) -> None:
@@ -257,7 +260,7 @@ def test_openvino_opens_what_is_served_and_takes_the_properties(
 def test_a_rollback_writes_the_list_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     listed: Callable[[], dict[str, Any]],
 ) -> None:
     monkeypatch.chdir(tmp_path)

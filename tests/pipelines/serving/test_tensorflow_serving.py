@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.tensorflow_serving import SavedModelView, make_saved_model_view
 from paritygate.signature import Dim, Signature, TensorSpec
@@ -177,7 +177,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resul
 
 
 def test_the_command_says_how_to_start_and_to_judge_the_server(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release("onnx-fp32", "savedmodel-fp32")
 
@@ -194,7 +194,7 @@ def test_the_command_says_how_to_start_and_to_judge_the_server(
 
 
 def test_the_command_starts_no_batching_for_inputs_of_variable_length(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release("savedmodel-fp32", signature=_signature(("batch", "length"), ("batch", 6)))
 
@@ -214,7 +214,7 @@ def test_the_command_starts_no_batching_for_inputs_of_variable_length(
     ],
 )
 def test_what_is_no_savedmodel_is_refused(
-    call: Callable[..., Result], make_release: Callable[..., Release], words: tuple[str, ...], message: str
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease], words: tuple[str, ...], message: str
 ) -> None:
     make_release()
 
@@ -243,7 +243,7 @@ _ADD = "add savedmodel-fp32 to targets of its spec, and release it: convert-and-
 )
 def test_a_release_without_a_savedmodel_is_told_how_to_come_to_one(
     call: Callable[..., Result],
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     source: dict[str, str] | None,
     words: str,
     hint: str,
@@ -261,7 +261,7 @@ def test_a_release_without_a_savedmodel_is_told_how_to_come_to_one(
 
 
 def test_what_a_release_lacks_is_said_before_what_its_folder_holds(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     (tmp_path / "models/adds").mkdir(parents=True)
@@ -272,7 +272,7 @@ def test_what_a_release_lacks_is_said_before_what_its_folder_holds(
 
 
 def test_a_release_that_no_server_reads_names_no_command(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release("pt2-fp32", source={"text": "adds:load", "kind": "torch"})
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from paritygate.errors import ArtifactIntegrityError, ExitCode, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.spec.loading import parse_spec
 
@@ -32,7 +32,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resul
 
 
 def test_the_release_at_prod_is_written_and_said(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     np.savez(tmp_path / "inputs.npz", x=np.ones((3, 4), dtype=np.float32))
@@ -48,7 +48,7 @@ def test_the_release_at_prod_is_written_and_said(
     assert max(map(len, printed.splitlines())) <= 80
 
 
-def test_a_quiet_call_prints_one_line(call: Callable[..., Result], make_release: Callable[..., Release]) -> None:
+def test_a_quiet_call_prints_one_line(call: Callable[..., Result], make_release: Callable[..., StoredRelease]) -> None:
     make_release()
 
     assert call("-q").output == "adds version 1 (prod): onnx-fp32: written: models/adds\n"
@@ -56,7 +56,7 @@ def test_a_quiet_call_prints_one_line(call: Callable[..., Result], make_release:
 
 
 def test_what_the_spec_says_is_in_the_configuration(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release(serve={"max_batch_size": 4, "instance_group": [{"count": 2, "kind": "KIND_CPU"}]})
 
@@ -68,7 +68,7 @@ def test_what_the_spec_says_is_in_the_configuration(
 
 
 def test_a_configuration_that_breaks_a_rule_is_refused_before_anything_is_written(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release(serve={"max_batch_size": 4, "dynamic_batching": {"preferred_batch_size": [8]}})
 
@@ -78,7 +78,7 @@ def test_a_configuration_that_breaks_a_rule_is_refused_before_anything_is_writte
 
 
 def test_a_release_that_was_changed_is_not_served(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     path = make_release().folder / "onnx-fp32/model.onnx"
     path.chmod(0o644)
@@ -89,7 +89,7 @@ def test_a_release_that_was_changed_is_not_served(
 
 
 def test_the_first_variant_that_triton_serves_is_taken(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release("pt2-fp32", "onnx-fp32", "onnx-fp16")
 
@@ -108,7 +108,7 @@ def test_the_first_variant_that_triton_serves_is_taken(
     ],
 )
 def test_what_cannot_be_served_is_refused(
-    call: Callable[..., Result], make_release: Callable[..., Release], words: tuple[str, ...], message: str
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease], words: tuple[str, ...], message: str
 ) -> None:
     make_release("pt2-fp32" if "--name" not in words else "onnx-fp32")
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_served_is_refused(
 
 @pytest.mark.parametrize("server", ["24.04", "25.02", "27.01"])
 def test_a_server_that_reads_the_file_is_served(
-    call: Callable[..., Result], make_release: Callable[..., Release], server: str
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease], server: str
 ) -> None:
     make_release()
 
@@ -127,7 +127,7 @@ def test_a_server_that_reads_the_file_is_served(
 
 @pytest.mark.parametrize("server", ["24.01", "2.51", "25.13", "latest"])
 def test_a_server_that_is_not_known_is_refused(
-    call: Callable[..., Result], make_release: Callable[..., Release], server: str
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease], server: str
 ) -> None:
     make_release()
 
@@ -136,7 +136,7 @@ def test_a_server_that_is_not_known_is_refused(
 
 
 def test_an_onnx_file_that_is_too_new_for_the_server_is_refused(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release(ir_version=13)
 
@@ -149,7 +149,7 @@ def test_an_onnx_file_that_is_too_new_for_the_server_is_refused(
 
 
 def test_samples_that_the_model_does_not_take_are_refused(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release()
     np.savez(tmp_path / "inputs.npz", x=np.ones((3, 5), dtype=np.float32))
@@ -170,7 +170,7 @@ def test_a_spec_is_told_at_once_what_triton_does_not_know(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("words", [["triton"], ["kserve", "--storage-uri", "s3://team/models", "--server", "25.10"]])
 def test_the_hint_after_a_change_names_the_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., Release], words: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., StoredRelease], words: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = make_release().folder / "onnx-fp32/model.onnx"

@@ -25,7 +25,7 @@ from tests.pipelines.serving.conftest import SIGNATURE
 
 from paritygate.errors import BackendError, ChangedViewError, InputFileError, MeasurementError, UsageError
 from paritygate.pipelines.cli.app import cli
-from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository import StoredRelease
 from paritygate.pipelines.release.views.view_updates import update_views
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
@@ -194,7 +194,7 @@ def call(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     server: Server,
-    make_release: Callable[..., Release],
+    make_release: Callable[..., StoredRelease],
     steady_clock: None,
 ) -> Callable[..., Result]:
     """Return a function that calls the command on a release whose view was written, and that the server has."""
@@ -275,7 +275,7 @@ def test_a_view_that_was_changed_by_hand_is_not_tuned(tmp_path: Path, call: Call
 
 
 def test_the_view_of_the_same_files_is_written_with_what_was_measured(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     call("--json", "result.json")
     tuned, said = view_config(tmp_path), json.loads((tmp_path / "result.json").read_text())
@@ -301,7 +301,7 @@ def test_the_view_of_the_same_files_is_written_with_what_was_measured(
 
 
 def test_a_view_that_follows_keeps_what_was_tuned_where_the_signature_is_the_same(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     call()
     tuned = settings_of(view_config(tmp_path))
@@ -319,7 +319,7 @@ def test_a_view_that_follows_keeps_what_was_tuned_where_the_signature_is_the_sam
 
 
 def test_a_spec_that_leaves_less_room_bounds_what_is_carried_over(
-    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     call()
 
@@ -528,7 +528,7 @@ def test_two_that_tune_one_model_do_not_both_go_on(tmp_path: Path, server: Serve
 
 
 def test_a_view_that_is_written_meanwhile_is_left_as_it_is(
-    tmp_path: Path, server: Server, call: Callable[..., Result], make_release: Callable[..., Release]
+    tmp_path: Path, server: Server, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     def promote(number: int) -> None:
         if number == 40:
@@ -617,7 +617,7 @@ def test_a_folder_of_another_kind_is_told_one_of_its_own(call: Callable[..., Res
 
 
 def test_a_view_that_follows_another_alias_is_told_a_folder_of_its_own(
-    call: Callable[..., Result], make_release: Callable[..., Release]
+    call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release(added=2.0)
 
@@ -628,7 +628,7 @@ def test_a_view_that_follows_another_alias_is_told_a_folder_of_its_own(
 
 
 def test_a_view_of_another_release_is_refused(
-    server: Server, call: Callable[..., Result], make_release: Callable[..., Release]
+    server: Server, call: Callable[..., Result], make_release: Callable[..., StoredRelease]
 ) -> None:
     make_release(added=2.0)
 

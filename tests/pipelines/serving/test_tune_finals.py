@@ -12,7 +12,7 @@ from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.pipelines.tuning.search import Point, Space
 from paritygate.pipelines.tuning.session import Session
-from paritygate.pipelines.tuning.trial import Trial
+from paritygate.pipelines.tuning.trial import SettingsTrial
 from paritygate.validate.samples.source import SampleSource
 
 _BEFORE = Settings(max_batch_size=8, instances=1)
@@ -37,7 +37,7 @@ def finals_of(measured: Mapping[Settings, Sequence[Point]]) -> tuple[Point | Non
     """Return what the finals come to where each settings is measured so in turn."""
     points: dict[Settings, Iterator[Point]] = {settings: iter(each) for settings, each in measured.items()}
 
-    class Measured(Trial):
+    class Measured(SettingsTrial):
         def _measure(self, settings: Settings, callers: int, seconds: float | None = None) -> Point | None:
             del callers, seconds
             return next(points[settings])

@@ -22,7 +22,7 @@ from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure import row_pattern, statistics
 from paritygate.validate.measure.check import Status
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.measure.row_traits import RowTraits
@@ -69,7 +69,7 @@ def _words(
     tolerance = DEFAULT_TOLERANCES[precision]
     limits = {name: limits_for(tolerance, profile) for name, profile in profiles.items()}
     plan = ComparisonPlan(profiles=profiles, limits=limits)
-    comparison, apart = Comparison(plan), StratifiedComparison(plan, tuple(strata or ()))
+    comparison, apart = OutputComparison(plan), StratifiedComparison(plan, tuple(strata or ()))
     edges = [0, *itertools.accumulate(sizes or _sizes(rows))]
     for _, (first, last) in itertools.product(range(passes), itertools.pairwise(edges)):
         part = slice(first, last)
@@ -275,7 +275,7 @@ def test_batches_of_another_width_than_the_traced_one(is_bad: Callable[[int], bo
     profile = profile_outputs("y", [(expected, _ROWS)], axis=None, dtype="float32")
     tolerance = DEFAULT_TOLERANCES[Precision.FP32]
     limits = {"y": limits_for(tolerance, profile)}
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
     actual = _wrong_at(bad, expected)
     for first in range(0, _ROWS, 10):
         part = slice(first, first + 10)
@@ -338,7 +338,7 @@ def test_an_output_whose_classes_have_other_names_alone_looks_like_nothing(off: 
     expected = _normal(_ROWS, 3)
     profile = profile_outputs("y", [(expected, _ROWS)], axis=None, dtype="float32")
     limits = {"y": limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)}
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
     actual = expected + np.abs(_normal(_ROWS, 3, seed=1)) * np.float32(off)
     comparison.add(Batch(inputs={}, ids=[str(row) for row in range(_ROWS)]), {"y": actual}, {"y": expected})
     comparison.violate("classes", "y", say("contract.classes", output="y", found="[1, 0, 2]", wanted="[0, 1, 2]"))
@@ -672,7 +672,7 @@ def test_an_output_without_rows_of_its_own_is_told_by_its_values_alone() -> None
     total = {"y": np.arange(20, dtype=np.float32)}
     profile = profile_outputs("y", [(total["y"], 3)], axis=None, dtype="float32")
     limits = {"y": limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)}
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
     comparison.add(Batch(inputs={}, ids=["a", "b", "c"]), {"y": total["y"] + 1}, total)
     comparison.end_pass()
     measured = comparison.finish()

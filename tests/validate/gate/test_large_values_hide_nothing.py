@@ -21,7 +21,7 @@ from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Check, Status, Verdict, verdict_of
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import has_columns, profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
@@ -39,7 +39,7 @@ def _checks(expected: Array, actual: Array, precision: Precision = Precision.FP3
     profile = profile_outputs("y", blocks, axis=axis, dtype=expected.dtype.name)
     tolerance = DEFAULT_TOLERANCES[precision]
     limits = {"y": limits_for(tolerance, profile)}
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
     for at in range(0, len(expected), _BATCH):
         part = slice(at, min(at + _BATCH, len(expected)))
         ids = [str(row) for row in range(part.start, part.stop)]

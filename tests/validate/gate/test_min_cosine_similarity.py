@@ -21,7 +21,7 @@ from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Check, Status
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.samples.source import SampleSource
@@ -32,7 +32,7 @@ _LOOSE = parse_tolerance(Precision.FP16, {"max_abs_diff": 10.0, "mean_abs_diff":
 def _check(actual: NDArray[np.generic], expected: NDArray[np.generic], least: float, *, batch: int = 100) -> Check:
     profile = profile_outputs("y", [(expected, len(expected))], axis=None, dtype=expected.dtype.name)
     limits = {"y": limits_for(_LOOSE, profile)}
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
     for at in range(0, len(expected), batch):
         part = slice(at, at + batch)
         ids = [f"r{row}" for row in range(at, min(at + batch, len(expected)))]

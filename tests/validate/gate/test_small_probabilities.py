@@ -24,7 +24,7 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Verdict, verdict_of
 from paritygate.validate.measure.decisions import Decision, parse_decision
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs, with_activation_floors
 from paritygate.validate.measure.tolerance import ACTIVATION_FLOOR, DEFAULT_TOLERANCES, Tolerance, limits_for
 
@@ -93,7 +93,7 @@ def _verdict(
     profiles = with_activation_floors(found, {"y": np.array([ACTIVATION_FLOOR])})
     limits = {"y": limits_for(tolerance, profiles["y"])}
     asked = dict(decisions or {})
-    comparison = Comparison(ComparisonPlan(profiles=profiles, limits=limits, decisions=asked))
+    comparison = OutputComparison(ComparisonPlan(profiles=profiles, limits=limits, decisions=asked))
     batch = Batch(inputs={}, ids=[str(row) for row in range(len(expected))])
     comparison.add(batch, {"y": actual.astype(np.float32)}, {"y": expected})
     comparison.end_pass()

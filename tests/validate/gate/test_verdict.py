@@ -19,7 +19,7 @@ from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.measure.decisions import Decision, Rule
 from paritygate.validate.measure.figures import WorstRow
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement, Refusal
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison, Refusal
 from paritygate.validate.measure.precision_steps import Step, below_steps
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.statistics import RowDifference
@@ -33,7 +33,7 @@ def _measured(difference: float = 0.0, rows: int = 8) -> tuple[Measurement, Judg
     profile = profile_outputs("y", [(expected, rows)], axis=None, dtype="float32")
     tolerance = DEFAULT_TOLERANCES[Precision.FP32]
     limits = limits_for(tolerance, profile)
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
     batch = Batch(inputs={}, ids=[str(row) for row in range(rows)])
     comparison.add(batch, {"y": expected + np.float32(difference)}, {"y": expected})
     comparison.end_pass()
@@ -174,7 +174,7 @@ def _far_from_zero(precision: Precision, difference: float, **declared: float) -
     profile = profile_outputs("y", [(expected, 64)], axis=None, dtype="float32")
     tolerance = parse_tolerance(precision, declared)
     limits = limits_for(tolerance, profile)
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
     batch = Batch(inputs={}, ids=[str(row) for row in range(64)])
     comparison.add(batch, {"y": expected + np.float32(difference)}, {"y": expected})
     comparison.end_pass()
@@ -218,7 +218,7 @@ def test_whole_numbers_that_rounding_may_tip_fail_and_say_what_to_declare(
     profile = profile_outputs("codes", [(expected, 100)], axis=None, dtype="int64")
     tolerance = DEFAULT_TOLERANCES[precision]
     limits = {"codes": limits_for(tolerance, profile)}
-    comparison = Comparison(ComparisonPlan(profiles={"codes": profile}, limits=limits))
+    comparison = OutputComparison(ComparisonPlan(profiles={"codes": profile}, limits=limits))
     comparison.add(Batch(inputs={}, ids=list(map(str, range(100)))), {"codes": actual}, {"codes": expected})
     comparison.end_pass()
     plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles={"codes": profile})
@@ -257,7 +257,7 @@ def test_flips_next_to_the_boundary_are_capped_by_the_precision(
     plan = ComparisonPlan(
         profiles={"y": profile}, limits=limits, decisions={"y": Decision(output="y", rule=Rule.THRESHOLD)}
     )
-    comparison = Comparison(plan)
+    comparison = OutputComparison(plan)
     comparison.add(Batch(inputs={}, ids=list(map(str, range(rows)))), {"y": actual}, {"y": expected})
     comparison.end_pass()
     rules = GateRules(tolerance=tolerance)

@@ -11,7 +11,7 @@ from paritygate.batch import Batch
 from paritygate.precision import Precision
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.measure.decisions import parse_decision
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import limits_for
 
@@ -30,11 +30,11 @@ def _measured(seed: int, sizes: list[int], *, is_in_parts: bool) -> Measurement:
         limits={"y": limits_for(parse_tolerance(Precision.FP32, {}), profile)},
         decisions={"y": _RULE},
     )
-    whole, first = Comparison(plan), 0
+    whole, first = OutputComparison(plan), 0
     for size in sizes:
         rows = slice(first, first + size)
         batch = Batch(inputs={"x": expected[rows]}, ids=[f"r{row}" for row in range(first, first + size)])
-        part = Comparison(plan) if is_in_parts else whole
+        part = OutputComparison(plan) if is_in_parts else whole
         part.add(batch, {"y": actual[rows].astype(np.float64 if seed % 4 == 0 else np.float32)}, {"y": expected[rows]})
         if is_in_parts:
             part.end_pass()

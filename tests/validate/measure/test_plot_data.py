@@ -20,10 +20,10 @@ from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
 from paritygate.validate.measure.decisions import Decision, Rule
-from paritygate.validate.measure.drawing import Drawing
+from paritygate.validate.measure.drawing import CELLS, Drawing
 from paritygate.validate.measure.histogram import FIRST_OCTAVE, add_magnitudes, empty_histogram, octaves
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.measure.plot_data import CELLS, Grid, Maxima, empty_sketch
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
+from paritygate.validate.measure.plot_data import Grid, Maxima, empty_sketch
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 
@@ -107,7 +107,7 @@ def _measured(
         limits={"y": limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)},
         decisions={} if decision is None else {"y": decision},
     )
-    comparison = Comparison(plan, is_drawn=True)
+    comparison = OutputComparison(plan, is_drawn=True)
     given_inputs = {"x": expected} if inputs is None else inputs
     for _ in range(passes):
         for part in _parts(len(expected), cuts):

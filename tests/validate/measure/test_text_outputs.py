@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.errors import ReferenceRefusedError
 from paritygate.precision import Precision
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement, repeat_difference
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison, repeat_difference
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.reference.record import check_health
@@ -29,7 +29,7 @@ def _plan(expected: NDArray[np.generic]) -> ComparisonPlan:
 
 
 def _compared(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> Measurement:
-    comparison = Comparison(_plan(expected))
+    comparison = OutputComparison(_plan(expected))
     ids = [str(row) for row in range(len(expected))]
     comparison.add(Batch(inputs={}, ids=ids), {"label": actual}, {"label": expected})
     comparison.end_pass()

@@ -24,7 +24,7 @@ from paritygate.validate.gold.measurement import GoldComparison
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.decisions import parse_decision
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan, Measurement, repeat_difference
+from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison, repeat_difference
 from paritygate.validate.measure.profile import profile_outputs
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere, left_out_of, like, only_valid, valid_positions
@@ -61,7 +61,7 @@ def _measured(
     tolerance = DEFAULT_TOLERANCES[Precision.FP32]
     limits = {"y": limits_for(tolerance, profile)}
     decisions = {"y": parse_decision(f"y:{decision}")} if decision else {}
-    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits, decisions=decisions))
+    comparison = OutputComparison(ComparisonPlan(profiles={"y": profile}, limits=limits, decisions=decisions))
     for rows in (slice(0, 7), slice(7, None)):
         batch = Batch(inputs={"mask": mask[rows]}, ids=[str(row) for row in range(_ROWS)[rows]])
         wanted = only_valid({"y": expected[rows]}, batch.inputs, _TOKENS)

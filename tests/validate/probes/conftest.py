@@ -23,7 +23,7 @@ from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.measure.check import Status
 from paritygate.validate.measure.decisions import Decision
-from paritygate.validate.measure.measurement import Comparison, ComparisonPlan
+from paritygate.validate.measure.measurement import ComparisonPlan, OutputComparison
 from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.graph.uses import uses_of_inputs
@@ -268,7 +268,7 @@ def _gate(candidate: ModelCandidate, asked: Asked, question: ProbeQuestion) -> t
     profiles = asked.recording.profiles
     limits = {name: limits_for(question.rules.tolerance, profile) for name, profile in profiles.items()}
     plan = ComparisonPlan(profiles=profiles, limits=limits, argmax_of=question.rules.argmax_of)
-    comparison = Comparison(plan)
+    comparison = OutputComparison(plan)
     for batch, stored in zip(_batches(asked.samples), asked.recording.batches(), strict=True):
         comparison.add(batch, candidate.answer(batch), stored.outputs)
     comparison.end_pass()

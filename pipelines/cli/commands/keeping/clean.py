@@ -52,7 +52,7 @@ def command(
 
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.past_runs.cleaning import Plan, plan_cleaning, remove, shown_and_still_planned
+    from paritygate.pipelines.past_runs.cleaning import CleaningPlan, plan_cleaning, remove, shown_and_still_planned
     from paritygate.pipelines.report.terminal.past_runs import plan_lines
     from paritygate.pipelines.report.terminal.printing import print_lines
 
@@ -63,7 +63,7 @@ def command(
         msg = f"clean --cache takes no model, and was given {model!r}: the stage cache is of all models"
         raise UsageError(msg, hint="leave the model out, or say how many of its runs stay: --keep N")
 
-    def planned() -> Plan:
+    def planned() -> CleaningPlan:
         return plan_cleaning(root, model=model, keep=keep, with_cache=with_cache, repositories=repositories)
 
     plan = planned()

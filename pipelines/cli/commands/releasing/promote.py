@@ -88,7 +88,7 @@ def command(
     from paritygate.pipelines.cli.moving import move_and_follow
     from paritygate.pipelines.release.promote import promote_stage, repository_of
     from paritygate.pipelines.release.repository.commit import Commit
-    from paritygate.pipelines.release.repository.release import Release
+    from paritygate.pipelines.release.repository.release import StoredRelease
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release
     from paritygate.pipelines.run.workspace import open_run
@@ -102,7 +102,7 @@ def command(
     run = open_run(run_folder)
     place = repository or repository_of(run, root)
 
-    def work(commit: Commit[Release]) -> Release:
+    def work(commit: Commit[StoredRelease]) -> StoredRelease:
         return promote_stage(
             run,
             repository=place,
