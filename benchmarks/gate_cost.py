@@ -1,10 +1,10 @@
 """What the gate costs, stage by stage: a whole recipe beside plain inference of the same samples, in one run.
 
-Run it with `python benchmarks/gate_cost.py bert gpt cnn`; the models are those of `gate_cost_models.py`. Everything is
-in CPU seconds of this process and of all that it starts, so that a busy machine changes little, and in multiples of one
-pass of PyTorch over the samples, without anything else. On an idle machine of two cores, the whole recipe is to take
-30 s for the BERT, 90 s for the decoder and 20 s for the CNN; and probes of the reference at most 4 times the samples'
-own pass and 5 s.
+Run it with `python benchmarks/gate_cost.py bert gpt cnn distilbert`; the models are those of `gate_cost_models.py`.
+Everything is in CPU seconds of this process and of all that it starts, so that a busy machine changes little, and in
+multiples of one pass of PyTorch over the samples, without anything else. On an idle machine of two cores, the whole
+recipe is to take 30 s for the BERT, 90 s for the decoder and 20 s for the CNN; and probes of the reference at most 4
+times the samples' own pass and 5 s. The seconds of imports are a part of those of the stages.
 
 Linux alone: what a process spent is read in /proc.
 """
@@ -12,6 +12,7 @@ Linux alone: what a process spent is read in /proc.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -46,7 +47,8 @@ SHAPES = {
         "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 10]}},
     },
 }
-AIMS = {"bert": 30.0, "gpt": 90.0, "cnn": 20.0}
+SHAPES["distilbert"] = SHAPES["bert"]
+AIMS = {"bert": 30.0, "gpt": 90.0, "cnn": 20.0, "distilbert": 20.0}
 PROBES_TIMES, PROBES_BESIDES = 4.0, 5.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -95,13 +97,14 @@ class Meter:
 
 def inference_seconds(name: str, folder: Path) -> float:
     """Write the samples, and return the CPU seconds of one pass over them by PyTorch alone."""
-    command = [sys.executable, str(HERE / "gate_cost_models.py"), name, str(folder / f"{name}.npz")]
+    # Beside it here lie folders called like packages, such as triton.
+    script = shutil.copy(HERE / "gate_cost_models.py", folder)
+    command = [sys.executable, str(script), name, str(folder / f"{name}.npz")]
     return float(min(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)))
 
 
 def write_spec(name: str, folder: Path) -> Path:
     """Write the spec of a model beside its samples, and return its path."""
-    shutil.copy(HERE / "gate_cost_models.py", folder)
     spec = {
         "model": {"name": name, "source": f"gate_cost_models:{name}", **SHAPES[name]},
         "samples": {"source": f"{name}.npz"},
@@ -111,6 +114,22 @@ def write_spec(name: str, folder: Path) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(spec), encoding="utf-8")
     return path
+
+
+def watch_imports(path: Path) -> None:
+    """Have the processes that are started from now on write the seconds of their imports to a file."""
+    others = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(HERE / "import_seconds"), *others]))
+    os.environ["IMPORT_SECONDS"] = str(path)
+
+
+def import_seconds(path: Path) -> dict[str, float]:
+    """Return the CPU seconds of imports in all processes, by package, the largest first."""
+    spent: dict[str, float] = defaultdict(float)
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        name, seconds = json.loads(line)
+        spent[name] += seconds
+    return {name: round(spent[name], 2) for name in sorted(spent, key=lambda name: -spent[name])}
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -127,6 +146,7 @@ def measure(name: str) -> dict[str, Any]:
         inference = inference_seconds(name, folder)
         spec = spec_to_run(str(write_spec(name, folder)), samples_path=None, targets=(), probes=None)
         run = new_run(spec, root=folder / "artifacts")
+        watch_imports(folder / "imports.jsonl")
         meter, started = Meter(), time.monotonic()
         failures = export_stage(run, time_limit_s=3600, progress=meter.of("export"))
         record_stage(run, time_limit_s=3600, progress=meter.of("record"))
@@ -135,6 +155,7 @@ def measure(name: str) -> dict[str, Any]:
         write_reports(run)
         meter.begin("end")
         wall = time.monotonic() - started
+        imports = import_seconds(folder / "imports.jsonl")
     verdicts = {name: failure.message for name, failure in failures.items()}
     verdicts |= {name: result.verdict_words for name, result in results.items()}
     spent = dict(meter.spent)
@@ -148,6 +169,7 @@ def measure(name: str) -> dict[str, Any]:
         "allowed_for_these_cpu_s": round(PROBES_TIMES * inference + PROBES_BESIDES, 2),
         "cpu_s": round(sum(spent.values()), 2),
         "wall_s": round(wall, 2),
+        "imports_cpu_s": imports,
         "aim_wall_s": AIMS[name],
         "stages": {
             stage: {"cpu_s": round(seconds, 2), "passes": round(seconds / inference, 1)}
@@ -161,6 +183,10 @@ def printed(case: dict[str, Any]) -> str:
     lines = [f"{case['model']}: {case['rows']} rows, a pass of inference {case['inference_cpu_s']} s of CPU"]
     lines += [f"  {name}: {verdict}" for name, verdict in case["verdicts"].items()]
     lines += [f"  {item['cpu_s']:8.2f} s {item['passes']:7.1f} x  {stage}" for stage, item in case["stages"].items()]
+    imports = case.get("imports_cpu_s", {})
+    listed = ", ".join(f"{name} {seconds}" for name, seconds in itertools.islice(imports.items(), 5))
+    if imports:
+        lines += [f"  {sum(imports.values()):8.2f} s            of these in imports: {listed}"]
     probes, allowed = case["probes_of_reference_cpu_s"], case["allowed_for_these_cpu_s"]
     lines += [f"  {probes:8.2f} s            probes of the reference, of {allowed} s allowed"]
     lines += [f"  {case['cpu_s']:8.2f} s            all; on the clock {case['wall_s']} s, aim {case['aim_wall_s']} s"]
