@@ -114,6 +114,17 @@ def _test_data(relative: str) -> Path:
     return path
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Let files be written without waiting for the disk: only a power cut would show it, and it takes milliseconds.
+
+    The order in which a release syncs its files is a matter of `test_repository_release.py`, and children do wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def battery() -> Path:
     """Return the folder of model pairs with known faults, one folder a pair."""
