@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 # Bits of a float32 that name the bin: 8 exponent and 7 mantissa bits; the sign is always zero.
@@ -67,12 +69,22 @@ def quantile(histogram: NDArray[np.int64], fraction: float) -> float:
     Returns:
         NaN if nothing was counted.
     """
-    total = int(histogram.sum())
+    return quantiles(histogram, (fraction,))[0]
+
+
+def quantiles(histogram: NDArray[np.int64], fractions: Sequence[float]) -> list[float]:
+    """Return `quantile` of each fraction; all the bins are added up once."""
+    counted = np.cumsum(histogram)
+    return [_quantile(counted, fraction) for fraction in fractions]
+
+
+def _quantile(counted: NDArray[np.int64], fraction: float) -> float:
+    total = int(counted[-1])
     if total == 0:
         return float("nan")
     # Rank by integers where the product is exact enough: round() guards 0.999 * 1000 = 998.9999...
     rank = max(1, int(np.ceil(round(fraction * total, 9))))
-    index = int(np.searchsorted(np.cumsum(histogram), rank))
+    index = int(np.searchsorted(counted, rank))
     if index == 0:
         # The lowest bin holds zero and the smallest subnormals; zero is what it almost always means.
         return 0.0

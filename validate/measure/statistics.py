@@ -17,7 +17,7 @@ from paritygate.codec import with_finite
 from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, by_threads, on_axis, rows_of, values_of_block
 from paritygate.validate.measure.bounds import mean_interval_95
 from paritygate.validate.measure.figures import WorstRow
-from paritygate.validate.measure.histogram import add_magnitudes, empty_histogram, quantile
+from paritygate.validate.measure.histogram import add_magnitudes, empty_histogram, quantile, quantiles
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
@@ -686,9 +686,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
     low, high = mean_interval_95(state.mean, variance, compared) if compared else (nothing, nothing)
     largest = state.max_abs if compared else nothing
 
-    def at(fraction: float) -> float:
-        return min(quantile(state.histogram, fraction), largest)
-
+    p50, p90, p99, p999 = (min(value, largest) for value in quantiles(state.histogram, (0.5, 0.9, 0.99, 0.999)))
     slope, off_slope = _slope(state)
     with np.errstate(invalid="ignore"):
         mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
@@ -700,10 +698,10 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         min_abs_diff=state.min_abs if compared else nothing,
         mean_abs_diff=state.mean_abs if compared else nothing,
         std_abs_diff=math.sqrt(state.squares_abs / state.total) if compared else nothing,
-        p50_abs_diff=at(0.5),
-        p90_abs_diff=at(0.9),
-        p99_abs_diff=at(0.99),
-        p999_abs_diff=at(0.999),
+        p50_abs_diff=p50,
+        p90_abs_diff=p90,
+        p99_abs_diff=p99,
+        p999_abs_diff=p999,
         bias=state.mean if compared else nothing,
         bias_low_95=low,
         bias_high_95=high,
