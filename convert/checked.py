@@ -80,7 +80,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
         if dtype is None:
             raise
         # Runtimes lack many operators for these dtypes, which are no fault of the operators.
-        msg = f"the source computes in half precision ({dtype}), and cannot become {variant} as it is"
+        msg = f"the source computes in half precision ({dtype}), so it cannot become {variant}"
         raise ConversionError(msg, hint=LOAD_IN_FP32) from err
 
 
@@ -107,7 +107,7 @@ def _check_exporter(job: ConversionJob) -> None:
         f"model.exporter is {job.exporter}, which exports PyTorch modules, and {job.source.text} is a model of kind "
         f"{str(job.source.kind)!r}"
     )
-    raise UsageError(msg, hint="leave model.exporter out, or name a module:callable that returns a torch.nn.Module")
+    raise UsageError(msg, hint="remove model.exporter, or name a module:callable that returns a torch.nn.Module")
 
 
 def _check_empty(job: ConversionJob) -> None:
@@ -115,7 +115,7 @@ def _check_empty(job: ConversionJob) -> None:
         job.folder.mkdir(parents=True, exist_ok=True)
         found = [path.name for path in job.folder.iterdir() if path.name != MARKER]
     if found:
-        msg = f"{job.folder} is not empty: it holds {found[0]}"
+        msg = f"{job.folder} is not empty (found {found[0]})"
         raise StorageError(msg, hint="name a folder that does not exist")
 
 

@@ -213,7 +213,7 @@ def create_config(
     config.clear_flag(library.module.BuilderFlag.TF32)
     for what, wanted, found in _read_back(library, config, settings):
         if wanted != found:
-            msg = f"{library.title} does not keep {what} {wanted}: it reads back {found}"
+            msg = f"{library.title} does not keep {what} {wanted} (got {found})"
             raise ConversionError(msg, hint="leave the setting out, or install another version of the library")
     return config
 

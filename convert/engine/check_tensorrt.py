@@ -37,7 +37,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         ("signature", conversion.signature, record.signature),
     ):
         if wanted != found:
-            msg = f"the record of the engine says {what} {found}, and it was built with {wanted}"
+            msg = f"the engine's record has {what} {found}, but it was built with {wanted}"
             raise ConversionError(msg, hint=_HINT)
     reason = _why_not_loaded(record)
     facts: dict[str, Any]

@@ -93,17 +93,17 @@ def check_dtypes(
     described = _described(found)
     wanted = _DEQUANTIZED if precision is Precision.INT8 else DTYPE_OF_PRECISION[precision]
     if precision in {Precision.FP16, Precision.BF16} and wanted not in found:
-        msg = f"{precision} was asked for, and no layer of the network computes in it: {title} reads {described}"
+        msg = f"{precision} was requested, but no layer of the network computes in it: {title} reads {described}"
         hint = f"remove the {precision} target, or give an ONNX model that was rewritten to {precision}"
         raise ConversionError(msg, hint=hint)
     if precision is Precision.INT8 and not (counts.get("INT8", {}).get(QUANTIZE) and products):
-        msg = f"int8 was asked for, and no product of the network is of quantized values: {title} reads {described}"
+        msg = f"int8 was requested, but no product of the network has quantized values: {title} reads {described}"
         raise ConversionError(msg, hint=_INT8_HINT)
     unasked = sorted(set(found) & _LOW - {wanted} - given)
     if unasked:
         msg = (
-            f"{precision} was asked for, and layers compute in {', '.join(unasked)}, which the ONNX model does not "
-            f"have: {title} reads {described}"
+            f"{precision} was requested, but layers compute in {', '.join(unasked)}, which the ONNX model "
+            f"lacks: {title} reads {described}"
         )
         raise ConversionError(msg, hint="build with another version of the library, or serve the model in ONNX")
     in_int8 = f"on int8 {_counted(products)}, and " if products else ""

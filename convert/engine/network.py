@@ -136,7 +136,7 @@ def _typed_network(library: EngineLibrary, builder: Any) -> Any:  # noqa: ANN401
     flag = library.module.NetworkDefinitionCreationFlag.STRONGLY_TYPED if has_flag else None
     network = builder.create_network(0 if flag is None else 1 << int(flag))
     if not is_always and (flag is None or not network.get_flag(flag)):
-        msg = f"{library.title} has no strongly typed networks: it would choose the precision of each layer itself"
+        msg = f"{library.title} has no strongly typed networks, so it would choose the precision of each layer itself"
         raise ConversionError(msg, hint=_TYPED_HINT)
     return network
 

@@ -37,8 +37,8 @@ def check_quantization(model: onnx.ModelProto, *, title: str) -> None:
     for found, what in ((unsigned, "in uint8"), (shifted, "with zero points other than 0")):
         if found:
             msg = (
-                f"{len(found)} of the {len(nodes)} nodes that quantize and dequantize do so {what}, such as that of "
-                f"{found[0].input[0]!r}, and {title} computes in int8 with zero points of 0"
+                f"{title} computes int8 only with zero points of 0, but {len(found)} of {len(nodes)} "
+                f"quantizing nodes do so {what}, such as {found[0].input[0]!r}"
             )
             raise ConversionError(msg, hint=_HINT)
 

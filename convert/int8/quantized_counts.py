@@ -102,5 +102,5 @@ def _values(tensors: Mapping[str, onnx.TensorProto], name: str) -> NDArray[Any]:
 def _check_scales(node: onnx.NodeProto, scales: NDArray[Any]) -> None:
     values = scales.astype(np.float64)
     if not (np.isfinite(values) & (values > 0)).all():
-        msg = f"the scale of {node.input[0]!r} is {values.min()} to {values.max()}: it must be positive and finite"
+        msg = f"the scale of {node.input[0]!r} is {values.min()} to {values.max()} (expected positive and finite)"
         raise ConversionError(msg, hint="look for NaN, infinity or overflow in the calibration rows and in the weights")

@@ -239,8 +239,8 @@ def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
 def _refuse_quantized(graph: onnx.GraphProto) -> None:
     for node in nodes_in(graph):
         if node.op_type in QUANTIZATION_OPERATORS:
-            msg = f"the model is quantized (node {node.name!r} is a {node.op_type}): it has no FP32 weights to lower"
-            raise ConversionError(msg, hint="give the model as it was before it was quantized, or serve it as int8")
+            msg = f"the model is quantized (node {node.name!r} is a {node.op_type}), so it has no FP32 weights to lower"
+            raise ConversionError(msg, hint="give the model from before quantization, or serve this one as int8")
 
 
 def _refuse_old_opset(plan: GraphPlan, opset: int, dtype: LowDtype) -> None:

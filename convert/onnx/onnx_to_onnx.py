@@ -26,7 +26,7 @@ def convert(job: ConversionJob) -> Conversion:
     model = read_onnx(source)
     opset = opset_of(model)
     if job.opset is not None and job.opset != opset:
-        msg = f"opset {job.opset} was asked for, and an ONNX model is served as it is, with opset {opset}"
+        msg = f"opset {job.opset} was requested, but an ONNX model is served unchanged, with opset {opset}"
         raise ConversionError(msg, hint=f"ask for opset {opset}, leave it out, or export the model again")
     before = model.SerializeToString(deterministic=True)
     notes = [*take_zip_maps_apart(model)]

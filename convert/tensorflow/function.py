@@ -71,7 +71,7 @@ def function_to_onnx(
     model, failures = _traced_and_converted(function, signature, opset or _OPSET)
     _check_operators(model, failures)
     if opset is not None and opset_of(model) != opset:
-        msg = f"opset {opset} was asked for, and tf2onnx wrote opset {opset_of(model)}"
+        msg = f"opset {opset} was requested, but tf2onnx wrote opset {opset_of(model)}"
         raise ConversionError(msg, hint=f"ask for opset {opset_of(model)}, or leave it out")
     served = {f"output_{index}": spec.name for index, spec in enumerate(signature.outputs)}
     served |= {f"input_{index}": spec.name for index, spec in enumerate(signature.inputs)}

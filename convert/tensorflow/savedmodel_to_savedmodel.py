@@ -28,7 +28,7 @@ def convert(job: ConversionJob) -> Conversion:
         UsageError: The job renames tensors, which a copy cannot.
     """
     if any(source != served for source, served in job.rename.items()):
-        msg = "rename does not apply to a SavedModel that is served as it is"
+        msg = "rename does not apply to a SavedModel, which is served unchanged"
         raise UsageError(msg, hint="leave out rename, or save the model again with the names to be served")
     source, key = job.source.path, job.source.signature_key or SERVING_SIGNATURE
     signature_of_savedmodel(source, key)

@@ -183,8 +183,8 @@ def _precision_notes(written: TfliteModel, precision: Precision) -> Iterator[str
     if precision is Precision.FP32:
         return
     if found is Precision.FP32:
-        msg = f"{precision} was asked for, and the weights that were written are all float32"
-        raise ConversionError(msg, hint="serve the model in fp32: there is nothing in it to be converted")
+        msg = f"{precision} was requested, but all weights written are float32"
+        raise ConversionError(msg, hint="serve the model in fp32, because no part of it can be lowered")
     if found is not precision:
         seen = f"the weights are {found}" if found else "there are no weights to tell"
         yield f"{precision} was asked for, and {seen}"

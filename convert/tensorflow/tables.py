@@ -79,7 +79,7 @@ def _write_lookup(graph: Any, node: Any, tables: Mapping[str, Table]) -> None:  
         msg = "its table is not known before the model runs"
         raise ValueError(msg)
     if not node.inputs[2].is_const():
-        msg = "what it answers for an unknown key is no constant"
+        msg = "the value that it returns for an unknown key is not constant"
         raise ValueError(msg)
     keys, values = table = tables[node.inputs[0].name]
     if not keys.size:

@@ -123,7 +123,7 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
             continue
         if is_other_runtime and trial.dim is None:
             return Answered(
-                note=f"it was not tried at other sizes: the module takes neither random inputs nor zeros at {trial}"
+                note=f"the module accepts neither random inputs nor zeros at {trial}, so other sizes were not tried"
             )
         if not trial.is_declared:
             continue
@@ -219,7 +219,7 @@ class _Pair:
             what = f"not finite at {trial}, where what it was made from is"
             if _Seen.COMPARED not in seen:
                 msg = f"the converted model is {what}"
-                raise ConversionError(msg, hint="look at what it divides by, takes the logarithm of, or masks out")
+                raise ConversionError(msg, hint="check where the module divides, takes a logarithm or masks values")
             self.notes.append(f"on some made-up inputs it is {what}")
         elif seen and _Seen.COMPARED not in seen:
             self.notes.append(f"its values were not all compared at {trial}: on all inputs tried some are not finite")
@@ -348,9 +348,9 @@ def _fails_itself(inputs: Sequence[torch.Tensor], trial: _Trial, cause: Exceptio
     why = f"{type(cause).__name__}: {one_line(cause)}"
     msg = f"{what} does not answer {where}, which the signature promises: zeros of shape {shapes}: {why}"
     hint = (
-        f"declare model.dims.{trial.dim} with the sizes that the model takes"
+        f"declare the sizes that the model accepts: model.dims.{trial.dim}"
         if trial.dim
-        else "let the model take zeros, which it is traced with, and declare its inputs as they are"
+        else "let the model accept zeros, which trace it, and declare its inputs exactly"
     )
     return ModuleError(msg, hint=hint)
 
@@ -391,8 +391,8 @@ def _check_same(  # noqa: PLR0913, PLR0917 - what is compared, where, and how cl
             dim = _not_as_declared(spec, wanted, trial)
             if dim is not None:
                 msg = (
-                    f"the module answers output {spec.name!r} as {was} at {trial}, and {found} was converted: its size "
-                    f"is not that of {dim!r}, as declared, but hangs on the values of the inputs"
+                    f"output {spec.name!r} of the module is {was} at {trial}, but {found} was converted: its "
+                    f"size depends on the values of the inputs, not on {dim!r}"
                 )
                 hint = f"make it as large as {dim!r} in the module; pad_packed_sequence does so with total_length"
                 raise ConversionError(msg, hint=hint)
@@ -403,8 +403,8 @@ def _check_same(  # noqa: PLR0913, PLR0917 - what is compared, where, and how cl
         difference = _difference(there, wanted)
         if difference > _LARGEST_DIFFERENCE:
             msg = (
-                f"output {spec.name!r} of the converted model is another at {trial}{_blame(trial)}: "
-                f"it differs by {difference:.3g} of the largest value"
+                f"output {spec.name!r} of the converted model differs by {difference:.3g} of the largest value "
+                f"at {trial}{_blame(trial)}"
             )
             raise ConversionError(msg, hint=_hint(trial))
         seen.append(_how_compared(there, wanted, only_floats=only_floats))

@@ -63,7 +63,9 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
         return ModuleError(msg, hint=hint)
     step = "torch.onnx does not write the module" if is_traced else "torch.export does not trace the module"
     msg = f"{step}: {type(root).__name__}: {one_line(root)}{place}"
-    return ConversionError(msg, hint="the log holds the whole trace; torch.export's documentation says what it takes")
+    return ConversionError(
+        msg, hint=("read the whole trace in the log, and the limits of torch.export in its documentation")
+    )
 
 
 def _reported_operators(export_with_report: Callable[[Path], object]) -> list[OperatorRow]:

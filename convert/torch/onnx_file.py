@@ -65,9 +65,7 @@ def finished(
     model = read_onnx(path)
     opset = opset_of(model)
     if asked_opset is not None and opset != asked_opset:
-        msg = (
-            f"opset {asked_opset} was asked for, and the exporter could not convert the model from opset {opset} to it"
-        )
+        msg = f"opset {asked_opset} was requested, but the exporter could not convert the model from opset {opset}"
         raise ConversionError(msg, hint=f"ask for opset {opset}, or leave it out")
     ir_note = lower_ir_version(model)
     served = [spec.name for spec in (*signature.inputs, *signature.outputs)]

@@ -29,7 +29,7 @@ def declared_signature(job: ConversionJob) -> Signature:
         UsageError: There is none.
     """
     if job.signature is None:
-        msg = "a PyTorch module does not say what its inputs and outputs are"
+        msg = "the inputs and outputs of a PyTorch module are unknown"
         raise UsageError(msg, hint="declare model.inputs and model.outputs in the spec")
     return job.signature
 
@@ -154,9 +154,9 @@ def _fixed(spec: TensorSpec, axis: int, symbol: str, size: int) -> ConversionErr
         f"dim {axis} of input {spec.name!r} is fixed at {size}, promised is {symbol}"
     )
     hint = (
-        "torch.export fixed it, because of the module or of an operator in it, as some versions do with the time of "
-        f"nn.LSTM and nn.GRU, or of a loop over it: declare model.dims.{symbol} with this size alone, change "
-        "the module, or leave this format out of targets"
+        "torch.export fixed this size, because of the module, a loop over it, or an operator such as nn.LSTM. "
+        f"Declare model.dims.{symbol} with this size alone, change the module, or remove this format from "
+        "targets"
     )
     return ConversionError(msg, hint=hint)
 
@@ -170,10 +170,10 @@ def _check_range(symbol: str, allowed: Any, promised: Dim | None, *, least_noted
         return
     there = f"from {allowed.lower} " + ("on" if upper is None else f"to {upper}")
     wanted = f"from {promised.min} to {promised.max}" if promised else "of any size"
-    msg = f"the exported model stands for {symbol!r} {there} only, the signature promises it {wanted}"
+    msg = f"the exported model accepts {symbol!r} {there} only, but the signature promises {wanted}"
     hint = (
-        f"for other sizes the module computes something else or fails: declare model.dims.{symbol} within these sizes, "
-        "or take the branch on the shape out of the module"
+        f"the module computes something else at other sizes, or fails. Declare model.dims.{symbol} within "
+        "these sizes, or remove the branch on the shape from the module"
     )
     raise ConversionError(msg, hint=hint)
 
@@ -194,4 +194,4 @@ def untraceable(err: Exception, tracer: str) -> ParitygateError:
         return ConversionError(msg, hint=hint)
     place = next((found for found in map(users_line, chain) if found), "")
     msg = f"{tracer} does not trace the module: {type(err).__name__}: {one_line(err)}{place}"
-    return ConversionError(msg, hint="the log holds the whole trace; PyTorch's documentation says what it takes")
+    return ConversionError(msg, hint="read the whole trace in the log, and the limits in PyTorch's documentation")

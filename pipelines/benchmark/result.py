@@ -168,7 +168,7 @@ class BenchmarkResult:
         result = from_data(cls, data)
         names = [variant.name for variant in result.variants]
         if len(set(names)) != len(names):
-            msg = f"a variant stands twice (seen: {', '.join(names)})"
+            msg = f"a variant occurs twice (got: {', '.join(names)})"
             raise ValueError(msg)
         for part in ("cpu", "gpu"):
             if not isinstance(result.machine.get(part), Mapping | None):
@@ -222,5 +222,5 @@ def _check_speedups(result: BenchmarkResult) -> None:
 
 def _check_same(name: str, value: float, other: float) -> None:
     if not math.isclose(value, other, rel_tol=_ROUNDING):
-        msg = f"{name} is {value:g}, and its rounds come to {other:g}: it is from another version, or was changed"
+        msg = f"{name} is {value:g}, but its rounds give {other:g}: the file is from another version, or changed"
         raise ValueError(msg)

@@ -98,7 +98,7 @@ def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
         return None
     try:
         for entry in cache.store.entries(asked.key):
-            # What is damaged is no entry.
+            # What is corrupt is no entry.
             with contextlib.suppress(OSError, *NOT_OURS):
                 run = _finished(entry)
                 is_as_left = _is_as_left(run.folder, entry.value["files"])

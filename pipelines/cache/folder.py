@@ -37,7 +37,7 @@ def make_cache_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     others = others_in(folder)
     if folder.is_symlink() or others:
-        why = "it is a link" if folder.is_symlink() else f"it holds {others[0]}"
+        why = "a link" if folder.is_symlink() else f"{others[0]} is in it"
         msg = f"{folder} is not used as a cache, because {why}"
         raise StorageError(msg, hint="name a folder of its own with PARITYGATE_CACHE")
     with storage_errors(folder):
@@ -52,7 +52,7 @@ def check_is_cache(folder: Path) -> None:
         StorageError: It is none.
     """
     if not _is_marked(folder):
-        msg = f"{folder} bears no {CACHE_MARKER} file, so it is not the stage cache and nothing in it is removed"
+        msg = f"{folder} has no {CACHE_MARKER} file, so it is not the stage cache and is not changed"
         raise StorageError(msg, hint="set PARITYGATE_CACHE to the cache, or remove the folder by hand")
 
 

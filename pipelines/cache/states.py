@@ -99,7 +99,7 @@ class Read:
             ValueError: It is none.
         """
         if data.keys() != {item.name for item in fields(cls)}:
-            msg = "it is of another version"
+            msg = "another version wrote it"
             raise ValueError(msg)
         looked_at = {path: tuple(state) for path, state in data["looked_at"].items()}
         return cls(**{**data, "absent": tuple(data["absent"]), "looked_at": looked_at})

@@ -86,7 +86,7 @@ class Store:
         self._most_bytes = most_bytes
 
     def entries(self, key: str) -> Iterator[Entry]:
-        """Yield what was done when the same was asked, what was used last first; what is damaged is no entry."""
+        """Yield what was done when the same was asked, what was used last first; what is corrupt is no entry."""
         place = self.folder / key
         with contextlib.suppress(OSError):
             for _, _, folder in sorted(_kept_in(place), reverse=True):
@@ -174,7 +174,7 @@ class Store:
             for name, digest in item.files.items():
                 kept = entry.folder / str(at) / name
                 if not stat.S_ISREG(kept.lstat().st_mode) or memory.digest(str(kept), kept.stat()) != digest:
-                    msg = f"{kept} is not what was kept"
+                    msg = f"{kept} is corrupt"
                     raise OSError(msg)
                 _make_below(target, PurePosixPath(name).parent)
                 # A copy: what is linked would be changed through the link.
@@ -224,10 +224,10 @@ def _read(folder: Path) -> Entry:
     data = read_json(folder / _ENTRY)
     digest = data.pop(_DIGEST)
     if data["schema"] != _SCHEMA or digest != _digest_of(data):
-        msg = "it is of another version, or not what was kept"
+        msg = "another version wrote the entry, or the entry changed"
         raise ValueError(msg)
     if data["key"] != folder.parent.name:
-        msg = "it is the answer to another question"
+        msg = "the entry is for other inputs"
         raise ValueError(msg)
     for item in data["made"]:
         for name in (*item["files"], *item["folders"]):

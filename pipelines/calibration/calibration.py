@@ -197,7 +197,7 @@ def _check_enough(request: CalibrationRequest, choice: RowChoice) -> None:
             msg,
             hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out",
         )
-    msg = f"there are {chosen} different rows {whence} to calibrate on (needed: {LEAST_ROWS})"
+    msg = f"calibration has {chosen} different rows {whence} (expected at least {LEAST_ROWS})"
     hint = "name more rows in calibration.source"
     raise UsageError(msg, hint=f"{hint}, or raise calibration.share" if request.source.split else hint)
 
@@ -241,7 +241,7 @@ def _check_finite(batch: Batch, name: str) -> None:
         return
     is_finite = np.isfinite(array)
     if not is_finite.all():
-        msg = f"row {_first_row(batch, ~is_finite)!r} holds NaN or infinity in {name!r}: no range comes of it"
+        msg = f"row {_first_row(batch, ~is_finite)!r} has NaN or infinity in {name!r}, which gives no range"
         raise UsageError(msg, hint="correct the row, or leave it out")
 
 

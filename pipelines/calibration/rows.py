@@ -140,7 +140,7 @@ class CalibratedRows:
                 digests=frozenset(map(bytes.fromhex, data["rows"])),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as err:
-            msg = f"which rows the artifact was calibrated on is not known: {path} is damaged: {err}"
+            msg = f"which rows the artifact was calibrated on is not known: {path} is corrupt: {err}"
             raise ArtifactIntegrityError(msg, hint=_HINT) from err
 
 

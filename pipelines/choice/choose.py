@@ -46,7 +46,7 @@ def choose_stage(
         limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
 
     Raises:
-        InputFileError: The run was not validated, or its evidence or benchmark is damaged.
+        InputFileError: The run was not validated, or its evidence or benchmark is corrupt.
         UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; or nothing
             that would be released runs on a device of the release.
         ArtifactIntegrityError: The evidence is about another reference than the one that is there, or was judged by
@@ -160,7 +160,7 @@ def evidence_to_choose_by(run: RunFolder) -> Evidence:
     """Return the run's evidence, which is about the reference that is there: it may have been recorded again since.
 
     Raises:
-        InputFileError: The run was not validated, or its evidence is damaged.
+        InputFileError: The run was not validated, or its evidence is corrupt.
         ArtifactIntegrityError: The evidence is about another reference; or the reference was recorded by other rules
             than the spec asks for now.
     """
@@ -172,7 +172,7 @@ def evidence_to_choose_by(run: RunFolder) -> Evidence:
     try:
         _check_names(run, evidence)
     except ValueError as err:
-        msg = f"{run.evidence_file} is damaged: {err}"
+        msg = f"{run.evidence_file} is corrupt: {err}"
         raise InputFileError(msg, hint=again) from err
     recording = Recording.load(run.reference)
     if {recording.digest} != {document.reference.digest for document in evidence.by_device().values()}:
@@ -217,12 +217,12 @@ def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
     """Return the benchmark of the run; None if none was made.
 
     Raises:
-        InputFileError: It is damaged.
+        InputFileError: It is corrupt.
     """
     try:
         return run.benchmark()
     except (ValueError, KeyError, TypeError) as err:
-        msg = f"{run.benchmark_file} is damaged: {type(err).__name__}: {err}"
+        msg = f"{run.benchmark_file} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(
             msg, command=f"convert-and-validate benchmark --run {shlex.quote(str(run.folder))}"
         ) from err

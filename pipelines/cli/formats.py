@@ -201,7 +201,7 @@ def _write_summaries(summaries: Sequence[tuple[str, str]]) -> list[Any]:
                     stream.write(content)
                 continue
         except OSError as err:
-            why = f"it could not be written: {err.strerror}"
+            why = f"writing failed: {err.strerror}"
         words = f"{why}; the report is in the run folder"
         left_out.append(Annotation(kind="warning", title=f"no summary of {name}", message=words))
     return left_out

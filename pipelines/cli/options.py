@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
     """Remove what an earlier call left in the file, so that nobody takes it for the result of this one.
 
-    A device or a pipe stays what it is, and a file that is no result may be a model or samples: it is left alone.
+    A device or a pipe stays what it is, and a file that is no result may be a model or samples: it is not changed.
 
     Raises:
         StorageError: The file cannot be removed.
@@ -50,7 +50,7 @@ def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None
 
 def _check_target(path: Path) -> None:
     if path.is_dir():
-        msg = f"{path} could not be written: it is a folder"
+        msg = f"{path} cannot be written because it is a folder"
         raise StorageError(msg, hint="name a file with --json")
     # Found out now: what a command has released by the time that it writes its result, it cannot take back.
     folder = path.parent
@@ -62,7 +62,7 @@ def _check_target(path: Path) -> None:
         msg = f"{path} could not be written: {folder} is no folder that may be written to"
         raise StorageError(msg, hint="name another file with --json")
     if path.is_file() and not _is_result(path):
-        msg = f"{path} exists and is no result in JSON: it is left alone"
+        msg = f"{path} exists and is not a JSON result, so it is not overwritten"
         raise UsageError(msg, hint="name another file with --json")
 
 

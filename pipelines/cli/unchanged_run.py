@@ -68,7 +68,7 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
         aliases = read_state(outcome.repository, release.model).aliases
         if release.alias is not None and aliases.get(release.alias) != release.version:
             return
-        # What was new then is there already.
+        # What was new then exists already.
         release = replace(release, is_new=False, record=None, was_left=False, damaged=(), moved_from=None)
     elif outcome.not_released != NOT_ASKED_FOR:
         return

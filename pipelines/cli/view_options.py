@@ -106,7 +106,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
         subscribe(repository, request, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:
         msg = f"the view was written, and will not follow {which}: {err}"
-        raise type(err)(msg, hint="give --no-follow where it is not to") from err
+        raise type(err)(msg, hint="give --no-follow to turn this off") from err
     follows = which if request.follows and not no_follow else None
     print_view(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})

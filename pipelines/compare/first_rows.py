@@ -56,7 +56,7 @@ def first_rows(source: SampleSource) -> FirstRows:
             batch = next(batches, None)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - the recording says what is wrong with them
         why = (str(err).strip() or type(err).__name__).splitlines()[0]
-        return FirstRows(note=f"it was traced and tried with made-up inputs only: {why}")
+        return FirstRows(note=f"only generated inputs traced and tried the module: {why}")
     return FirstRows(batch=batch)
 
 
@@ -139,7 +139,7 @@ def _check_output(spec: TensorSpec, found: NDArray[np.generic], sizes: Mapping[s
         *found.shape[len(declared) :],
     ]
     shape = ", ".join("null" if dim is None else str(dim) for dim in right)
-    hint = f"declare what it answers, model.outputs: {{{spec.name}: {{dtype: {dtype}, shape: [{shape}]}}}}"
+    hint = f"declare the output, model.outputs: {{{spec.name}: {{dtype: {dtype}, shape: [{shape}]}}}}"
     raise UsageError(msg, hint=f"{hint}, or correct the model")
 
 

@@ -178,7 +178,7 @@ def _itself(job: ComparisonJob) -> str:
 
 
 def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
-    err = MeasurementError(detail, hint="name the original as the reference, and what was made of it as the candidate")
+    err = MeasurementError(detail, hint="name the original as the reference, and the converted model as the candidate")
     found = failed_comparison(job, err)
     return replace(
         found,

@@ -112,7 +112,7 @@ def with_signatures(
     """
     for side in signatures:
         if side not in _SIDES:
-            msg = f"--signature names {side!r}, which is no side of the comparison (allowed: {', '.join(_SIDES)})"
+            msg = f"--signature names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
             raise UsageError(msg, hint="write for example --signature reference=serving_default")
     chosen = (
         with_signature_key(model, signatures.get(side), f"--signature {side}")
@@ -131,7 +131,7 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
     for side, model in zip(_SIDES, (reference, candidate), strict=True):
         names = tuple(name.strip() for name in takes[side].split(",")) if side in takes else ()
         if names and model.is_recorded:
-            msg = f"--takes says what the {side} takes, and {model.name} is recorded outputs, which take nothing"
+            msg = f"--takes names the {side}, but {model.name} is recorded outputs, which have no inputs"
             raise UsageError(msg, hint=f"leave {side} out of --takes")
         if not all(names):
             msg = f"--takes {side}={takes[side]!r} names an input without a name"
@@ -139,7 +139,7 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
         found[side] = replace(model, takes=names)
     for side in takes:
         if side not in _SIDES:
-            msg = f"--takes names {side!r}, which is no side of the comparison (allowed: {', '.join(_SIDES)})"
+            msg = f"--takes names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
             raise UsageError(msg, hint=_TAKES_EXAMPLE)
     return found["reference"], found["candidate"]
 
@@ -154,10 +154,10 @@ def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emul
         return model
     if model.kind is not SourceKind.ONNX:
         what = "recorded outputs" if model.is_recorded else f"a {model.kind} model"
-        msg = f"provider {provider!r} is one of ONNX Runtime, which does not run {model.name}: it is {what}"
+        msg = f"provider {provider!r} belongs to ONNX Runtime, which does not run {model.name} ({what})"
         raise UsageError(msg, hint="leave --provider out, or give an ONNX model")
     if is_emulated:
-        msg = f"provider {provider!r} cannot run what is emulated: ONNX Runtime's CPU provider does"
+        msg = f"provider {provider!r} cannot run emulated models; only ONNX Runtime's CPU provider can"
         raise UsageError(msg, hint="leave --provider or --emulate out")
     from paritygate.validate.runners.onnxruntime_providers import check_provider
 
@@ -173,7 +173,7 @@ def artifact_model(artifact: Artifact, *, provider: str | None = None) -> ModelR
         provider: The provider of ONNX Runtime that runs it; None for that of the device, or another runtime.
 
     Raises:
-        InputFileError: It is the copy of a source, and what says which is damaged.
+        InputFileError: It is the copy of a source, and what says which is corrupt.
     """
     name = str(artifact.variant)
     from paritygate.models.source_copy import SOURCE_FILE, read_source_copy

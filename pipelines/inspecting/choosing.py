@@ -230,7 +230,7 @@ def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they m
     width = None if spec is None or spec.shape is None else spec.shape[1]
     if isinstance(width, int):
         found = next((columns for columns in candidates if len(columns) == width), None)
-        reason = f"it takes {width} numbers a row"
+        reason = f"the input has {width} numbers a row"
     elif spec is None and loaded.ref.kind is SourceKind.TORCH:
         found, reason = _answered(loaded, wanted, samples, name, rest, candidates)
     else:

@@ -269,7 +269,7 @@ def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
         else:
             draft.guess(("decisions", spec.name), *rule)
     for label, scores in survey.argmax_of.items():
-        reason = f"it always was the place of the largest of {scores}: where two are nearly equal, rounding may choose"
+        reason = f"{scores} had its largest value at this index in every row; rounding may flip near ties"
         draft.guess(("argmax_of", label), scores, reason)
     if open_ones:
         names = ", ".join(open_ones)
@@ -341,8 +341,8 @@ def _add_positions(draft: Draft, output: TensorSpec, masks: list[str], survey: M
     known = survey.valid_where.get(output.name)
     if known is not None:
         reason = (
-            f"where {known} is 0, its values mean nothing and are not compared: the model leaves these positions out, "
-            "and in all samples they are at one end of a row"
+            f"values where {known} is 0 are not compared, because the model drops these positions and all "
+            "samples have them at one end of a row"
         )
         draft.guess(("outputs", output.name), {"valid_where": known}, reason)
         return
@@ -394,7 +394,7 @@ def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
         chosen, required = _usual_targets(fitting, survey), _REQUIRED
         others = [name for name in fitting if name not in chosen and name not in survey.impossible]
         draft.notes += [f"targets: left out {name}: {why}" for name, why in survey.impossible.items()]
-        reason = "what is made of such a model without further settings, and runs here"
+        reason = "formats that such a model converts to without further settings, and that run here"
     # Which targets were chosen is said with what was written, and needs no line among the guesses.
     draft.data |= {"targets": chosen, "required": [required]}
     said = [f"It can become these as well: {', '.join(others)}"] if others else []

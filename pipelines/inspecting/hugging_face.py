@@ -150,7 +150,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         with path.open("rb") as stream:
             text = stream.read(_LARGEST_CONFIG + 1)
         if len(text) > _LARGEST_CONFIG:
-            msg = f"it is larger than {_LARGEST_CONFIG} bytes"
+            msg = f"larger than {_LARGEST_CONFIG} bytes"
             raise ValueError(msg)  # noqa: TRY301 - it is unreadable like the others
         config = parse_json(text)
     except (OSError, ValueError, RecursionError) as err:
@@ -191,7 +191,7 @@ def _class_of(weights: Path, config: dict[str, Any]) -> str:
 def _needs_more(weights: Path, why: str, kind: str, *, code: bool = False) -> UsageError:
     options = ", trust_remote_code=True" if code else ""
     line = f"from transformers import {kind}; load = lambda: {kind}.from_pretrained({str(weights)!r}{options})"
-    msg = f"{weights} is not loaded as it is, because {why}"
+    msg = f"{weights} cannot be loaded directly because {why}"
     return UsageError(
         msg, hint=f"if you trust it, write model.py: {line}; then", command="convert-and-validate init model:load"
     )

@@ -188,7 +188,7 @@ def _write(
     ref = with_signature_key(parse_source(sources.model, folder), request.signature, "--signature")
     if ref.kind in _MADE:
         msg = f"{request.model} is a model of kind {str(ref.kind)!r}, from which nothing is converted"
-        raise UsageError(msg, hint="name the model that was trained; to hold two models against each other use compare")
+        raise UsageError(msg, hint="name the trained model; to compare two models use compare")
     survey = _child(
         ModelSurvey,
         ref,
@@ -218,7 +218,7 @@ def _write(
     )
     spec = parse_spec(text, folder=folder, origin=str(request.out)).spec
     if spec != Spec.model_validate(draft.data):
-        msg = f"the spec of {request.model} does not read as what was meant: {text!r}"
+        msg = f"the spec of {request.model} reads back differently: {text!r}"
         raise BackendError(msg, hint="write the spec by hand, as docs/spec.md says, and report this")
     write_bytes_atomically(out, text.encode(), elsewhere="name another file with --out")
     return WrittenSpec(

@@ -74,7 +74,7 @@ def read_model(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
             there are none.
 
     Raises:
-        InputFileError: The file is damaged.
+        InputFileError: The file is corrupt.
         MissingBackendError: What reads it is not installed.
         UsageError: The samples lack what the model takes, or it is a function, of which nothing can be read.
         BackendError: The model does not answer them.
@@ -356,7 +356,7 @@ def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
         raise
     except Exception as err:
         msg = f"the model does not answer the samples: {reason_of(err)}"
-        raise BackendError(msg, hint="give rows that the model takes, named as it names its inputs") from err
+        raise BackendError(msg, hint="give rows that the model accepts, under the names of its inputs") from err
     if seen is None:
         msg = "the model answers the samples with no tensor"
         raise BackendError(msg, hint="return a tensor, a tuple of tensors, or a mapping of tensors by name")

@@ -192,7 +192,7 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         report("reading the samples", seen.rows, 0)
     if not seen.rows:
         msg = "the samples hold no rows"
-        raise ZeroRowsError(msg, hint="give at least one row: what a model is asked cannot be told from none")
+        raise ZeroRowsError(msg, hint="give at least one row, which shows the model's inputs")
     survey = seen.surveyor.finish()
     roles = infer_roles(signature, survey, uses=uses)
     return ModelSurvey(
@@ -279,8 +279,8 @@ def _served(
         why = facts.unknown[INPUTS_AND_OUTPUTS]
         if facts.signatures:
             raise InputFileError(why, hint=f"name one of these: --signature {shlex.quote(facts.signatures[0])}")
-        msg = f"what {loaded.ref.text} takes and returns is not known: {why}"
-        raise UsageError(msg, hint="give rows that it answers, as an .npz or .jsonl file: --samples FILE")
+        msg = f"the inputs and outputs of {loaded.ref.text} are unknown: {why}"
+        raise UsageError(msg, hint="give rows that the model accepts, as an .npz or .jsonl file: --samples FILE")
     first = None if read is None else next(iter(read()), None)
     if first is None or facts.rows is not None:
         return facts.signature, {}
@@ -324,7 +324,7 @@ def _made_up(signature: Signature, uses: Mapping[str, GraphUse]) -> RandomRows:
 
 def _named_shape(spec: TensorSpec) -> tuple[int | str, ...]:
     if spec.shape is None:
-        msg = f"the shape of the input {spec.name!r} is not known, so that no rows can be made up"
+        msg = f"the shape of the input {spec.name!r} is unknown, so no rows can be generated"
         raise UsageError(msg, hint="give rows that the model answers: --samples FILE")
     # Of a model that takes several, such as ids and their mask, one size for all is the more likely guess.
     is_sequence = len(spec.shape) == _IDS_RANK and not is_float_dtype(spec.dtype)
@@ -378,8 +378,8 @@ def _answered(runner: Runner | None, samples: SampleSource, seen: _Seen) -> Iter
             except BackendError as err:
                 if samples.random is None:
                     raise
-                msg = f"the model does not answer rows that are made up at random: {err}"
-                raise UsageError(msg, hint="give rows that it answers: --samples FILE") from err
+                msg = f"the model refuses generated rows: {err}"
+                raise UsageError(msg, hint="give rows that the model accepts: --samples FILE") from err
         yield batch
 
 

@@ -246,8 +246,8 @@ def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: froz
     for side, model, inputs in sides:
         if model.takes and frozenset(model.takes) != inputs:
             said, takes = ", ".join(model.takes), ", ".join(sorted(inputs or ()))
-            msg = f"--takes says that the {side} takes {said}, and it takes {takes}"
-            raise UsageError(msg, hint=f"name what it takes: --takes {side}={','.join(sorted(inputs or ()))}")
+            msg = f"--takes lists {said} for the {side}, but its inputs are {takes}"
+            raise UsageError(msg, hint=f"name its inputs: --takes {side}={','.join(sorted(inputs or ()))}")
     if not any(model.takes for _, model, _ in sides):
         return ""
     known = [(side, inputs) for side, _, inputs in sides if inputs is not None]
@@ -262,7 +262,7 @@ def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: froz
 def _unused_inputs(names: Iterable[str]) -> list[str]:
     """Return a note on what the samples hold that no side takes; none where they hold nothing of the kind."""
     listed = ", ".join(map(repr, names))
-    return [f"the samples also hold {listed}, which is no input of the model: it was not used"] if listed else []
+    return [f"the samples also hold {listed}, which is not an input of the model: it was not used"] if listed else []
 
 
 def _cast_inputs(held: Mapping[str, str], reference: Signature | None, candidate: Candidate) -> Iterator[str]:
@@ -401,7 +401,9 @@ def _open_reference(
 
 def _check_no_roles(job: ComparisonJob) -> None:
     if job.roles:
-        msg = f"a role is said of {next(iter(job.roles))!r}, and the reference was recorded before: it is not asked"
+        msg = (
+            f"the role of {next(iter(job.roles))!r} is declared, but the reference was recorded before and does not run"
+        )
         raise UsageError(msg, hint="compare with the model itself, or write roles into a spec and record it by that")
 
 
@@ -409,7 +411,7 @@ def _check_roles(job: ComparisonJob, signature: Signature) -> None:
     inputs = [spec.name for spec in signature.inputs]
     for name in job.roles:
         if name not in inputs:
-            msg = f"a role is said of {name!r}, which is no input (inputs: {', '.join(inputs)})"
+            msg = f"the role is for {name!r}, which is not an input (inputs: {', '.join(inputs)})"
             raise UsageError(msg, hint=f"name an input of the reference{meant(name, inputs)}")
 
 
@@ -504,7 +506,7 @@ def _check_probes(recording: Recording) -> None:
     if wanted is None or (path.is_file() and digest_of_file(path) == wanted):
         return
     found = (
-        "is not what was recorded with the reference"
+        "differs from the one recorded with the reference"
         if path.is_file()
         else "is missing, and was recorded with the reference"
     )
@@ -705,8 +707,8 @@ def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -
     ):
         return []
     note = (
-        "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI "
-        "the same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate)"
+        "this processor has no VNNI, so sums of INT8 products may saturate at 16 bits. Outputs may differ on "
+        "a processor with VNNI: validate there too (pack --run DIR here, then unpack and validate)"
     )
     return [note]
 

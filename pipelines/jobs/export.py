@@ -153,13 +153,15 @@ def _declaration(model: torch.nn.Module, args: Mapping[str, Any]) -> str:
 
 
 def _undeclared(name: str, declaration: str) -> UsageError:
-    msg = f"{name} is a PyTorch module, which does not say what its inputs and outputs are"
+    msg = f"the inputs and outputs of {name}, a PyTorch module, are unknown"
     if not declaration:
         return UsageError(msg, hint="declare model.inputs and model.outputs in the spec")
     return UsageError(
         msg,
-        hint="add this below model: in the spec, as all rows of the samples show it; give a name such as sequence to "
-        f"every dim that is to take sizes which no row has{declaration}",
+        hint=(
+            "add this below model: in the spec, as in all rows of the samples. Name every dim that needs other "
+            f"sizes too, such as sequence{declaration}"
+        ),
     )
 
 

@@ -39,7 +39,7 @@ def files_of_run(run: RunFolder, *, is_hiding: bool) -> dict[str, Path | bytes]:
 
     Raises:
         StorageError: Something in it is a link that leaves it, or no plain file.
-        InputFileError: Ids of rows are to be left out of a file that is damaged.
+        InputFileError: Ids of rows are to be left out of a file that is corrupt.
     """
     found = files_in(run.folder, without={INPUTS, SCRATCH, UNPACKED})
     left_out = (*_LEFT_OUT, *_WITH_INPUTS) if is_hiding else _LEFT_OUT
@@ -59,7 +59,7 @@ def _hidden(path: Path) -> bytes:
     try:
         return (json.dumps(without_inputs(read_json(path)), indent=2) + "\n").encode()
     except (ValueError, TypeError, RecursionError) as err:
-        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(
             msg, hint="validate again, or start a new run", command="convert-and-validate run SPEC"
         ) from err
@@ -70,7 +70,7 @@ def check_run(run: RunFolder) -> dict[Path, str]:
 
     Raises:
         ArtifactIntegrityError: A file was changed, removed or added; the message names it.
-        InputFileError: A record is damaged.
+        InputFileError: A record is corrupt.
         MeasurementError: A stage is half written.
     """
     _check_whole(run)
@@ -116,7 +116,7 @@ def _check_recording(run: RunFolder) -> Mapping[Path, str]:
     for path, digest in known.items():
         if not path.is_file() or digest_of_file(path) != digest:
             change = "was changed" if path.is_file() else "is missing"
-            msg = f"recorded outputs in {path.parent} are not what was recorded: {path.name} {change}"
+            msg = f"recorded outputs in {path.parent} are corrupt: {path.name} {change}"
             raise ArtifactIntegrityError(msg, hint=f"{_AGAIN} {run.folder}")
     return known
 
@@ -136,7 +136,7 @@ def files_in(folder: Path, *, without: Collection[str] = ()) -> dict[str, Path]:
     for parent, folders, names in os.walk(folder):
         for name in folders:
             if (Path(parent) / name).is_symlink():
-                msg = f"{Path(parent) / name} is a link to a folder: what is behind it would be left out"
+                msg = f"{Path(parent) / name} is a link to a folder, whose files would be left out"
                 raise StorageError(msg, hint="replace the link by the folder it points to")
         is_top = Path(parent) == folder
         folders[:] = sorted(name for name in folders if not (is_top and name in without))
@@ -144,7 +144,7 @@ def files_in(folder: Path, *, without: Collection[str] = ()) -> dict[str, Path]:
             path = Path(parent) / name
             if not path.is_file() or not path.resolve().is_relative_to(root):
                 what = "a link that leaves its folder" if path.is_symlink() else "no plain file"
-                msg = f"{path} is {what}: it is not packed"
+                msg = f"{path} is {what}, which cannot be packed"
                 raise StorageError(msg, hint="replace it by the file itself, or remove it")
             found[path.relative_to(folder).as_posix()] = path
     return dict(sorted(found.items()))

@@ -145,7 +145,7 @@ class PackManifest:
 
 def damaged(where: str, what: str) -> ArtifactIntegrityError:
     """Return that a pack is not what was packed."""
-    return ArtifactIntegrityError(f"{where} is not what was packed: {what}", hint=_AGAIN)
+    return ArtifactIntegrityError(f"{where} is corrupt: {what}", hint=_AGAIN)
 
 
 def _check_names(manifest: PackManifest, where: str) -> None:

@@ -97,7 +97,7 @@ def _manifest(stream: BinaryIO, pack: Path) -> PackManifest:
 
 def _no_pack(pack: Path) -> InputFileError:
     return InputFileError(
-        f"{pack} is no pack: it does not begin with {MANIFEST_NAME}",
+        f"{pack} is not a pack: {MANIFEST_NAME} is not at its start",
         hint="give the file that this made",
         command="convert-and-validate pack --run DIR",
     )

@@ -88,7 +88,7 @@ def unpack_run(
         InputFileError: It is no pack, an input that it left out is not there, or another version of paritygate wrote
             the run.
         ArtifactIntegrityError: It is not what was packed, or an input is not what it was.
-        UsageError: The run is there already, or it is not said where the inputs are that were left out.
+        UsageError: The run exists already, or it is not said where the inputs are that were left out.
         StorageError: It cannot be written.
     """
     own = own or OwnInputs()
@@ -119,7 +119,7 @@ def unpack_run(
 
 def _check_absent(final: Path) -> None:
     if final.exists() or final.is_symlink():
-        msg = f"{final} is there already: it is left alone"
+        msg = f"{final} exists already, so it is not changed"
         raise UsageError(msg, hint="unpack elsewhere with --root DIR, or remove that folder first")
 
 
@@ -159,7 +159,7 @@ def _check_files(folder: Path, files: Iterable[PackedFile]) -> None:
             msg = f"{path}, which the run needs, is missing"
             raise InputFileError(msg, hint="name the folder where the spec's files are on this machine with --folder")
         if path.stat().st_size != file.size or digest_of_file(path) != file.digest:
-            msg = f"{path} is not what it was where the run was packed"
+            msg = f"{path} differs from the packed file"
             raise ArtifactIntegrityError(msg, hint="copy it from there, or pack the run with its inputs")
 
 

@@ -77,7 +77,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
     pack = _Pack.of(run)
     if trust and trust != pack.digest:
         msg = f"--trust {trust} is not the digest of the pack that the run came in, which is {pack.digest}"
-        raise UsageError(msg, hint="compare it with the digest that pack printed where it was made")
+        raise UsageError(msg, hint="compare the digest with the one that pack printed on the other machine")
     foreign = {document.device: document for document in evidence.documents() if document.unpacked != mark}
     has_speed = run.benchmark_file.is_file()
     has_own_speed = has_speed and _is_marked(run.benchmark_file, mark)
@@ -89,7 +89,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
         return Believed(run=run, evidence=evidence, pack=pack.digest, trust=trust)
     needed = [device for device in (evidence.device, *devices) if device in foreign]
     if needed:
-        msg = f"the evidence of {needed[0]} came with a pack and was not made here: it is not believed unasked"
+        msg = f"the {needed[0]} evidence comes from a pack, not from this machine, and is not trusted"
         folder, root = shlex.quote(str(run.folder)), run.folder.parents[2]
         there = "" if root == Path("artifacts") else f" --root {shlex.quote(str(root))}"
         hint = (
@@ -120,7 +120,7 @@ class _Pack:
         try:
             text = (folder / MANIFEST_NAME).read_bytes()
         except OSError as err:
-            msg = f"{folder} does not say which pack the run came in: {err.strerror}"
+            msg = f"the pack of {folder} is unknown: {err.strerror}"
             raise InputFileError(msg, hint="unpack it again") from err
         return cls(manifest=PackManifest.from_bytes(text, str(folder)), folder=folder)
 
@@ -193,7 +193,7 @@ def _is_part_of(document: Evidence, packed: Evidence) -> bool:
 
 
 def _changed(path: Path, change: str) -> ArtifactIntegrityError:
-    msg = f"the run is not what was in the pack: {path} {change} since it was unpacked"
+    msg = f"the run differs from its pack: {path} {change} since it was unpacked"
     return ArtifactIntegrityError(
         msg, hint="unpack it again, or make the evidence here", command="convert-and-validate validate --run RUN"
     )

@@ -126,9 +126,9 @@ def _check_hidden(run: RunFolder) -> None:
             "while the spec hides inputs: report: {inputs: hide}"
         )
         hint = (
-            "start a run that asks no probes, and pack that: convert-and-validate run "
-            f"{shlex.quote(run.resolved.origin)} --probes none; or take report: {{inputs: hide}} out of the spec and "
-            "start a new run"
+            "start a run without probes and pack that run: convert-and-validate run "
+            f"{shlex.quote(run.resolved.origin)} --probes none. Or remove report: {{inputs: hide}} from the "
+            "spec and start a new run"
         )
         raise UsageError(msg, hint=hint)
 
@@ -144,7 +144,7 @@ def _check_output(run: RunFolder, output: Path) -> None:
     except (ParitygateError, OSError):
         is_same_run = False
     if not is_same_run:
-        msg = f"{output} exists and is no pack of this run: it is left alone"
+        msg = f"{output} exists and is not a pack of this run, so it is not overwritten"
         raise StorageError(msg, hint="name another file with --output")
 
 

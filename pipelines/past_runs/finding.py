@@ -109,15 +109,15 @@ def _latest(root: Path, model: str) -> Path:
     whole = [run for run in runs_below(root) if run.is_whole and not _was_refused(run.folder)]
     models = sorted({run.model for run in whole})
     if not whole:
-        msg = f"there is no run below {root / 'runs'}"
+        msg = f"no run exists below {root / 'runs'}"
         raise UsageError(msg, hint=f"name the folder that runs lie in with --root, or {_RUN}")
     if model and model not in models:
         near = f" (models: {_listed(models)}){meant(model, models)}"
-        msg = f"there is no run of model {model!r} below {root / 'runs'}{near}"
+        msg = f"no run of model {model!r} exists below {root / 'runs'}{near}"
         raise UsageError(msg, hint=f"write --run {LATEST}:MODEL with one of these, or {_RUN}")
     if not model and len(models) > 1:
         msg = f"{LATEST} may mean a run of {counted(len(models), 'model')}: {_listed(models)}"
-        raise UsageError(msg, hint=f"say of which: --run {LATEST}:{whole[0].model}")
+        raise UsageError(msg, hint=f"name the model: --run {LATEST}:{whole[0].model}")
     return next(run.folder for run in whole if model in {"", run.model})
 
 

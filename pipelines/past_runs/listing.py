@@ -81,7 +81,7 @@ class ListedRun:
 
 
 def list_runs(root: Path, model: str | None = None, repositories: Iterable[Path] = ()) -> tuple[ListedRun, ...]:
-    """Return the runs below a root, the newest first. What is damaged is listed as that.
+    """Return the runs below a root, the newest first. What is corrupt is listed as that.
 
     Args:
         root: What run folders lie below.
@@ -95,7 +95,7 @@ def list_runs(root: Path, model: str | None = None, repositories: Iterable[Path]
     known = models_below(root)
     if model is not None and not found and known:
         names = ", ".join(known)
-        msg = f"there is no run of model {model!r} below {root / 'runs'} (models: {names}){meant(model, known)}"
+        msg = f"no run of model {model!r} exists below {root / 'runs'} (models: {names}){meant(model, known)}"
         raise UsageError(msg, hint="see all of them", command="convert-and-validate runs")
     others = tuple(repositories)
     released = {
@@ -140,7 +140,7 @@ def _state(run: PastRun) -> tuple[str, int | None, str]:
     """Return the verdict, the exit code and what is wrong.
 
     Raises:
-        ParitygateError: The spec or the evidence of the run is damaged.
+        ParitygateError: The spec or the evidence of the run is corrupt.
     """
     if not run.is_ours:
         return _NO_RUN, None, f"it bears no {MARKER} file, and is left alone"

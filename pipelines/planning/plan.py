@@ -120,8 +120,10 @@ class _PlanningCache(Cache):
             would_be=JUDGED_ANEW,
             taken_from=known.made_in,
             made_at=known.made_at,
-            why="what its models answered is judged by other limits or rules; where a row then lies beyond one, it may "
-            "have to be compared again",
+            why=(
+                "the cached outputs are judged by other limits or rules, and a row beyond its limit may have to "
+                "be compared again"
+            ),
         )
         raise self._not_done(job)
 
@@ -196,17 +198,17 @@ def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> 
         base = next((each for each in bases_of(Variant.parse(name)) if cache.is_made_anew(_conversion(run, each))), "")
         if base:
             unknown.append(
-                PlannedJob(job=job, would_be=UNKNOWN, why=f"it is made from {base}, which would be made anew")
+                PlannedJob(job=job, would_be=UNKNOWN, why=f"{base}, which it is made from, would be made again")
             )
         else:
-            unknown.append(PlannedJob(job=job, would_be=DONE, why=f"nothing is kept of it: {made.message}"))
+            unknown.append(PlannedJob(job=job, would_be=DONE, why=f"nothing is cached: {made.message}"))
     return unknown
 
 
 def _recording(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> list[PlannedJob]:
     """Plan the recording, and return it where it is not known."""
     if cache.is_made_anew(_conversion(run, GRAPH_VARIANT)):
-        why = f"it reads {GRAPH_VARIANT}, which would be made anew"
+        why = f"{GRAPH_VARIANT} would be made again"
         return [PlannedJob(job=f"the recording of {run.resolved.name}", would_be=UNKNOWN, why=why)]
     with contextlib.suppress(_NotDoneError):
         record_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)
@@ -218,7 +220,7 @@ def _comparisons(run: RunFolder, options: RunOptions) -> list[PlannedJob]:
     made, is_recorded = run.exported(), (run.reference / RECORD_FILE).is_file()
     if is_recorded:
         validate_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)
-    why = "it compares what would be made anew"
+    why = "the compared variants would be made again"
     return [
         PlannedJob(job=f"the {what} of {variant} with {run.resolved.name}", would_be=UNKNOWN, why=why)
         for variant in run.resolved.variants
@@ -229,9 +231,9 @@ def _comparisons(run: RunFolder, options: RunOptions) -> list[PlannedJob]:
 
 def _benchmark(run: RunFolder, cache: _PlanningCache, options: RunOptions, *, is_known: bool) -> PlannedJob:
     if options.is_benchmarking is not None:
-        return PlannedJob(job=_BENCHMARK, would_be=DONE, why="it is asked for by name")
+        return PlannedJob(job=_BENCHMARK, would_be=DONE, why="requested by name")
     if not is_known:
-        return PlannedJob(job=_BENCHMARK, would_be=UNKNOWN, why="it measures what may be made anew")
+        return PlannedJob(job=_BENCHMARK, would_be=UNKNOWN, why="the measured variants may be made again")
     if not take_over_benchmark(run, plan_of(run.resolved), options.device):
         return PlannedJob(job=_BENCHMARK, would_be=DONE, why="these were not measured so on this machine")
     taken = cache.done[-1]

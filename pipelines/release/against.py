@@ -129,7 +129,7 @@ def hold_against(
         allowed: The changes that are made on purpose: `INTERFACE`, or none.
 
     Raises:
-        InputFileError: The run was not validated, or its evidence or benchmark is damaged.
+        InputFileError: The run was not validated, or its evidence or benchmark is corrupt.
         ArtifactIntegrityError: The evidence of the run is not about what is there, or the release was changed.
         MeasurementError: Nothing could be held against each other.
     """
@@ -168,8 +168,8 @@ def hold_against(
     left_out += speeds.left_out
     codes.append(speeds.exit_code)
     if not found and max(codes) == ExitCode.PASS:
-        why = "; ".join(left_out) or "it holds no variant"
-        msg = f"nothing of {released.model} version {released.version} can be held against the run: {why}"
+        why = "; ".join(left_out) or "the result has no variant"
+        msg = f"{released.model} version {released.version} cannot be compared with the run: {why}"
         raise MeasurementError(msg, hint="leave --against out where a first version is released")
     found += _interfaces(run, released, is_allowed=INTERFACE in allowed)
     if any(item.is_worse for item in found):
@@ -191,7 +191,7 @@ def first_release(run: RunFolder, repository: Path, factors: Mapping[str, float]
     """Return a result without figures if the model has no release; None if it has one.
 
     Raises:
-        RepositoryError: The log of the repository is damaged.
+        RepositoryError: The log of the repository is corrupt.
     """
     name = run.resolved.name
     if has_records(repository, name):
@@ -238,11 +238,13 @@ def _released_evidence(released: ReleaseDetails) -> Evidence:
         msg = (
             f"version {released.version} was released by another version of paritygate, whose evidence is not read here"
         )
-        raise MeasurementError(msg, hint="release the model once with this version, and hold later runs against that")
+        raise MeasurementError(
+            msg, hint=("release the model once with this version, and compare later runs with that release")
+        )
     try:
         return from_data(Evidence, data)
     except ValueError as err:
-        msg = f"the evidence of {released.model} version {released.version} is damaged: {err}"
+        msg = f"the evidence of {released.model} version {released.version} is corrupt: {err}"
         raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again") from err
 
 
@@ -400,7 +402,7 @@ def _check_released(released: ReleaseDetails, name: str) -> Path:
     """
     path = released.folder / name
     if not path.is_file() or path.is_symlink() or digest_of_file(path) != released.manifest["files"].get(name):
-        msg = f"{path} is not what was released"
+        msg = f"{path} is corrupt: digest mismatch"
         verify = command_on(repository_of_release(released.folder), "verify", released.model, str(released.version))
         raise ArtifactIntegrityError(msg, hint=f"see what else: {verify}")
     return path

@@ -132,7 +132,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
 
     Raises:
         FailedRunError: Something that the run requires did not pass, and no reason was given.
-        InputFileError: The run was not validated, or its evidence or benchmark is damaged.
+        InputFileError: The run was not validated, or its evidence or benchmark is corrupt.
         UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; nothing that
             would be released runs on a device of the release; or nothing passed, and a variant was not measured
             because the spec or the samples are wrong; or a reason was given and everything required passed; or the
@@ -145,8 +145,8 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         StorageError: The disk is full.
     """
     if is_placeholder(despite):
-        msg = f"--despite {despite} gives no reason: the word stands for one"
-        raise UsageError(msg, hint="say why, and the release records it: --despite 'FP16 is not served yet'")
+        msg = f"--despite {despite} gives no reason, only the placeholder"
+        raise UsageError(msg, hint="give a reason, which the release records: --despite 'FP16 is not served yet'")
     found = believed(
         run, evidence_to_choose_by(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust
     )
@@ -193,7 +193,7 @@ def _promote_noted(
     try:
         return promote(repository, candidate, commit)
     finally:
-        # Of the same release that is there already, another run is the one that it rests on.
+        # Of the same release that exists already, another run is the one that it rests on.
         if commit.done is None or not commit.done.is_new:
             write_released_to(run.folder, before)
 
@@ -211,7 +211,7 @@ def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> 
     binding = Binding(run, Recording.load(run.reference))
     unmet = unmet_requirements(run, about_what_is_there(evidence, binding), choice.rules.devices)
     if not unmet and despite:
-        msg = "everything that the run requires passed: there is nothing to release it despite"
+        msg = "all required variants passed, so --despite has no effect"
         raise UsageError(msg, hint="leave --despite out")
     return unmet
 
@@ -267,7 +267,7 @@ def _fallback_reason(
         has_price = price_of(run.resolved) is not None
         raise MeasurementError(msg, hint=choice.how_to_measure(run.folder, has_price=has_price))
     if choice.source_broken:
-        msg = f"nothing to release: {choice.reason}: it is no way out either"
+        msg = f"nothing to release: {choice.reason}. The fallback does not apply either"
         raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")
     fallback = run.resolved.spec.promote.fallback or "source"
     if fallback == "none":
@@ -275,7 +275,7 @@ def _fallback_reason(
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
     open_ones = [item.name for item in choice.candidates if item.entry.verdict in _OPEN]
     if open_ones:
-        msg = f"nothing to release: {choice.reason}; the source takes no place of what was not measured"
+        msg = f"nothing to release: {choice.reason}. The source cannot replace variants that were not measured"
         raise NothingToRelease(msg, hint=f"see the report of the run for {', '.join(open_ones)}")
     current = _released_now(repository, run.resolved.name, alias)
     if fallback == "source" and current:

@@ -150,7 +150,7 @@ def collect_report(
         evidence: The evidence of the run, as far as it counts; all that is there if None.
 
     Raises:
-        InputFileError: The recorded reference or the benchmark is damaged.
+        InputFileError: The recorded reference or the benchmark is corrupt.
     """
     if evidence is None:
         evidence = run.evidence()

@@ -21,7 +21,7 @@ def write_reports(run: RunFolder, *, release: Mapping[str, Any] | None = None) -
         release: The release that was made of it, as `Release.to_json` has it; None if there is none to report.
 
     Raises:
-        InputFileError: The recorded reference or the benchmark is damaged.
+        InputFileError: The recorded reference or the benchmark is corrupt.
         StorageError: The disk is full, or the folder cannot be written.
     """
     report = collect_report(run, release=release)

@@ -53,7 +53,7 @@ def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
         example: What one may look like, for hints.
 
     Raises:
-        UsageError: A text is not of that form, or a name stands twice.
+        UsageError: A text is not of that form, or a name occurs twice.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -121,7 +121,7 @@ def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, flo
     """Return `NAME=NUMBER` texts as a mapping.
 
     Raises:
-        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+        UsageError: A text is not of that form, a name occurs twice, or a value is no number.
     """
     found = pairs(option, texts, example=example)
     return {name: _number(option, name, value, example) for name, value in found.items()}
@@ -131,7 +131,7 @@ def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, floa
     """Return `NAME=NUMBER` and `OUTPUT:NAME=NUMBER,...` texts as a mapping; `default` stands for no number.
 
     Raises:
-        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+        UsageError: A text is not of that form, a name occurs twice, or a value is no number.
     """
     from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT
 
@@ -157,17 +157,17 @@ def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[
     """Return `NAME=REASON` texts as a mapping; the reason may hold `=`. Messages show the `example` of a reason.
 
     Raises:
-        UsageError: A text is not of that form, or a name stands twice.
+        UsageError: A text is not of that form, or a name occurs twice.
     """
     found: dict[str, str] = {}
     for text in texts:
         name, _, reason = text.partition("=")
         if not name or not reason.strip():
             msg = f"{option} {text!r} is not of the form OUTPUT=REASON"
-            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='{example}'")
+            raise UsageError(msg, hint=f"give the reason: {option} {name or 'OUTPUT'}='{example}'")
         if is_placeholder(reason):
-            msg = f"{option} {text!r} gives no reason: the word stands for one"
-            raise UsageError(msg, hint=f"say why: {option} {name}='{example}'")
+            msg = f"{option} {text!r} gives no reason, only the placeholder"
+            raise UsageError(msg, hint=f"give the reason: {option} {name}='{example}'")
         if name in found:
             msg = f"{option} names {name!r} twice"
             raise UsageError(msg, hint="give each name once")
@@ -179,7 +179,7 @@ def whole_numbers(option: str, texts: Iterable[str], *, example: str) -> dict[st
     """Return `NAME=N` texts as a mapping.
 
     Raises:
-        UsageError: A text is not of that form, a name stands twice, or N is no whole number.
+        UsageError: A text is not of that form, a name occurs twice, or N is no whole number.
     """
     return {name: _whole_number(option, name, value) for name, value in pairs(option, texts, example=example).items()}
 

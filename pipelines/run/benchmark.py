@@ -213,7 +213,7 @@ def _contradiction_note(result: BenchmarkResult) -> tuple[str, ...]:
     ]
     if not found:
         return ()
-    why = "with other work on the machine neither is to be trusted, measure again on an idle one"
+    why = "do not trust either while other work runs on the machine; measure again on an idle one"
     return (f"medians and throughput disagree: {'; '.join(found)}: {why}",)
 
 

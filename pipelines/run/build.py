@@ -40,7 +40,7 @@ def build_stage(
     time_limit_s: float,
     progress: Progress,
 ) -> BuildOutcome:
-    """Make the targets that have no artifact yet, or whose engine is damaged, from those that are there.
+    """Make the targets that have no artifact yet, or whose engine is corrupt, from those that are there.
 
     The source is not looked at. A rebuilt engine is a new artifact: what was measured of the earlier one does not
     count for it.
@@ -55,7 +55,7 @@ def build_stage(
     Raises:
         UsageError: A name is no target of the run, or cannot be made without the source.
         ArtifactIntegrityError: An artifact to derive from was changed.
-        InputFileError: The record of one is damaged.
+        InputFileError: The record of one is corrupt.
         StorageError: The disk is full.
     """
     check_names(names, run.resolved)

@@ -190,7 +190,7 @@ def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
     name, digest = recorded.get("variant"), recorded.get("digest")
     again = f"build the engine again: convert-and-validate build --run {shlex.quote(str(run.folder))}"
     if not name or not digest or why_not_names([name]) is not None:
-        msg = f"the record of {engine.variant} does not say which file it was built from"
+        msg = f"the record of {engine.variant} does not name the file it was built from"
         raise ArtifactIntegrityError(msg, hint=again)
     seen = []
     for folder in (run.variant_folder(name), run.base_folder(name)):

@@ -93,8 +93,8 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
     held = next((item.path for item in _known(run, {}) if item.failure.run == first.run), None)
     evidence = "" if held is None else f". Its evidence: {from_here(held)}"
     msg = (
-        f"spec {run.resolved.origin} asks less of {first.variant} than run {first.run} of the same source did, which "
-        f"failed: {'; '.join(first.asked_less)}. It failed: {first.failed[0]}{evidence}{more}"
+        f"spec {run.resolved.origin} checks less of {first.variant} than run {first.run} of the same source, "
+        f"which failed: {'; '.join(first.asked_less)}. The failure: {first.failed[0]}{evidence}{more}"
     )
     limits = _declared_again(weaker, run.resolved.rules(Variant.parse(first.variant)), first.variant)
     again = f": tolerance: {flow_yaml({first.variant: limits})}" if limits else ""

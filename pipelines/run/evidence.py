@@ -46,7 +46,7 @@ class EvidenceEntry:
         verdict: What came of it; that of the result where there is one.
         exit_code: The exit code of that.
         reason: Why it was not compared, in words; empty if it was.
-        artifact: Digest of the artifact that it is about; None where there is none, or its files are damaged.
+        artifact: Digest of the artifact that it is about; None where there is none, or its files are corrupt.
         stage: What the result follows from; None where nothing was to be compared.
         result: The comparison; None where the target could not be made.
     """
@@ -207,7 +207,7 @@ class ReferenceFacts:
     def __post_init__(self) -> None:
         files, digest = self.model.get("files", {}), self.model.get("digest")
         if not isinstance(files, dict) or not isinstance(digest, str | None):
-            msg = "the reference does not say which model answered"
+            msg = "the reference's record does not name its model"
             raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
 
 
@@ -251,7 +251,7 @@ class Evidence:
             raise ValueError(msg)
         devices = [self.device, *(item.device for item in self.others)]
         if len(set(devices)) != len(devices):
-            msg = f"a device stands twice ({', '.join(devices)})"
+            msg = f"a device occurs twice ({', '.join(devices)})"
             raise ValueError(msg)
 
     @classmethod
@@ -318,7 +318,7 @@ def read_evidence(path: Path) -> Evidence:
         msg = f"{path} is of another version of paritygate (schema {err.args[0]!r}, read here: {_SCHEMA})"
         raise InputFileError(msg, hint=again) from err
     except (OSError, ValueError, RecursionError) as err:
-        msg = f"{path} is damaged: {err}"
+        msg = f"{path} is corrupt: {err}"
         raise InputFileError(msg, hint=again) from err
 
 

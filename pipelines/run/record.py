@@ -103,7 +103,7 @@ def check_recording_rules(run: RunFolder, recording: Recording) -> None:
         return
     why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
     if found is None:
-        why = "does not say by which rules it was recorded: it is from before that was kept"
+        why = "lacks the rules of its recording because an older version wrote it"
     msg = f"the reference in {run.reference} {why}"
     hint = f"record it again, then validate: convert-and-validate record --run {shlex.quote(str(run.folder))}"
     raise ArtifactIntegrityError(msg, hint=hint)
@@ -159,7 +159,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     """Record the outputs of a model file.
 
     Raises:
-        InputFileError: The model or the samples do not exist or are damaged.
+        InputFileError: The model or the samples do not exist or are corrupt.
         ParitygateError: As `record_stage`.
     """
     source = with_signature_key(parse_source(request.model, request.here), request.signature_key, "--signature")
@@ -247,7 +247,7 @@ def _record(  # noqa: PLR0913 - what is recorded, where to, and how
 ) -> Recording:
     staged = out.with_name(f".{out.name}.partial")
     if out.exists() and not (out / MARKER).is_file():
-        msg = f"{out} exists and was not made by paritygate: it is left alone"
+        msg = f"{out} exists and was not made by paritygate, so it is not overwritten"
         raise StorageError(msg, hint="name a folder that does not exist")
     remove_marked_folder(staged)
     make_marked_folder(staged)

@@ -21,7 +21,7 @@ def released_to(folder: Path) -> tuple[Path, ...]:
     """Return the repositories that the run in a folder was released to, or was about to be.
 
     Raises:
-        InputFileError: The note is damaged.
+        InputFileError: The note is corrupt.
     """
     path = folder / RELEASED_TO
     try:
@@ -32,7 +32,7 @@ def released_to(folder: Path) -> tuple[Path, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, KeyError, TypeError, ValueError) as err:
-        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint="remove the run by hand if you do not need it") from err
     return tuple(Path(os.path.realpath(folder / name)) for name in names)
 
@@ -41,7 +41,7 @@ def note_release_to(folder: Path, repository: Path) -> tuple[Path, ...]:
     """Note in a run folder that it is about to be released to a repository; return what was noted before.
 
     Raises:
-        InputFileError: The note that is there is damaged.
+        InputFileError: The note that is there is corrupt.
         StorageError: It cannot be written although the folder may be written to.
     """
     before = released_to(folder)

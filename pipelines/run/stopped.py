@@ -52,7 +52,7 @@ def why_stopped(folder: Path) -> Stopped | None:
 
     Raises:
         OSError: What says so cannot be read.
-        ValueError: What says so is damaged.
+        ValueError: What says so is corrupt.
     """
     path = folder / _FILE
     if not path.is_file() or (folder / "evidence.json").is_file():

@@ -130,7 +130,7 @@ def evidence_of_others(run: RunFolder, recording: Recording, device: str) -> tup
 
     It stays evidence as long as it is about the reference that is there, and for each variant as long as it follows
     from what is there. The document itself stays: that there is such a device is still so, and nothing stands in for
-    it. Of evidence that is damaged nothing is kept.
+    it. Of evidence that is corrupt nothing is kept.
 
     Args:
         run: The run, where the evidence lies that is about to be replaced; there may be none.
@@ -191,7 +191,7 @@ class _Validator:
     def result_of(
         self, name: str, artifact: Artifact, comparison: RunComparison, damage: ParitygateError | None
     ) -> ComparisonResult:
-        """Return the result of a comparison; that it could not be made, if the artifact is damaged or unfit for it."""
+        """Return the result of a comparison; that it could not be made, if the artifact is corrupt or unfit for it."""
         job, unfit = comparison.job, damage or comparison.damage
         if self._probes is not None:
             job = replace(job, rules=replace(job.rules, probes=in_order(self._probes)))

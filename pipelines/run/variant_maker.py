@@ -92,7 +92,7 @@ class VariantMaker:
 
         Raises:
             ArtifactIntegrityError: Its files are not those that were recorded.
-            InputFileError: Its record is damaged.
+            InputFileError: Its record is corrupt.
         """
         found = self._made.get(name)
         if isinstance(found, Artifact):
@@ -110,7 +110,7 @@ class VariantMaker:
         if isinstance(base, FailedVariant):
             return FailedVariant(
                 variant=name,
-                message=f"it is made from {base.variant}, which could not be made: {base.message}",
+                message=f"{base.variant}, from which it is made, failed: {base.message}",
                 hint=base.hint,
                 exit_code=base.exit_code,
                 operators=base.operators,

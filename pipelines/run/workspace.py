@@ -162,7 +162,7 @@ class RunFolder:
         """Return which variants could not be made.
 
         Raises:
-            InputFileError: What says so is damaged.
+            InputFileError: What says so is corrupt.
         """
         path = self.folder / _FAILURES_FILE
         if not path.is_file():
@@ -170,7 +170,7 @@ class RunFolder:
         try:
             return from_data(dict[str, FailedVariant], read_json(path))
         except ValueError as err:
-            msg = f"{path} is damaged: {err}"
+            msg = f"{path} is corrupt: {err}"
             raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
 
     def benchmark(self) -> BenchmarkResult | None:
@@ -194,10 +194,10 @@ class RunFolder:
         try:
             mark = read_json(folder / "mark.json")["mark"]
         except (OSError, ValueError, KeyError, TypeError) as err:
-            msg = f"{folder} is damaged: {type(err).__name__}: {err}"
+            msg = f"{folder} is corrupt: {type(err).__name__}: {err}"
             raise InputFileError(msg, hint="unpack the run again") from err
         if not isinstance(mark, str) or not mark:
-            msg = f"{folder} is damaged: mark is {mark!r}, and no text"
+            msg = f"{folder} is corrupt: mark is {mark!r}, and no text"
             raise InputFileError(msg, hint="unpack the run again")
         return mark
 
@@ -210,7 +210,7 @@ class RunFolder:
         """Return the evidence of the run; None if it was not validated.
 
         Raises:
-            InputFileError: It is damaged.
+            InputFileError: It is corrupt.
         """
         return read_evidence(self.evidence_file) if self.evidence_file.is_file() else None
 
@@ -265,7 +265,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
         is_held: Whether others are to see that the run is open.
 
     Raises:
-        InputFileError: There is none, its spec is damaged, or another version of paritygate wrote it.
+        InputFileError: There is none, its spec is corrupt, or another version of paritygate wrote it.
     """
     path = folder / _SPEC_FILE
     if not is_run_folder(folder):
@@ -285,7 +285,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
                     raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
             resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
         except (KeyError, TypeError, ValueError) as err:
-            msg = f"{path} is damaged: {str(err).splitlines()[0]}"
+            msg = f"{path} is corrupt: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
     place = folder.resolve()
     # Where a run was unpacked or copied to a place of its own, its neighbours are not ours to look at.

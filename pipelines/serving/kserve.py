@@ -83,12 +83,13 @@ class KServeView:
         name = f"{self.name}/{MANIFEST}"
         before = place.read(name)
         if before is not None and not is_ours(before):
-            msg = f"{name} is there and was not written by this command: it is left alone"
+            msg = f"{name} exists and this command did not write it, so it is not changed"
             raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
         foreign = [] if before is not None else [item for item in place.digests(self.name) if not _is_of_version(item)]
         if foreign:
             msg = (
-                f"the folder {self.name} is there, and this command did not write {foreign[0]} in it: it is left alone"
+                f"the folder {self.name} exists and this command did not write {foreign[0]} in it, so the "
+                "folder is not changed"
             )
             raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
         if before is not None and not overwrite:
@@ -127,7 +128,7 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str) -> KS
     _check_claim(storage_uri)
     if not _FOLDER.match(storage_uri) and _AZURE.fullmatch(storage_uri) is None:
         allowed = f"{', '.join(_FOLDERS)}, each with a name, or https://ACCOUNT.blob.core.windows.net/"
-        msg = f"KServe reads no folder of models from {storage_uri!r} (allowed: what begins with {allowed})"
+        msg = f"KServe cannot read a folder of models from {storage_uri!r} (allowed prefixes: {allowed})"
         raise UsageError(msg, hint=_EXAMPLE)
     model: dict[str, Any] = {
         "modelFormat": {"name": "triton"},
@@ -164,7 +165,7 @@ def _check_claim(storage_uri: str) -> None:
     if not slash:
         msg = f"{storage_uri!r} names the volume claim {claim!r} and no path on it (allowed: pvc://CLAIM/PATH)"
         whole = f"pvc://{claim}/ for the whole volume"
-        raise UsageError(msg, hint=f"give pvc://{claim}/PATH, {whole}, or pvc://CLAIM/{claim} where it is the path")
+        raise UsageError(msg, hint=f"give pvc://{claim}/PATH, {whole}, or pvc://CLAIM/{claim} if {claim} is the path")
 
 
 def _is_of_version(name: str) -> bool:

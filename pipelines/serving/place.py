@@ -128,7 +128,7 @@ class Place:
                 msg = f"{root} is on another filesystem than {root.parent}: nothing can be moved in at once"
                 raise StorageError(msg, hint="name a folder below it with --out") from err
             if err.errno in {errno.ENOTEMPTY, errno.EEXIST}:
-                msg = f"{target} is there already, and was written by something else meanwhile"
+                msg = f"{target} exists already, and was written by something else meanwhile"
                 raise StorageError(msg, hint="write a view from one process at a time") from err
             raise
         # The entry of the folder lasts as well, and not what lies beside it, which is not ours to wait for.
@@ -143,7 +143,7 @@ def check_released(files: Mapping[str, Content], digests: Mapping[str, str], wha
     """
     for name, content in files.items():
         if digest_of(content) != digests[name]:
-            msg = f"{name} of {what} is not what was released: its digest is another"
+            msg = f"{name} of {what} is corrupt: digest mismatch"
             raise ArtifactIntegrityError(msg, hint="verify the release, and write the view again")
 
 
@@ -159,7 +159,7 @@ def add_version(place: Place, folder: str, files: Mapping[str, Content], digests
     check_released(files, digests, f"version {version}")
     there = place.digests(folder)
     if there and there != dict(digests):
-        msg = f"{folder} is there and is not what was released as version {version}"
+        msg = f"{folder} exists and differs from the released version {version}"
         raise UsageError(msg, hint="serve it under another --name, or remove the folder")
     if not there:
         place.add_folder(folder, files)

@@ -210,11 +210,11 @@ def _models_of(content: bytes | None) -> dict[str, dict[str, Any]]:
         return {}
     try:
         if not is_ours(content):
-            msg = "it was not written by this command"
+            msg = "this command did not write it"
             raise ConfigError(msg)
         data = data_of(parse_message(content.decode(), _server_config()))
     except ValueError as err:
-        msg = f"{MODELS_FILE} is there and is left alone: {err}"
+        msg = f"{MODELS_FILE} exists and is not changed: {err}"
         raise UsageError(msg, hint="write to another folder with --out") from err
     return {entry["name"]: entry for entry in data.get("model_config_list", {}).get("config", [])}
 

@@ -56,7 +56,7 @@ def parse_factors(texts: Iterable[str]) -> dict[str, float]:
     """Return factors written as `NAME=FACTOR`.
 
     Raises:
-        UsageError: A text is not of that form, a name is not known or stands twice, or a value is not a finite number
+        UsageError: A text is not of that form, a name is not known or occurs twice, or a value is not a finite number
             of at least 1.
     """
     return parse_named_numbers(texts, check_factors, option="--worse", names=FIGURES, example="max_abs_diff=1.5")

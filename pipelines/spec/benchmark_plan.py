@@ -70,7 +70,7 @@ def check_price(resolved: ResolvedSpec, limits: Iterable[str]) -> None:
     """
     if COST in limits and price_of(resolved) is None:
         msg = f"spec {resolved.origin}: {COST} is limited, and benchmark.price_per_hour is not given"
-        raise UsageError(msg, hint="say what the machine costs: benchmark: {price_per_hour: PRICE}")
+        raise UsageError(msg, hint="give the price of the machine: benchmark: {price_per_hour: PRICE}")
 
 
 def plan_of(resolved: ResolvedSpec, changes: Mapping[str, Any] | None = None) -> BenchmarkPlan:
@@ -101,7 +101,7 @@ def _changed(part: BenchmarkPart, changes: Mapping[str, Any]) -> BenchmarkPart:
     except ValidationError as err:
         problem = err.errors()[0]
         msg = f"benchmark {problem['loc'][0]}: {problem['msg']} (seen: {problem['input']!r})"
-        raise UsageError(msg, hint="see what is allowed", command="convert-and-validate schema spec") from err
+        raise UsageError(msg, hint="list the allowed keys", command="convert-and-validate schema spec") from err
 
 
 def _distinct(numbers: Sequence[int]) -> tuple[int, ...]:

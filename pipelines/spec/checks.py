@@ -57,7 +57,7 @@ def _check_targets(resolved: ResolvedSpec) -> None:
         for name in names:
             if name not in targets:
                 listed = ", ".join(nearest_first(name, targets))
-                msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {listed})"
+                msg = f"spec {origin}: {key} names {name!r}, which is not a target (targets: {listed})"
                 raise UsageError(msg, hint="name one of the targets, or add it to them")
 
 
@@ -134,7 +134,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
     for name, use in {**uses, **matched}.items():
         if name in ignored:
             msg = f"spec {origin}: {use} is on {name!r}, and outputs says to ignore it"
-            raise UsageError(msg, hint="an output that is asked for anything is compared")
+            raise UsageError(msg, hint="an output with a rule is compared, so it cannot be ignored")
     if signature is None:
         return
     _check_roles(resolved, [spec.name for spec in signature.inputs])
@@ -158,7 +158,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
 def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:
     for name in resolved.spec.roles:
         if name not in inputs:
-            msg = f"spec {resolved.origin}: roles names {name!r}, which is no input (inputs: {', '.join(inputs)})"
+            msg = f"spec {resolved.origin}: roles names {name!r}, which is not an input (inputs: {', '.join(inputs)})"
             close = difflib.get_close_matches(name, inputs, n=1)
             raise UsageError(msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these inputs")
 
@@ -168,7 +168,9 @@ def _check_tensor_names(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec
         for name in names:
             if name in outputs:
                 continue
-            msg = f"spec {resolved.origin}: {key} names {name!r}, which is no output (outputs: {', '.join(outputs)})"
+            msg = (
+                f"spec {resolved.origin}: {key} names {name!r}, which is not an output (outputs: {', '.join(outputs)})"
+            )
             raise UsageError(msg, hint=_meant(name, resolved, outputs))
 
 
@@ -186,7 +188,7 @@ def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
         where = f"spec {resolved.origin}: decisions.{decision.output}"
         if not is_float_dtype(output.dtype):
             msg = f"{where} is on an output of dtype {output.dtype}, which is compared exactly"
-            hint = f"decide on the float scores; that it is their argmax says argmax_of: {{{decision.output}: SCORES}}"
+            hint = f"decide on the float scores, and declare the argmax: argmax_of: {{{decision.output}: SCORES}}"
             raise UsageError(msg, hint=hint)
         if output.shape is None:
             continue
@@ -211,7 +213,9 @@ def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
         shapes = [outputs[name].shape for name in (label, scores)]
         of_label, of_scores = (len(shape or ()) for shape in shapes)
         if None not in shapes and of_label not in {of_scores - 1, of_scores}:
-            msg = f"{where}: {label!r} has rank {of_label} and {scores!r} rank {of_scores}, of which one axis is lost"
+            msg = (
+                f"{where}: {label!r} has rank {of_label}, but {scores!r} has rank {of_scores} (expected one axis less)"
+            )
             hint = "a label has the shape of its scores without the axis of the classes, or with the best ids along it"
             raise UsageError(msg, hint=hint)
 

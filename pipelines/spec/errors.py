@@ -235,7 +235,7 @@ def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> Us
     # One example at a time: the next call names what is wrong next.
     known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
     example = next(filter(None, map(_example_hint, known)), "")
-    return UsageError(msg, hint=" ".join(meant) or example or "see what is allowed: convert-and-validate schema spec")
+    return UsageError(msg, hint=" ".join(meant) or example or "list the allowed keys: convert-and-validate schema spec")
 
 
 def role_problem(name: str, data: object, err: ValidationError) -> tuple[str, str]:

@@ -68,7 +68,7 @@ def parse_constraints(texts: Iterable[str]) -> dict[str, float]:
     """Return limits written as `NAME=VALUE`.
 
     Raises:
-        UsageError: A text is not of that form, a name is not known or stands twice, or a value is not a finite
+        UsageError: A text is not of that form, a name is not known or occurs twice, or a value is not a finite
             number above 0.
     """
     return parse_named_numbers(

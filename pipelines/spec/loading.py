@@ -63,7 +63,7 @@ def _check_is_no_model(text: str) -> None:
     if may_be_model(text):
         msg = f"{text} is a model (expected: a spec, which is a .yaml file)"
         command = f"convert-and-validate init {shlex.quote(text)} --samples FILE"
-        raise UsageError(msg, hint=f"write a spec of it first: {command}")
+        raise UsageError(msg, hint=f"write a spec of the model first: {command}")
 
 
 def _read_spec(path: Path) -> str:
@@ -78,7 +78,7 @@ def _read_spec(path: Path) -> str:
             return stream.read(MOST_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as err:
         msg = f"spec {path} cannot be read: {err}"
-        raise InputFileError(msg, hint="write it as text in UTF-8, and check that it may be read") from err
+        raise InputFileError(msg, hint="save the file as text in UTF-8, and check that you may read it") from err
 
 
 def load_spec_to_run(spec: str | Spec | Mapping[str, Any], *, samples_path: str | None = None) -> ResolvedSpec:
@@ -140,7 +140,7 @@ def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
     data = load_yaml(text, origin=origin)
     if not isinstance(data, dict):
         msg = f"spec {origin} is {words_of(data)}, and a mapping is needed"
-        raise UsageError(msg, hint="it needs the keys model, samples and targets; see docs/spec.md")
+        raise UsageError(msg, hint="add the keys model, samples and targets; see docs/spec.md")
     return _spec_of(data, folder=folder, origin=origin)
 
 

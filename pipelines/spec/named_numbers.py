@@ -25,7 +25,7 @@ def parse_named_numbers(
         example: One that is right, for the message.
 
     Raises:
-        UsageError: A text is not of that form, a name stands twice, or the name or its number is not allowed.
+        UsageError: A text is not of that form, a name occurs twice, or the name or its number is not allowed.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -49,7 +49,7 @@ def _problem(name: str, value: str, names: Collection[str], found: Collection[st
     if name not in names:
         return f"{name!r} is not known"
     if name in found:
-        return f"{name!r} stands twice"
+        return f"{name!r} occurs twice"
     try:
         float(value)
     except ValueError:

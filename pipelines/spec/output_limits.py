@@ -94,7 +94,7 @@ def _check_float(resolved: ResolvedSpec, key: str, output: str, floats: Collecti
     if output not in floats:
         there_are = ", ".join(floats) or "none"
         msg = (
-            f"spec {resolved.origin}: {key} is on {output!r}, which is no float output that is compared "
+            f"spec {resolved.origin}: {key} is on {output!r}, which is not a float output that is compared "
             f"(there are: {there_are})"
         )
         raise UsageError(msg, hint=f"name one of these{meant(output, floats)}")

@@ -244,7 +244,7 @@ class CalibrationPart(SpecPart):
     @model_validator(mode="after")
     def _of_one_piece(self) -> CalibrationPart:
         if self.source is None and (self.path is not None or self.batch_size is not None or self.pad):
-            msg = "path, batch_size and pad belong to a calibration.source, and there is none"
+            msg = "path, batch_size and pad need a calibration.source"
             raise ValueError(msg)
         if self.source is not None and self.share is not None:
             msg = "share is the part of samples that is held out where there is no calibration.source"
@@ -279,7 +279,7 @@ def _known_probe(value: str) -> str:
 
 def _real_reason(reason: str) -> str:
     if is_placeholder(reason):
-        msg = "the word REASON stands for a reason, and is none itself"
+        msg = "the word REASON is a placeholder, not a reason"
         raise ValueError(msg)
     return reason
 

@@ -35,7 +35,7 @@ def _role(name: str, value: object) -> DeclaredRole:
         # In YAML, a colon without a space behind it is part of a word.
         found = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError:
-        msg = f"{where}: it is no YAML"
+        msg = f"{where}: not YAML"
         raise UsageError(msg, hint=_hint(name)) from None
     if isinstance(found, str):
         if found not in set(map(str, Role)):

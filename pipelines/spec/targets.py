@@ -128,7 +128,7 @@ def check_targets(
         # The same dims in another order are the same variant.
         key = (variant.dynamic, frozenset(variant.static))
         if key in seen:
-            msg = f"spec {origin}: a target stands twice ({', '.join(names)})"
+            msg = f"spec {origin}: a target occurs twice ({', '.join(names)})"
             raise UsageError(msg, hint="name each target once")
         seen.add(key)
 
@@ -162,6 +162,6 @@ def _check_target(
         raise UsageError(msg, hint=meant or err.hint) from err
     if variant.static and variant.format not in FIXERS:
         msg = f"spec {origin}: the dims of {str(variant)!r} cannot be fixed (formats that can: {', '.join(FIXERS)})"
-        raise UsageError(msg, hint=f"take {variant.dynamic} as it is, or fix the dims of another format")
+        raise UsageError(msg, hint=f"use {variant.dynamic}, or fix the dims of another format")
     if signature is not None:
         fixed_shape_of(target, signature)

@@ -63,7 +63,7 @@ def load_yaml(text: str, *, origin: str) -> Any:  # noqa: ANN401 - plain data of
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MOST_BYTES:
         msg = f"spec {origin} has {size} bytes (allowed: {MOST_BYTES})"
-        raise UsageError(msg, hint="a spec says what is to be done: data belongs into files that it names")
+        raise UsageError(msg, hint="put data into other files, and name them in the spec")
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -169,7 +169,7 @@ def _check_key(key: yaml.Node, path: tuple[str, ...], lines: dict[str, int]) -> 
     _check_text(key, f"a key of {_place(path)}")
     if key.value in lines:
         # Of two tolerances, one would silently not hold.
-        problem = f"the key {_place((*path, key.value))} stands twice (first in line {lines[key.value]})"
+        problem = f"the key {_place((*path, key.value))} occurs twice (first in line {lines[key.value]})"
         raise _RefusedError(key, problem, "leave one of them out")
     lines[key.value] = _line(key)
 
@@ -199,7 +199,7 @@ def _check_integer(loader: _Loader, node: yaml.ScalarNode, where: str) -> None:
     try:
         number = loader.construct_yaml_int(node)
     except ValueError as err:
-        problem = f"{where} begins like a number and is none ({_shown(node.value)})"
+        problem = f"{where} is not a number ({_shown(node.value)})"
         raise _RefusedError(node, problem, _QUOTES) from err
     if not _SMALLEST <= number <= _LARGEST:
         problem = f"{where} is {_shown(node.value)} (allowed: {_SMALLEST} to {_LARGEST})"

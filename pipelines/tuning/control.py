@@ -56,7 +56,7 @@ class ModelControl:
         self._marks: set[str] = set()
         found = self.config()
         if found is None:
-            msg = "it tells no configuration of the model"
+            msg = "the server returns no configuration of the model"
             raise NoControl(msg)
         if _until(_mark_of(found)) > time.time():
             msg = f"another tune measures {name} on this server"
@@ -132,11 +132,11 @@ class ModelControl:
             self.is_changed = False
             return
         if _mark_of(found) not in self._marks:
-            msg = "the server was not given back the configuration that it had: somebody else loaded another one"
+            msg = "the server's configuration was not restored because somebody else loaded another one"
             raise MeasurementError(msg, hint=f"where that is not meant, load it by hand: POST {self._load}")
         why = self._ask(self.before)
         if why or self.config() != self.before:
-            msg = f"the server was not given back the configuration that it had: {why or 'it has another one now'}"
+            msg = f"the server's configuration was not restored: {why or 'it has another one now'}"
             raise MeasurementError(msg, hint=f"load it by hand: POST {self._load}, or start the server again")
         self.is_changed = False
 

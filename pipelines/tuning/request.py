@@ -156,6 +156,11 @@ def limits_of_tune(given: Mapping[str, float]) -> EndpointLimits:
         UsageError: A name is none of them, a limit is not above 0, or it is the rate.
     """
     if "requests_per_second" in given:
-        msg = "endpoint limit 'requests_per_second' is not for tune: how many a server answers is what it measures"
-        raise UsageError(msg, hint="limit the load with --callers, or all of it with --endpoint requests=N")
+        msg = (
+            "endpoint limit 'requests_per_second' does not apply to tune, which measures how many requests a "
+            "server answers"
+        )
+        raise UsageError(
+            msg, hint=("limit the load with --callers, or the number of requests with --endpoint requests=N")
+        )
     return limits_of({**asdict(DEFAULT_LIMITS), **given})

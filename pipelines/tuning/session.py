@@ -103,7 +103,7 @@ def address_of(request: TuneRequest, name: str, version: int) -> Endpoint:
     else:
         endpoint = parse_endpoint(request.url)
     if endpoint.protocol is not Protocol.OPEN_INFERENCE:
-        msg = f"{request.url} is asked by {endpoint.protocol}, and tune asks over HTTP by the Open Inference Protocol"
+        msg = f"{request.url} uses {endpoint.protocol} (expected HTTP with the Open Inference Protocol)"
         raise UsageError(msg, hint="write for example --url http://127.0.0.1:8000")
     if endpoint.model != name:
         msg = f"{request.url} is the address of {endpoint.model!r}, and the view is that of {name!r}"

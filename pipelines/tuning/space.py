@@ -20,7 +20,7 @@ def space_of(request: TuneRequest, view: PresentView) -> Space:
     """
     own = view.settings
     if not own.max_batch_size and (request.max_batch_size or request.queue_delay_us):
-        msg = f"the view of {view.name} does not batch (max_batch_size 0): there is nothing to choose of batches"
+        msg = f"the view of {view.name} does not batch (max_batch_size 0), so tune has no batch size to choose"
         raise UsageError(msg, hint="leave --max-batch-size and --queue-delay out")
     if own.queue_delay_us is None and request.queue_delay_us:
         msg = f"the view of {view.name} merges no requests (it has no dynamic_batching): none waits for others"

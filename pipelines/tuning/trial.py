@@ -69,9 +69,7 @@ class SettingsTrial:
     def _search(self, result: TuneResult) -> TuneResult:
         before, space = result.before, self.space
         if self.session.is_cached and self.session.load(before, 1):
-            note = (
-                "the server's response_cache was off while it was measured: it answers what it answered before faster"
-            )
+            note = "the server's response_cache was off during the measurement, because cached responses are faster"
             result = replace(result, notes=(*result.notes, note))
         self.session.meter.look(before)
         if self.session.control is None:

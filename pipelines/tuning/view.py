@@ -77,7 +77,7 @@ class PresentView:
         """
         place = Place(self.root)
         if place.read(f"{self.name}/{CONFIG_FILE}") != self.written.encode():
-            msg = f"the view {self.root}/{self.name} was written again while it was measured: it is left as it is"
+            msg = f"the view {self.root}/{self.name} was written again during the measurement, so it is not changed"
             raise MeasurementError(msg, hint="tune again: another release may be served now")
         place.replace(f"{self.name}/{TUNED_FILE}", evidence)
         place.replace(f"{self.name}/{CHART_FILE}", chart)
@@ -108,7 +108,7 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
         msg = f"{root} has no view of {name}"
         raise UsageError(msg, hint=hint)
     if not is_ours(found):
-        msg = f"{root}/{name} was not written by the command triton: it is left alone"
+        msg = f"{root}/{name} was not written by the command triton, so it is not changed"
         raise UsageError(msg, hint="write the view to another folder, and tune that")
     written = found.decode(errors="replace")
     try:
@@ -121,7 +121,7 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     served = [int(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", ())]
     there = place.digests(f"{name}/{version}")
     if served != [version] or any(there.get(at) != artifact.files[own] for at, own in files_of(artifact).items()):
-        msg = f"the view {root}/{name} serves the versions {served}, and is not what was released as version {version}"
+        msg = f"the view {root}/{name} serves the versions {served}, and differs from the released version {version}"
         raise UsageError(msg, hint=hint)
     return PresentView(
         root=root,

@@ -178,7 +178,7 @@ def _check_encoding(args: list[str]) -> None:
     """Check that names can be written into results: what the shell gave as other bytes, no JSON and no report holds.
 
     Raises:
-        UsageError: An argument, or the current directory, is no UTF-8.
+        UsageError: An argument, or the current directory, is not UTF-8.
     """
     from pathlib import Path
 
@@ -187,7 +187,7 @@ def _check_encoding(args: list[str]) -> None:
 
     for what, text in (*(("the argument", text) for text in args), ("the current directory", str(Path.cwd()))):
         if not is_utf8(text):
-            msg = f"{what} {text} is no UTF-8"
+            msg = f"{what} {text} is not UTF-8"
             raise UsageError(msg, hint="rename the file or folder, and give its new name")
 
 

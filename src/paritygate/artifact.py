@@ -38,7 +38,7 @@ def check_record(record: Mapping[str, Any]) -> None:
     main, form = record["main"], str(record["variant"]).rpartition("-")[0]
     allowed = [*(["."] if form in _FOLDER_FORMATS else []), *record["files"]]
     if main not in allowed:
-        msg = f"main is {main!r}, and is to be one of its files (allowed: {', '.join(allowed)})"
+        msg = f"main is {main!r}, which is not one of its files (allowed: {', '.join(allowed)})"
         raise ValueError(msg)
 
 
@@ -108,7 +108,7 @@ class Artifact:
         """Return the artifact recorded in `folder`; whether its files are still those is for `verify` to say.
 
         Raises:
-            InputFileError: There is no artifact in `folder`, or its record is damaged or names files elsewhere.
+            InputFileError: There is no artifact in `folder`, or its record is corrupt or names files elsewhere.
         """
         record = folder / ARTIFACT_FILE
         if not record.is_file():
@@ -134,7 +134,7 @@ class Artifact:
                 made_by=data["made_by"],
             )
         except (ValueError, KeyError, TypeError) as err:
-            msg = f"{record} is damaged: {type(err).__name__}: {err}"
+            msg = f"{record} is corrupt: {type(err).__name__}: {err}"
             raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err
 
     def verify(self) -> None:
@@ -150,5 +150,5 @@ class Artifact:
             change = "was changed" if name in found and name in self.files else "is missing"
             if name not in self.files:
                 change = "was added"
-            msg = f"artifact {self.variant} in {self.folder} is not what was recorded: {name} {change}"
+            msg = f"artifact {self.variant} in {self.folder} is corrupt: {name} {change}"
             raise ArtifactIntegrityError(msg, hint="make it again with", command="convert-and-validate export")

@@ -159,16 +159,16 @@ def read_sealed(path: Path, *, version: int, again: str) -> dict[str, Any]:
         data = dict(read_json(path))
         found, digest = data["format"], data.pop("digest", None)
     except (KeyError, TypeError, ValueError) as err:
-        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
     if found != version:
         msg = f"{path} has format {found} (allowed: {version})"
         raise InputFileError(msg, hint=again)
     if digest is None:
-        msg = f"{path} is damaged: it does not name its digest"
+        msg = f"{path} is corrupt: its digest is missing"
         raise InputFileError(msg, hint=again)
     if digest != digest_of_json(data):
-        msg = f"{path} is not what was recorded: it was changed"
+        msg = f"{path} is corrupt: digest mismatch"
         raise ArtifactIntegrityError(msg, hint=again)
     return data
 

@@ -57,7 +57,7 @@ def path_below(folder: Path, name: str) -> Path:
         raise ArtifactIntegrityError(msg, hint=_HINT) from err
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        msg = f"a file below {folder} is wanted, and a link leads {name!r} out of it"
+        msg = f"{name!r} is a link to a place outside {folder} (expected a file below it)"
         raise ArtifactIntegrityError(msg, hint=_HINT)
     return path
 
@@ -98,7 +98,7 @@ def _why_not_name(name: str) -> str | None:
 
 def _why_not_beside(name: str, files: set[str], spellings: dict[str, str]) -> str | None:
     if name in files:
-        return "stands twice"
+        return "occurs twice"
     for prefix in _prefixes(name):
         known = spellings.setdefault(unicodedata.normalize("NFC", prefix).casefold(), prefix)
         if known != prefix:

@@ -281,7 +281,7 @@ def parse_json(text: str | bytes, **options: Any) -> Any:  # noqa: ANN401 - as j
     try:
         return json.loads(text, **options)
     except RecursionError as err:
-        msg = "it is nested too deeply"
+        msg = "its data is nested too deeply"
         raise ValueError(msg) from err
 
 
@@ -293,7 +293,7 @@ def _whole(text: str) -> int:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        msg = f"it holds {text[:_NUMBER_SHOWN]}{'...' if len(text) > _NUMBER_SHOWN else ''}, which is no finite number"
+        msg = f"{text[:_NUMBER_SHOWN]}{'...' if len(text) > _NUMBER_SHOWN else ''} is not a finite number"
         raise ValueError(msg)
     return number
 
@@ -307,7 +307,7 @@ def make_marked_folder(folder: Path) -> Path:
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / MARKER).exists():
-            msg = f"{folder} exists and was not made by paritygate: it is left alone"
+            msg = f"{folder} exists and was not made by paritygate, so it is not changed"
             raise StorageError(msg, hint="name a folder that does not exist")
         (folder / MARKER).touch()
     return folder
@@ -350,8 +350,8 @@ def check_marked_folder(folder: Path) -> None:
         StorageError: It bears no marker file.
     """
     if not is_plain_folder(folder) or not is_plain_file(folder / MARKER):
-        msg = f"{folder} bears no {MARKER} file: it is not ours to delete"
-        raise StorageError(msg, hint="remove it by hand if it is not needed")
+        msg = f"{folder} has no {MARKER} file, so paritygate does not delete it"
+        raise StorageError(msg, hint="remove the folder by hand if nobody needs it")
 
 
 def files_below(folder: Path) -> Iterable[Path]:
@@ -359,17 +359,17 @@ def files_below(folder: Path) -> Iterable[Path]:
 
     Raises:
         StorageError: A link points out of the folder, to a folder or to nothing, something is no plain file, or a name
-            is no UTF-8.
+            is not UTF-8.
     """
     root = folder.resolve()
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() and path.is_dir():
-            msg = f"{path} is a link to a folder: what is behind it would be left out"
+            msg = f"{path} is a link to a folder, whose files would be left out"
             raise StorageError(msg, hint="replace the link by the folder it points to")
         if path.is_dir() or path.name == MARKER:
             continue
         if not is_utf8(path.name):
-            msg = f"the name of {path} is no UTF-8: no record of it could be written"
+            msg = f"the name of {path} is not UTF-8, so it cannot be recorded"
             raise StorageError(msg, hint="rename it")
         if not path.resolve().is_relative_to(root):
             msg = f"{path} is a link that leaves {folder}"

@@ -51,7 +51,7 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
     root = module_name.partition(".")[0]
     if root in sys.stdlib_module_names:
         # Imported long ago: a file of that name beside the spec would not be looked at.
-        msg = f"module {root!r} of {text!r} is one of Python's own, and a file of yours cannot stand in for it"
+        msg = f"module {root!r} of {text!r} is a module of Python itself, and your file cannot replace it"
         raise UsageError(msg, hint=f"rename {root}.py, and name it by its new name")
     if folder is not None and module_name.partition(".")[0] != _PACKAGE.name:
         use_folder(folder)

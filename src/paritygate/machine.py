@@ -108,7 +108,7 @@ def device_name(device: str) -> str:
     if device == "cuda":
         gpu = gpu_of_machine()
         if gpu is None:
-            msg = "device 'cuda' is asked for, and the CUDA driver shows no GPU to this process"
+            msg = "device 'cuda' was requested, but the CUDA driver shows no GPU to this process"
             raise BackendError(msg, hint="check nvidia-smi and CUDA_VISIBLE_DEVICES, or run on device cpu")
         return f"cuda:sm{gpu.capability}"
     msg = f"device {device!r} is not known (allowed: cpu, cuda)"

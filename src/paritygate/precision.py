@@ -104,7 +104,7 @@ class Variant:
             found = Precision(precision)
         except ValueError:
             allowed = ", ".join(Precision)
-            msg = f"target {text!r} ends in {precision!r}, which is no precision (allowed: {allowed})"
+            msg = f"target {text!r} ends in {precision!r}, which is not a precision (allowed: {allowed})"
             raise UsageError(msg, hint=_EXAMPLE) from None
         return cls(format=form, precision=found, static=static)
 

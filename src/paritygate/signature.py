@@ -91,7 +91,7 @@ class Signature:
             names: set[str] = set()
             for name in (spec.name for spec in side):
                 if name in names:
-                    msg = f"the name {name!r} stands twice in the signature"
+                    msg = f"the signature has the name {name!r} twice"
                     raise UsageError(msg, hint="names must be unique among the inputs and among the outputs")
                 names.add(name)
 
@@ -120,7 +120,7 @@ def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signatu
     known = [spec.name for spec in (*signature.inputs, *signature.outputs)]
     for name in rename:
         if name not in known:
-            msg = f"{name!r} is to be renamed {rename[name]!r}, but the model has no such input or output"
+            msg = f"{name!r} cannot be renamed {rename[name]!r} because the model has no such input or output"
             raise UsageError(msg, hint=f"inputs and outputs of the model are: {', '.join(known)}")
     return replace(
         signature,

@@ -60,7 +60,7 @@ def test_a_pair_without_converter_is_refused_with_those_there_are(bench: Bench) 
 def test_a_folder_with_files_in_it_is_refused(bench: Bench) -> None:
     (bench.folder / "converted").mkdir()
     (bench.folder / "converted" / "left.txt").touch()
-    with pytest.raises(StorageError, match=r"is not empty: it holds left\.txt"):
+    with pytest.raises(StorageError, match=r"is not empty \(found left\.txt"):
         bench.convert("onnx", bench.onnx_file(_SAME))
 
 

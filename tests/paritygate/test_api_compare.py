@@ -314,7 +314,7 @@ def test_tensors_are_arrays_as_well_and_any_name_is_one_of_an_input() -> None:
         ({"x": _X.astype(np.float64)}, "the samples hold 'x' as float64, and the model takes float32"),
         (
             [pg.Batch(inputs={"x": _X}, ids=["a"] * 32)],
-            "samples given in Python: the id 'a' stands twice",
+            "samples given in Python: the id 'a' occurs twice",
         ),
     ],
 )
@@ -376,7 +376,7 @@ def test_no_rows_are_no_pass(samples: Any, is_object: bool, files: Path) -> None
         ({"sample": 1}, "compare has no argument 'sample' (allowed: samples, "),
         ({"decision": {}}, "compare has no argument 'decision' (allowed: decisions, "),
         ({"outputs": "scores"}, "scores"),
-        ({"provider": "cpu"}, "provider 'cpu' is one of ONNX Runtime, which does not run right: it is a live model"),
+        ({"provider": "cpu"}, "provider 'cpu' belongs to ONNX Runtime, which does not run right (a live model)"),
     ],
 )
 def test_an_argument_that_is_wrong_is_wrong_usage(arguments: Any, words: str, files: Path) -> None:  # noqa: ANN401
@@ -411,8 +411,8 @@ def test_what_is_no_model_is_wrong_usage(files: Path) -> None:
     model = str(files / "model.onnx")
     with pytest.raises(InputFileError, match=r"model .*absent\.onnx does not exist"):
         pg.compare(model, files / "absent.onnx", samples={"x": _X})
-    with pytest.raises(UsageError, match=r"a model is given as a builtins\.int, which is none") as caught:
+    with pytest.raises(UsageError, match=r"a builtins\.int is not a model") as caught:
         pg.compare(model, 3, samples={"x": _X})
     assert "a torch.nn.Module, a keras.Model, or a function" in caught.value.hint
-    with pytest.raises(UsageError, match=r"a model is given as a builtins\.type, which is none"):
+    with pytest.raises(UsageError, match=r"a builtins\.type is not a model"):
         pg.compare(model, dict, samples={"x": _X})

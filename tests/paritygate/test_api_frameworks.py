@@ -201,7 +201,7 @@ def test_inputs_go_to_the_parameters_of_their_names_and_others_are_left_out() ->
     )
 
     result.assert_passed()
-    assert "the samples also hold 'labels', which is no input of the model: it was not used" in str(result)
+    assert "the samples also hold 'labels', which is not an input of the model: it was not used" in str(result)
 
 
 @pytest.mark.torch

@@ -142,7 +142,7 @@ def test_a_release_that_was_changed_is_not_compared(desk: Path, tmp_path: Path) 
     model.chmod(0o644)
     model.write_bytes(model.read_bytes() + b"x")
 
-    with pytest.raises(ArtifactIntegrityError, match="version 1 of 'tiny' is not what was released"):
+    with pytest.raises(ArtifactIntegrityError, match="version 1 of 'tiny' is corrupt"):
         pg.compare("tiny@prod", "model.onnx", samples="inputs.npz", repository=changed)
 
 
@@ -172,7 +172,7 @@ def test_what_a_repository_lacks_is_wrong_usage_that_names_what_it_has(outcome: 
     words = "tiny version 1 has no variant 'onnx-fp16' (variants: onnx-fp32)"
     with pytest.raises(UsageError, match=re.escape(words)):
         repository.release("tiny", 1).path("onnx-fp16")
-    with pytest.raises(InputFileError, match="there is no repository at"):
+    with pytest.raises(InputFileError, match="no repository exists at"):
         pg.Repository(desk / "nowhere").models()
 
 
@@ -182,7 +182,7 @@ def test_a_release_that_was_changed_does_not_verify(outcome: pg.Outcome, desk: P
     extra = release.path().with_name("extra.bin")
     extra.write_bytes(b"")
     try:
-        with pytest.raises(ArtifactIntegrityError, match=r"tiny version 1 is not what was released: .*extra\.bin"):
+        with pytest.raises(ArtifactIntegrityError, match=r"tiny version 1 is corrupt: .*extra\.bin"):
             release.verify()
     finally:
         extra.unlink()
@@ -296,7 +296,7 @@ def test_a_release_that_was_changed_is_not_loaded(outcome: pg.Outcome, desk: Pat
     release.path().chmod(0o644)
     release.path().write_bytes(before[:-1] + b"\1")
     try:
-        with pytest.raises(ArtifactIntegrityError, match=r"tiny version 1 is not what was released: .*model\.onnx"):
+        with pytest.raises(ArtifactIntegrityError, match=r"tiny version 1 is corrupt: .*model\.onnx"):
             release.load()
     finally:
         release.path().write_bytes(before)

@@ -34,8 +34,8 @@ def test_fixed_dims_follow_in_their_order() -> None:
     [
         ("onnx", "is not of the form FORMAT-PRECISION"),
         ("@batch=1", "is not of the form FORMAT-PRECISION"),
-        ("onnx-fp64", "ends in 'fp64', which is no precision"),
-        ("onnx-fp64@batch=1", "ends in 'fp64', which is no precision"),
+        ("onnx-fp64", "ends in 'fp64', which is not a precision"),
+        ("onnx-fp64@batch=1", "ends in 'fp64', which is not a precision"),
         ("onnx-fp32@", "fixes '', which is not of the form DIM=SIZE"),
         ("onnx-fp32@batch", "fixes 'batch', which is not of the form DIM=SIZE"),
         ("onnx-fp32@batch=0", "fixes 'batch=0', which is not of the form DIM=SIZE"),

@@ -61,7 +61,7 @@ def test_a_release_is_served_and_another_model_is_not_taken_for_it(
     assert {found.verdict for found in wrong} == {"fail"}
 
     with serve(with_other_bytes) as server:
-        server.wait_until_it_says("scores version 1 is not what was released")
+        server.wait_until_it_says("scores version 1 is corrupt")
         assert server.answer() is None
 
     record(

@@ -51,7 +51,7 @@ def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: M
     for rule in rules:
         for output in rule.outputs:
             if output not in known:
-                msg = f"match {rule.name!r} names {output!r}, which is no output that is compared"
+                msg = f"match {rule.name!r} names {output!r}, which is not an output that is compared"
                 raise UsageError(msg, hint=f"outputs compared are: {', '.join(known) or 'none'}")
             if output in taken:
                 msg = f"match {rule.name!r} names {output!r}, and {taken[output]} is on it too"
@@ -153,7 +153,9 @@ class MatchComparison:
             if len(side.scores) > _MOST_DETECTIONS:
                 msg = f"match {rule.name!r}: {row_name(row_id)} holds {len(side.scores)} detections"
                 msg += f" (allowed: {_MOST_DETECTIONS})"
-                raise UsageError(msg, hint="match what is left after NMS, or say where scores begin: score_floor")
+                raise UsageError(
+                    msg, hint=("match the outputs after NMS, or declare the lowest score that matters: score_floor")
+                )
         at, of, overlap = match_detections(actual, expected, iou=rule.iou)
         extra, missing = np.ones(len(actual.scores), dtype=bool), np.ones(len(expected.scores), dtype=bool)
         extra[at] = missing[of] = False

@@ -123,7 +123,7 @@ def parse_match_rule(text: str) -> MatchRule:
         found[key] = value
     for key in ("boxes", "scores"):
         if key not in found:
-            msg = f"match {text!r} does not say which output holds the {key}"
+            msg = f"match {text!r} names no output for {key}"
             raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
     numbers = {key: _number(text, key, found.pop(key)) for key in _NUMBERS if key in found}
     if "axis" in found:
@@ -184,7 +184,7 @@ def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
         )
     if axis not in (None, *_AXES):
         msg = f"match {name!r}: axis={axis:g} is not an axis of one list a row (allowed: 1, 2)"
-        raise UsageError(msg, hint="it is the axis along which the numbers of one detection lie")
+        raise UsageError(msg, hint="axis is the axis of the numbers of one detection")
     _check_columns(rule)
     if len(set(rule.outputs)) < len(rule.outputs):
         msg = f"match {name!r} names one output for two things ({', '.join(rule.outputs)})"
@@ -214,7 +214,7 @@ def _check_columns(rule: MatchRule) -> None:
             raise UsageError(msg, hint=f"columns of {rule.output!r} count from 0; {_COLUMNS_EXAMPLE}")
         for column in range(first, end):
             if column in taken:
-                msg = f"match {rule.name!r}: column {column} stands for both {taken[column]} and {key}"
+                msg = f"match {rule.name!r}: column {column} is both {taken[column]} and {key}"
                 raise UsageError(msg, hint=f"columns of {rule.output!r} count from 0; {_COLUMNS_EXAMPLE}")
             taken[column] = key
     if rule.picture is not None and (rule.num is not None or rule.axis is not None):
@@ -231,10 +231,10 @@ def _check_limits(rule: MatchRule) -> None:
         value = getattr(rule, key)
         if value is not None and not 0 <= value < math.inf:
             msg = f"match {name!r}: {key}={value:g} is not allowed (allowed: 0 and more)"
-            raise UsageError(msg, hint="it is the largest difference that passes")
+            raise UsageError(msg, hint="give the largest difference that passes")
     if not math.isfinite(rule.score_floor):
         msg = f"match {name!r}: score_floor={rule.score_floor:g} is not finite"
         raise UsageError(msg, hint="write the threshold by which the model leaves detections out")
     if rule.format not in BOX_FORMATS:
         msg = f"match {name!r}: format {rule.format!r} is not known (allowed: {', '.join(BOX_FORMATS)})"
-        raise UsageError(msg, hint="xyxy also stands for yxyx: corners in either order")
+        raise UsageError(msg, hint="use xyxy for yxyx too: corners in either order")

@@ -43,7 +43,7 @@ def round_values(values: NDArray[Any], precision: Precision) -> NDArray[np.float
 
 
 class Constants:
-    """Rewrites the constants of one model; raises InputFileError where the data of one is damaged.
+    """Rewrites the constants of one model; raises InputFileError where the data of one is corrupt.
 
     Attributes:
         weights: Data of the large weights, by name, which the graph does not hold any more.

@@ -126,12 +126,12 @@ def _low_precisions(model: onnx.ModelProto) -> tuple[Precision, ...]:
 def _check_asked(precision: Precision, found: tuple[Precision, ...], model: onnx.ModelProto) -> None:
     if found and precision is not Precision.MIXED and found != (precision,):
         has = " and ".join(map(str, found))
-        msg = f"the model has tensors of {has}, so it cannot be emulated in {precision}"
+        msg = f"the model has tensors of {has}, so {precision} cannot be emulated"
         raise UsageError(msg, hint=f"emulate {found[0] if len(found) == 1 else 'mixed'}, or give the float32 original")
     if found:
         return
     if precision is Precision.MIXED:
-        msg = "the model has no tensor of fp16 or bf16, so it does not say what is to be rounded in mixed precision"
+        msg = "the model has no tensor of fp16 or bf16, so mixed precision has nothing to round"
         raise UsageError(msg, hint="emulate fp16 or bf16, or give the artifact of mixed precision")
     if not any(FLOAT in element_types(graph).values() for graph in graphs_in(model.graph)):
         msg = f"the model has no float32 tensor, so there is nothing to be rounded to {precision}"

@@ -53,7 +53,7 @@ def parse_tolerance(
         if name == "decision_mismatches":
             if number != int(number):
                 msg = f"tolerance {name}={value} is not a whole number"
-                raise UsageError(msg, hint="it counts decisions; for a rate use mismatch_rate_upper_95")
+                raise UsageError(msg, hint="give a count of decisions; for a rate use mismatch_rate_upper_95")
             number = int(number)
         values[name] = number
     return replace(

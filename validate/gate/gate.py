@@ -225,10 +225,10 @@ def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, rules: GateR
     known = expected.output_names | candidate.output_names
     for name in rules.ignored:
         if name not in known:
-            msg = f"output {name!r} is to be ignored, and neither side has it (there are: {', '.join(sorted(known))})"
+            msg = f"output {name!r} cannot be ignored because neither side has it (outputs: {', '.join(sorted(known))})"
             raise UsageError(msg, hint="ignore outputs by the names compared by")
         if name in rules.outputs:
-            msg = f"output {name!r} is selected, and it is to be ignored"
+            msg = f"output {name!r} is both selected and ignored"
             raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")
 
 
@@ -283,14 +283,14 @@ def _check_floats(rule: str, names: Iterable[str], compared: Mapping[str, str]) 
     for name in names:
         if name not in floats:
             there_are = ", ".join(floats) or "none"
-            msg = f"{rule} names {name!r}, which is no float output that is compared (there are: {there_are})"
+            msg = f"{rule} names {name!r}, which is not a float output that is compared (there are: {there_are})"
             raise UsageError(msg, hint=f"name one of these{meant(name, floats)}")
 
 
 def _check_valid_where(rules: GateRules, chosen: Collection[str]) -> None:
     for name, mask in rules.valid_where.items():
         if name not in chosen:
-            msg = f"valid_where {name}={mask} names {name!r}, which is no output that is compared"
+            msg = f"valid_where {name}={mask} names {name!r}, which is not an output that is compared"
             raise UsageError(msg, hint=f"outputs compared are: {', '.join(chosen)}")
 
 
@@ -302,11 +302,13 @@ def _check_decisions(rules: GateRules) -> None:
             raise UsageError(msg, hint="give one decision an output, and compare once for each of the others")
     unused = sorted(rules.tolerance.declared & DECISION_LIMITS)
     if unused and not (rules.decisions or rules.argmax_of):
-        msg = f"tolerance {unused[0]} is declared, and no decision is: nothing would be held against it"
+        msg = f"tolerance {unused[0]} is declared, but no decision is"
         raise UsageError(
             msg,
-            hint="say how an output becomes an answer: decisions: {OUTPUT: {threshold: V}} in the spec, "
-            "or --decision OUTPUT:threshold=V",
+            hint=(
+                "declare the decision: decisions: {OUTPUT: {threshold: V}} in the spec, or --decision "
+                "OUTPUT:threshold=V"
+            ),
         )
 
 

@@ -65,8 +65,10 @@ def _labels(
         msg = f"gold {rule} needs labels, and no decision is on {rule.output!r}"
         raise UsageError(
             msg,
-            hint=f"say how it becomes an answer: decisions: {{{rule.output}: {{argmax: true}}}} or {{threshold: V}} in "
-            f"the spec, or --decision {rule.output}:argmax or :threshold=V",
+            hint=(
+                f"declare the decision: decisions: {{{rule.output}: {{argmax: true}}}} or {{threshold: V}} in the "
+                f"spec, or --decision {rule.output}:argmax or :threshold=V"
+            ),
         )
     broken = np.isnan(values.reshape(rows, -1)).any(axis=1) if values.shape[:1] == (rows,) else None
     if broken is not None and decision.rule is Rule.THRESHOLD and is_scalar:

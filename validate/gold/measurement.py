@@ -40,7 +40,7 @@ def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None
             msg = f"gold {rule} is of an output that is not compared (compared: {', '.join(compared) or 'none'})"
             raise UsageError(msg, hint="name one of the outputs compared")
         if [str(other) for other in rules].count(str(rule)) > 1:
-            msg = f"gold {rule} stands twice"
+            msg = f"gold {rule} is declared twice"
             raise UsageError(msg, hint="give each metric of an output once")
 
 
@@ -201,7 +201,7 @@ def _called(
         found = function(predicted.copy(), gold.copy())
     except Exception as err:
         msg = f"gold {rule}: the function raised {type(err).__name__}: {err}"
-        raise MeasurementError(msg, hint="correct the function: it is code of yours") from err
+        raise MeasurementError(msg, hint="correct your function") from err
     try:
         return float(found)  # type: ignore[arg-type]  # what it returns is what is being found out
     except (TypeError, ValueError) as err:

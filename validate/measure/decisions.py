@@ -161,8 +161,8 @@ def with_constants(decisions: Iterable[Decision], reasons: Mapping[str, str]) ->
     for output in reasons:
         if output not in {decision.output for decision in found}:
             seen = ", ".join(str(decision) for decision in found) or "none"
-            msg = f"the decision on {output!r} is said to be constant, and there is none (decisions: {seen})"
-            raise UsageError(msg, hint=f"say which one: --decision {output}:threshold=V")
+            msg = f"the decision on {output!r} is declared constant, but no such decision exists (decisions: {seen})"
+            raise UsageError(msg, hint=f"declare the decision: --decision {output}:threshold=V")
     return found
 
 
@@ -211,7 +211,7 @@ def check_rank(decision: Decision, rank: int) -> None:
         UsageError: The axis is missing or out of range, or the output has no axis to choose along.
     """
     if rank >= _RANK_NEEDING_AXIS and decision.axis is None:
-        msg = f"decision {decision} is on an output of rank {rank} and does not say which axis the classes are on"
+        msg = f"decision {decision} is on an output of rank {rank} without the axis of the classes"
         raise UsageError(msg, hint=f"write axis: N beside the rule, or {decision},axis=N, with N from 1 to {rank - 1}")
     if decision.axis is not None and not (-rank <= decision.axis < rank and decision.axis % rank != 0):
         msg = f"decision {decision}: axis {decision.axis} is no class axis of an output of rank {rank}"
@@ -235,7 +235,7 @@ def check_classes(decision: Decision, shape: Sequence[int | str | None]) -> None
     if decision.rule is Rule.TOP_K and isinstance(classes, int) and decision.k >= classes:
         has = "1 class" if classes == 1 else f"{classes} classes"
         msg = f"decision {decision}: the output has {has}, so that all of them are always chosen"
-        hint = f"use a k below {classes}" if classes > 1 else "use threshold: there is one class"
+        hint = f"use a k below {classes}" if classes > 1 else "use threshold, because the output has one class"
         raise UsageError(msg, hint=hint)
 
 

@@ -171,7 +171,7 @@ def _axes(mask: TensorSpec, output: TensorSpec) -> tuple[tuple[int, ...], ...] |
         return "they share no dim by name"
     if missing:
         return f"dim {missing[0]!r} of the mask is none of the output's"
-    return "a dim stands twice in the mask" if len(set(names)) < len(names) else found
+    return "a dim occurs twice in the mask" if len(set(names)) < len(names) else found
 
 
 def only_valid(outputs: Arrays, inputs: Arrays, positions: Mapping[str, ValidWhere]) -> dict[str, NDArray[np.generic]]:

@@ -371,7 +371,7 @@ def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbeP
         if isinstance(found, Dropped):
             return found
         if batch.moved_alike is not None and noise:
-            reason = "the reference answers it otherwise beside other rows"
+            reason = "the reference's output differs beside other rows"
             return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
         batch = found
     if len(_unsteady_rows(noise)) == batch.rows:
@@ -583,7 +583,7 @@ def _of_flat_rows(
 
 
 def _unsteady(batch: ProbeBatch, moved: float) -> Dropped:
-    reason = f"the reference's answer hangs on the last digits of its inputs ({moved:.3g} limits)"
+    reason = f"the reference's output depends on the last digits of its inputs ({moved:.3g} limits)"
     return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
 
 

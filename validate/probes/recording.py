@@ -188,6 +188,6 @@ class ProbesRecording:
             found = from_data(cls, {**data, "folder": str(folder)})
             check_names(name for probe in found.probes for name in (probe.name, *probe.chunks))
         except ValueError as err:
-            msg = f"{path} is damaged: {err}"
+            msg = f"{path} is corrupt: {err}"
             raise InputFileError(msg, hint=_AGAIN) from err
         return found

@@ -81,9 +81,7 @@ def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, fo
         return found
     if declared.role is Role.MASK and not _is_binary(seen):
         msg = f"input {name!r} is declared a mask, and the samples hold {seen.low:g} to {seen.high:g} in it"
-        raise UsageError(
-            msg, hint="a mask holds 0 and 1 alone: declare another role, or none, and what it is is inferred"
-        )
+        raise UsageError(msg, hint="declare another role, because a mask has only 0 and 1, or declare none")
     if declared.role is not None and declared.role is not found.role:
         found = InputRole(role=declared.role, why="", is_size=found.is_size, keys=found.keys)
         if declared.role is Role.ID:
@@ -97,7 +95,7 @@ def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, fo
         high=found.high if high is None else high,
         of=found.of if declared.of is None else declared.of,
         pad=found.pad if declared.pad is None else declared.pad,
-        why=found.why if declared.role is None else "the spec says so",
+        why=found.why if declared.role is None else "the spec declares this",
         # Another range than the graph's is one for every column.
         columns=found.columns if low is None and high is None else (),
         declared=declared,
@@ -119,14 +117,14 @@ def _role(spec: TensorSpec, seen: InputSurvey, known: GraphUse | None) -> InputR
         and not found.is_table
         and spec.dtype != "bool"
     ):
-        why = f"{hangs} hangs on it: only what was seen is asked"
+        why = f"{hangs} depends on the input, so probes use only seen values"
         return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED, is_size=True, keys=found.keys)
-    return replace(found, is_size=True, why=f"{found.why}; {hangs} hangs on it: nothing beyond what was seen is asked")
+    return replace(found, is_size=True, why=f"{found.why}; {hangs} depends on the input, so probes use no other values")
 
 
 def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
     if spec.dtype == "string":
-        return InputRole(role=Role.TEXT, why="it holds texts", keys=use.keys)
+        return InputRole(role=Role.TEXT, why="the input has texts", keys=use.keys)
     # The last of some positions is where a length says, less one.
     is_length = use.is_shifted and bool(_words(spec) & _LENGTH_WORDS)
     if is_integer_dtype(spec.dtype) and use.table_rows is not None and not is_length:
@@ -191,16 +189,16 @@ def _by_shape_and_name(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> In
     words, is_whole = _words(spec), is_integer_dtype(spec.dtype)
     rank = len(seen.shapes[0]) if seen.shapes else 0
     if is_whole and rank <= _MATRIX_RANK and words & _LENGTH_WORDS:
-        return InputRole(role=Role.LENGTH, why="its name says so", low=_whole(seen.low), high=_whole(seen.high))
+        return InputRole(role=Role.LENGTH, why="by its name", low=_whole(seen.low), high=_whole(seen.high))
     if is_whole and use.is_place:
-        why = "it says where to read or write: only what was seen is asked"
+        why = "the input selects where to read or write, so probes use only seen values"
         return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED)
     if rank == _IMAGE_RANK and (use.is_convolved or words & _IMAGE_WORDS or _CHANNELS & set(seen.shapes[0][1:])):
-        why = "it is convolved" if use.is_convolved else "it has rank 4, as pictures do"
+        why = "the input is convolved" if use.is_convolved else "the input has rank 4, as pictures do"
         return InputRole(role=Role.IMAGE, why=why)
     if is_whole and words & _ID_WORDS:
         low, high = _whole(seen.low), _whole(seen.high)
-        return InputRole(role=Role.ID, why="its name says so; its range is that of the samples", low=low, high=high)
+        return InputRole(role=Role.ID, why="by its name; the range is that of the samples", low=low, high=high)
     form = _form(spec, seen)
     return InputRole(role=Role.NUMBER, why=_WHY_OF_FORM[form] if form else "nothing says otherwise", form=form)
 
@@ -228,10 +226,10 @@ def _mask(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole | Non
     if not _is_binary(seen) or not has_rank:
         return None
     if words & _MASK_WORDS:
-        return InputRole(role=Role.MASK, why="it is of zeros and ones, and its name says so", low=0, high=1)
+        return InputRole(role=Role.MASK, why="zeros and ones, and its name", low=0, high=1)
     # Two values alone make no mask: flags are of such, and what is chosen by a flag is an answer either way.
     if use.masking.is_mask and not words & _ID_WORDS:
-        why = "it is of zeros and ones, and the graph leaves out what stands where it is 0"
+        why = "the input has only zeros and ones, and the graph drops positions where it is 0"
         return InputRole(role=Role.MASK, why=why, low=0, high=1)
     return None
 

@@ -94,7 +94,7 @@ def _of_empty_rows(output: str, mask: str, signatures: Sequence[Signature | None
     except UsageError:
         return None
     return PaddingMask(
-        input=mask, axes=axes, why=f"roles say that rows without {mask} never occur", is_of_empty_rows=True
+        input=mask, axes=axes, why=f"the declared roles exclude rows without {mask}", is_of_empty_rows=True
     )
 
 

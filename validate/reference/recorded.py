@@ -272,7 +272,8 @@ class RecordedOutputs:
         for name in rename:
             if name not in own:
                 msg = (
-                    f"{name!r} is to be renamed {rename[name]!r}, but recorded outputs {self._path} hold no such output"
+                    f"{name!r} cannot be renamed {rename[name]!r} because recorded outputs {self._path} have "
+                    "no such output"
                 )
                 raise UsageError(msg, hint=f"they hold: {', '.join(sorted(own)) or 'none'}")
         for case, keys in cases.items():

@@ -146,7 +146,7 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
             raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
         if not path.is_file() or digest_of_file(path) != digest:
             state = "was changed" if path.is_file() else "is missing"
-            msg = f"recorded outputs in {folder} are not what was recorded: {name} {state}"
+            msg = f"recorded outputs in {folder} are corrupt: {name} {state}"
             raise ArtifactIntegrityError(msg, hint="record the reference again", command="convert-and-validate record")
         try:
             yield from _read_chunk(path)
@@ -262,7 +262,7 @@ class Recording:
             found = from_data(cls, {**data, "folder": str(folder)})
             check_names([*found.chunks, *found.model.get("files", ())])
         except ValueError as err:
-            msg = f"{path} is damaged: {err}"
+            msg = f"{path} is corrupt: {err}"
             raise InputFileError(msg, hint=again) from err
         if any("own_spread" not in profile for profile in data["profiles"].values()):
             # Its profiles are no longer written as they were, and others name it by this digest.

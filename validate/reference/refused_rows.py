@@ -64,7 +64,7 @@ def _refused_row(runner: Runner, batch: Batch, inputs: Arrays, rows_before: int)
         f"the reference does not answer {row_name(batch.ids[row])} of the samples (index {rows_before + row}){what}, "
         f"while it answers others: {refusals[row]}"
     )
-    hint = "correct the row, or leave it out: it is none that the model takes"
+    hint = "correct the row, or remove it from the samples"
     if culprit is not None:
         hint = (
             f"correct {culprit[0]!r} in this row: {culprit[1]} is no value that the model takes, such as an unknown id"

@@ -177,8 +177,8 @@ def _check_is_of(rule: FixedShape, found: Signature) -> None:
     for there, specs in ((found.inputs, wanted.inputs), (found.outputs, wanted.outputs)):
         if {(spec.name, spec.dtype) for spec in there} != {(spec.name, spec.dtype) for spec in specs}:
             msg = (
-                f"the model is not the one that its fixed shape is about: it has {'; '.join(map(str, there))}, "
-                f"wanted is {'; '.join(map(str, specs))}"
+                f"the fixed shape is for another model: inputs are {'; '.join(map(str, there))}, expected "
+                f"{'; '.join(map(str, specs))}"
             )
             raise BackendError(msg, hint="make it again with", command="convert-and-validate export")
 
@@ -200,7 +200,7 @@ def _check_sizes(rule: FixedShape, sizes: Mapping[str, int]) -> None:
             msg = f"the batch has no rows, and a part of {fixed} cannot be filled up from none"
             raise BackendError(msg, hint="give at least one row")
         if name != rule.rows_dim and sizes[name] > fixed:
-            msg = f"the inputs have a {name} of {sizes[name]}, and the model takes at most {fixed}: it is fixed there"
+            msg = f"the inputs have {name} {sizes[name]}, but the model accepts at most {fixed}, its fixed size"
             raise BackendError(msg, hint=f"fix {name} at the largest size that is served, or limit it in model.dims")
 
 

@@ -161,7 +161,7 @@ def _open_session(
     # A session without its provider's libraries has the CPU's in their place; one that fails later falls back.
     session.disable_fallback()
     if session.get_providers()[0] != request.name:
-        msg = f"onnxruntime was asked for {request.name} and runs {path} with {', '.join(session.get_providers())}"
+        msg = f"onnxruntime runs {path} with {', '.join(session.get_providers())}, but {request.name} was requested"
         raise BackendError(msg, hint=_LIBRARIES_HINT)
     return session
 
@@ -327,7 +327,7 @@ def _array(value: Any) -> NDArray[np.generic]:  # noqa: ANN401 - onnxruntime shi
     import ml_dtypes
 
     if value.device_name() != "cpu":
-        msg = f"a bfloat16 output was left on {value.device_name()}, where it cannot be read"
+        msg = f"a bfloat16 output is on {value.device_name()}, where it cannot be read"
         raise BackendError(msg, hint="run the model on device cpu")
     raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
     # By way of bytearray, because an array over bytes cannot be written to.

@@ -275,7 +275,7 @@ def check_placement(
     placement = judge(placed, nodes, cpu=CPU, optimised=optimised)
     if placement.computing:
         msg = (
-            f"{request.name} was asked for, and onnxruntime {version} computes {len(placement.computing)} of "
+            f"{request.name} was requested, but onnxruntime {version} computes {len(placement.computing)} of "
             f"{len(placed)} nodes on the CPU: {say_nodes(placement.computing)}"
         )
         raise BackendError(
@@ -283,7 +283,7 @@ def check_placement(
             hint="the GPU has no kernel for these operators or types: export the model without them, or use device cpu",
         )
     if not placement.counts.get(request.name):
-        msg = f"{request.name} was asked for, and none of {counted(len(placed), 'node')} runs on it"
+        msg = f"{request.name} was requested, but runs none of {counted(len(placed), 'node')}"
         raise BackendError(msg, hint="use --provider cuda, or another model")
     return tuple(_notes(request, placement)), tuple(_warnings(request, placement, placed))
 

@@ -75,7 +75,7 @@ def _compile_for_one_thread(path: Path, settings: Mapping[str, Any] | None) -> A
     compiled = compile_openvino(read_openvino(path), {**(settings or {}), _THREADS: 1}).model
     threads = compiled.get_property(_THREADS)
     if threads != 1:
-        msg = f"OpenVINO was asked for one thread, and takes {threads}"
+        msg = f"OpenVINO uses {threads} threads, but one was requested"
         raise BackendError(msg, hint=f"remove NUM_STREAMS and {_THREADS} from the settings file beside the model")
     return compiled
 

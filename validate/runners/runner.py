@@ -213,7 +213,7 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
         raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
     wrong = next((value for value in found if not isinstance(value, str) or value.endswith("\0")), None)
     if wrong is not None:
-        msg = f"the output {spec} holds {wrong!r}, which is no text, or ends in a null character and would lose it"
+        msg = f"the output {spec} holds {wrong!r}, which is not text, or ends in a null character and would lose it"
         raise BackendError(msg, hint=_IGNORE_OUTPUT)
     return np.asarray(found, dtype=str).reshape(array.shape)
 

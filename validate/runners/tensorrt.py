@@ -65,16 +65,16 @@ def open_model(loaded: LoadedModel) -> TensorrtRunner:
 def _read_record(path: Path, kind: str) -> EngineRecord:
     record = EngineRecord.load(path)
     if record.library != kind:
-        msg = f"{path} was built by {record.library!r} by its {RECORD_FILE}, and is to be run as {kind!r}"
+        msg = f"{path} was built by {record.library!r} (see its {RECORD_FILE}), so it cannot run as {kind!r}"
         raise InputFileError(msg, hint=BUILD_AGAIN)
     if set(record.profile) != {spec.name for spec in record.signature.inputs}:
         msg = (
-            f"{path.parent / RECORD_FILE} is damaged: it has shapes of {', '.join(record.profile) or 'nothing'}, and "
-            f"the inputs {', '.join(spec.name for spec in record.signature.inputs)}"
+            f"{path.parent / RECORD_FILE} is corrupt: shapes of {', '.join(record.profile) or 'nothing'}, but "
+            f"inputs {', '.join(spec.name for spec in record.signature.inputs)}"
         )
         raise InputFileError(msg, hint=BUILD_AGAIN)
     if record.built_on is not None and not {"name", "capability"} <= set(record.built_on):
-        msg = f"{path.parent / RECORD_FILE} is damaged: it does not say name and capability of the GPU it was built on"
+        msg = f"{path.parent / RECORD_FILE} is corrupt: name or capability of the GPU is missing"
         raise InputFileError(msg, hint=BUILD_AGAIN)
     return record
 
@@ -241,14 +241,14 @@ def check_version(record: EngineRecord, version: str) -> tuple[str, ...]:
     if version == record.version:
         return ()
     title = TITLES[record.library]
-    built = f"the engine was built by {title} {record.version}, and {title} {version} is installed"
+    built = f"the engine was built by {title} {record.version} and runs"
     if not record.settings.version_compatible:
-        msg = f"{built}: it runs in the version that built it alone"
+        msg = f"{built} only in that version (installed: {version})"
         raise BackendError(msg, hint=f"{BUILD_HERE}; or install {title} {record.version}")
     if _numbers(version) < _numbers(record.version):
-        msg = f"{built}: it was built to run in later versions, not in earlier ones"
+        msg = f"{built} only in that version and later ones (installed: {version})"
         raise BackendError(msg, hint=f"{BUILD_HERE}; or install {title} {record.version} or later")
-    return (f"{built}: it was built to run in later versions too",)
+    return (f"{built} in later versions too (installed: {version})",)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ def cast_inputs(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batc
 def _cast(name: str, batch: Batch, dtype: str, source: SampleSource) -> NDArray[np.generic]:
     array = batch.inputs.get(name)
     if array is None:
-        msg = f"samples.cast names {name!r}, which is no input of the samples (seen: {', '.join(batch.inputs)})"
+        msg = f"samples.cast names {name!r}, which is not an input of the samples (seen: {', '.join(batch.inputs)})"
         raise UsageError(msg, hint="name one of these, or leave it out")
     if array.dtype == dtype:
         return array

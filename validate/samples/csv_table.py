@@ -66,7 +66,7 @@ def read_csv(path: Path, source: SampleSource) -> Iterator[Batch]:
     A column is of one dtype in all of them: int64, bool, text, else float32, or what `source.cast` makes of it.
 
     Raises:
-        InputFileError: The file is damaged, has no column names, or a row of another length, or an empty cell in a
+        InputFileError: The file is corrupt, has no column names, or a row of another length, or an empty cell in a
             column of numbers that is read.
     """
     table = survey_csv(path)
@@ -111,7 +111,7 @@ def no_number(path: Path, table: CsvTable, name: str) -> InputFileError:
         return InputFileError(f"{where} (expected a number with a point, such as {cell.replace(',', '.')})", hint=hint)
     if name in table.odd:
         msg = f"{where} (expected a number, as in most lines)"
-        return InputFileError(msg, hint=f"correct the cell, or remove the column {name!r} if it is text")
+        return InputFileError(msg, hint=f"correct the cell, or remove the column {name!r} if its cells are text")
     return InputFileError(
         f"{where} (expected a number)", hint=f"leave the column {name!r} out, or convert it to numbers"
     )

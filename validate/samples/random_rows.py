@@ -43,7 +43,7 @@ class RandomInput:
 
     def __post_init__(self) -> None:
         if not self.low <= self.high:
-            msg = f"random values from {self.low:g} to {self.high:g} are none: low has to be at most high"
+            msg = f"random values from {self.low:g} to {self.high:g} do not exist (expected low at most high)"
             raise UsageError(msg, hint="give for example low: 0, high: 1")
         if self.dtype != "bool" and is_integer_dtype(self.dtype):
             limits = np.iinfo(self.dtype)

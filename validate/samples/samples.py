@@ -91,7 +91,7 @@ def _of_known_pads(batches: Iterator[Batch], source: SampleSource) -> Iterator[B
         for name in source.pad:
             if name not in batch.inputs:
                 seen = ", ".join(batch.inputs)
-                msg = f"{source.pad_option} names {name!r}, which is no input of the samples (seen: {seen})"
+                msg = f"{source.pad_option} names {name!r}, which is not an input of the samples (seen: {seen})"
                 close = difflib.get_close_matches(name, batch.inputs, n=1)
                 raise UsageError(
                     msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these, or leave it out"
@@ -207,7 +207,7 @@ def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 def _raised(text: str, err: BaseException) -> MeasurementError:
     line = (str(err).strip() or "no message").splitlines()[0]
     msg = f"samples {text!r} raised {type(err).__name__}: {line}"
-    return MeasurementError(msg, hint="correct the function or its module: it is code of yours")
+    return MeasurementError(msg, hint="correct your function or its module")
 
 
 def _checked(text: str, batches: object) -> Iterator[Batch]:
@@ -266,7 +266,7 @@ def _decoded(array: NDArray[np.generic], name: str, source: SampleSource) -> NDA
         return np.char.decode(array.astype(np.bytes_), "utf-8")
     except UnicodeDecodeError as err:
         msg = f"samples {source.text!r}: {name!r} holds byte strings, and {err.object[:40]!r} is no text in UTF-8"
-        raise InputFileError(msg, hint="save text as str, or what is no text as uint8") from err
+        raise InputFileError(msg, hint="save text as str, and other bytes as uint8") from err
 
 
 def _checked_input(text: str, name: object, array: object) -> NDArray[np.generic]:

@@ -59,7 +59,7 @@ def check_inputs_named(source: SampleSource, names: Sequence[str]) -> None:
     for name in source.columns:
         if name not in names:
             listed = ", ".join(names)
-            msg = f"{source.columns_option} names {name!r}, which is no input of the model (expected: {listed})"
+            msg = f"{source.columns_option} names {name!r}, which is not an input of the model (expected: {listed})"
             close = difflib.get_close_matches(name, names, n=1)
             raise UsageError(msg, hint=f"did you mean {close[0]!r}?" if close else "name one of its inputs")
 

@@ -51,7 +51,7 @@ class SeenIds:
         )
         for row_id, value, is_packed in zip(ids, values.tolist(), packed, strict=True):
             if is_packed or value in self._recent:
-                msg = f"{what}: the id {row_id!r} stands twice"
+                msg = f"{what}: the id {row_id!r} occurs twice"
                 raise UsageError(msg, hint="give every row an id of its own: results are reported by it")
             self._recent.add(value)
         if len(self._recent) >= _RECENT_IDS:

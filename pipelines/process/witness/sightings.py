@@ -89,7 +89,7 @@ class Sightings:
         self._own = tuple({f"{text}/" for path in own for text in (str(path), os.path.realpath(path))})
         # What the CUDA driver compiled for this GPU, and keeps: there or not, the same code runs.
         self._of_cuda = os.path.realpath(os.path.expanduser("~/.nv"))  # noqa: PTH111 - as the driver does
-        # What the process itself made, which is no input of it.
+        # What the process itself made, which is not an input of it.
         self._made: set[str] = set()
         self._seen: set[tuple[str, bool]] = set()
         self._listed: set[str] = set()
@@ -266,7 +266,7 @@ class Sightings:
         elif stat.S_ISLNK(found.st_mode):
             self.readings.links.setdefault(counted, target_of(counted))
         else:
-            self.unknown(f"it moved {counted}, which is no file of its own")
+            self.unknown(f"it moved {counted}, which is not a file of its own")
 
     def gets(self, path: str, pid: int, *, is_new: bool) -> None:
         """See that something gets this path, which is its own or was seen before.
@@ -307,7 +307,7 @@ class Sightings:
                 self._check_program(begin, path, pid)
                 return
             if not begin.startswith(_SCRIPT):
-                self.unknown(f"it ran {path}, which is no program of this machine")
+                self.unknown(f"it ran {path}, which is not a program of this machine")
                 return
             words = os.fsdecode(begin[len(_SCRIPT) :].partition(b"\n")[0]).split(maxsplit=1)
             if not words:
@@ -444,7 +444,7 @@ class Sightings:
             self._cross(place)
             self._opened_folders.setdefault(place.real, []).append((path, place))
         elif not stat.S_ISREG(found.st_mode):
-            self.unknown(f"it opened {path}, which is no plain file")
+            self.unknown(f"it opened {path}, which is not a plain file")
         elif place.real.startswith(_IN_MEMORY):
             self.unknown(f"it opened {path}, which another process may write to at any time")
         elif place.real.startswith(_MADE_UP):

@@ -93,7 +93,7 @@ def roll_back(  # noqa: PLR0913 - one argument for each option of the command
         UsageError: There is no such model, alias or version, or the version is not in the alias's past.
         ArtifactIntegrityError: The release is not what was released; the alias stays where it is.
         InputFileError: There is no such repository, or a file of the release cannot be read.
-        RepositoryError: The log is damaged.
+        RepositoryError: The log is corrupt.
         StorageError: The disk is full, or the repository cannot be written.
     """
 
@@ -127,7 +127,7 @@ def point_alias(  # noqa: PLR0913 - one argument for each option of the command
         UsageError: There is no such model or version, or `alias` cannot be an alias.
         ArtifactIntegrityError: The release is not what was released; the alias stays where it is.
         InputFileError: There is no such repository, or a file of the release cannot be read.
-        RepositoryError: The log is damaged.
+        RepositoryError: The log is corrupt.
         StorageError: The disk is full, or the repository cannot be written.
     """
     check_alias(alias)
@@ -175,7 +175,7 @@ def _version_before(repository: Path, state: ModelState, model: str, alias: str,
     elsewhere = str(to) if to is not None and to != current else "VERSION"
     hint = f"move it to any version with: {command_on(repository, 'alias', model, alias, elsewhere)}"
     if set(state.releases) == {current}:
-        hint = "it is the only release: there is another to go to after the next run that passes"
+        hint = "this is the only release; roll back after the next run that passes"
     if to is None:
         msg = f"alias {alias!r} of {model!r} is at version {current}, and there is no version before it to go back to"
     else:
@@ -230,7 +230,7 @@ def _check_intact(repository: Path, model: str, alias: str, version: int, state:
     folder = release_folder(repository, model, version)
     difference, _ = difference_of_release(folder, state.releases[version])
     if not difference.is_empty:
-        msg = f"version {version} of {model!r} is not what was released, alias {alias!r} was not moved: {difference}"
+        msg = f"version {version} of {model!r} is corrupt, alias {alias!r} was not moved: {difference}"
         others = ", ".join(str(other) for other in sorted(state.releases) if other != version) or "none"
         again = command_on(repository, "alias", model, alias, "VERSION")
         hint = f"restore {folder} from a backup, or move the alias to another version ({others}) with: {again}"

@@ -181,7 +181,7 @@ def check_candidate(candidate: ReleaseCandidate) -> None:
     """Refuse what must not be released, without looking at any file.
 
     Raises:
-        UsageError: A name cannot be a folder or file of the repository, or stands twice.
+        UsageError: A name cannot be a folder or file of the repository, or occurs twice.
         RepositoryError: There is nothing to release, a converted variant did not pass, its evidence is
             about other bytes or of a kind that was not accepted, the source is released without a reason,
             or the data cannot be written as JSON.
@@ -193,7 +193,7 @@ def check_candidate(candidate: ReleaseCandidate) -> None:
         check_alias(candidate.alias)
     _check_entries(candidate)
     if not candidate.variants:
-        msg = f"no variant of {candidate.model!r} is to be released"
+        msg = f"no variant of {candidate.model!r} is left to release"
         raise RepositoryError(msg, hint="only variants that pass are released; see the report of the run")
     for variant in candidate.variants:
         _check_record(variant)
@@ -212,7 +212,7 @@ def _check_entries(candidate: ReleaseCandidate) -> None:
     count = Counter(name.casefold() for name in (*variants, *reports, MANIFEST_FILE, EVIDENCE_FILE))
     for name in (*variants, *reports):
         if count[name.casefold()] > 1:
-            msg = f"the name {name!r} stands twice in the release"
+            msg = f"the release has the name {name!r} twice"
             raise UsageError(msg, hint=f"names of variants and reports differ, and are not {MANIFEST_FILE} or so")
 
 
@@ -224,7 +224,7 @@ def _check_record(variant: VariantCandidate) -> None:
     try:
         check_record(variant.record)
     except (ValueError, KeyError) as err:
-        msg = f"the record of {variant.name} is damaged: {err}"
+        msg = f"the record of {variant.name} is corrupt: {err}"
         raise ArtifactIntegrityError(
             msg, hint="make the artifact again with", command="convert-and-validate export"
         ) from err
@@ -238,8 +238,8 @@ def _check_record(variant: VariantCandidate) -> None:
 
 def _check_source(variant: VariantCandidate, reason: str) -> None:
     if not reason.strip():
-        msg = f"the source is to be released as {variant.name!r} without a reason"
-        raise RepositoryError(msg, hint="say why, for example 'fallback: source, no converted variant passed'")
+        msg = f"the source would be released as {variant.name!r} without a reason"
+        raise RepositoryError(msg, hint="give a reason, for example 'fallback: source, no converted variant passed'")
 
 
 def _check_evidence(variant: VariantCandidate, accepted_kind: str) -> None:
@@ -249,7 +249,7 @@ def _check_evidence(variant: VariantCandidate, accepted_kind: str) -> None:
         raise RepositoryError(msg, hint="put each artifact forward under its own name")
     evidence = variant.evidence
     if evidence is None:
-        msg = f"{variant.name} has no evidence: it was not measured, so it is not released"
+        msg = f"{variant.name} has no evidence because it was not measured, so it is not released"
         raise RepositoryError(msg, hint="judge it again with", command="convert-and-validate validate")
     for found in (evidence, *evidence.also):
         _check_found(variant, found, accepted_kind)
@@ -264,7 +264,10 @@ def _check_found(variant: VariantCandidate, evidence: VariantEvidence, accepted_
         raise RepositoryError(msg, hint="judge it again with", command="convert-and-validate validate")
     if evidence.kind == "verified" or evidence.kind == accepted_kind == "emulated":
         return
-    msg = f"{variant.name} is not released: it is {evidence.kind!r} on {evidence.device}, not 'verified'"
+    msg = (
+        f"{variant.name} is not released because its evidence on {evidence.device} is {evidence.kind!r} (expected "
+        "'verified')"
+    )
     hint = "verify it on the device it will run on"
     if evidence.kind == "emulated":
         hint += f", or accept it with promote.accept: {{{variant.name}: emulated}}"
@@ -278,7 +281,7 @@ def _check_provenance(candidate: ReleaseCandidate) -> None:
         digests["source"] = provenance.source
     for name, digest in digests.items():
         if not _DIGEST.fullmatch(digest):
-            msg = f"the digest of the {name} is {digest!r}, which is no sha256 digest"
+            msg = f"the digest of the {name} is {digest!r}, which is not a sha256 digest"
             raise RepositoryError(msg, hint="run it again", command="convert-and-validate run")
     _check_json(EVIDENCE_FILE, candidate.evidence)
     _check_json(MANIFEST_FILE, {**to_data(provenance), "choice": dict(candidate.choice)})
@@ -308,7 +311,7 @@ def check_files(variant: VariantCandidate) -> None:
         found = file_digests(variant.folder)
     difference = compare_files(found, variant.files)
     if not difference.is_empty:
-        msg = f"{variant.name} in {variant.folder} is not what was recorded, nothing was released: {difference}"
+        msg = f"{variant.name} in {variant.folder} is corrupt, nothing was released: {difference}"
         raise ArtifactIntegrityError(msg, hint="make it again with", command="convert-and-validate export")
 
 
@@ -332,5 +335,5 @@ def check_copies(candidate: ReleaseCandidate, copied: Mapping[str, str]) -> None
     found = {name: of for name, of in copied.items() if name not in written}
     difference = compare_files(found, recorded)
     if not difference.is_empty:
-        msg = f"the copy is not what was to be released, nothing was released: {difference}"
+        msg = f"the copy differs from the artifact, nothing was released: {difference}"
         raise ArtifactIntegrityError(msg, hint="let no other process write to the run's folder, and promote again")

@@ -41,4 +41,4 @@ def reading_errors(path: Path) -> Iterator[None]:
         raise
     except OSError as err:
         msg = f"{err.filename or path} could not be read: {err.strerror}"
-        raise InputFileError(msg, hint="check that it exists and may be read") from err
+        raise InputFileError(msg, hint="check that the path exists and that you may read it") from err

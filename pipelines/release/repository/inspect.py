@@ -133,7 +133,7 @@ def list_models(repository: Path) -> tuple[ModelSummary, ...]:
 
     Raises:
         InputFileError: There is no such folder.
-        RepositoryError: A model's log is damaged.
+        RepositoryError: A model's log is corrupt.
     """
     _check_repository(repository)
     summaries = []
@@ -163,7 +163,7 @@ def show(repository: Path, model: str, which: int | str | None = None) -> Releas
     Raises:
         UsageError: There is no such model or release.
         InputFileError: There is no such repository.
-        RepositoryError: The log is damaged.
+        RepositoryError: The log is corrupt.
         ArtifactIntegrityError: The manifest or the evidence is not what was recorded.
     """
     state = read_state(repository, model)
@@ -227,7 +227,7 @@ def verify_release(repository: Path, model: str, which: int | str | None = None)
     Raises:
         UsageError: There is no such model or release.
         InputFileError: There is no such repository, or a file of the release cannot be read.
-        RepositoryError: The log is damaged.
+        RepositoryError: The log is corrupt.
     """
     state = read_state(repository, model)
     version = version_of(state, model, which)
@@ -251,7 +251,7 @@ def check_release(repository: Path, details: ReleaseDetails) -> None:
 
 def _check_repository(repository: Path) -> None:
     if not repository.is_dir():
-        msg = f"there is no repository at {repository}"
+        msg = f"no repository exists at {repository}"
         raise InputFileError(msg, hint="name the folder that releases were promoted to")
 
 
@@ -261,7 +261,7 @@ def read_state(repository: Path, model: str) -> ModelState:
     Raises:
         UsageError: There is no such model.
         InputFileError: There is no such repository.
-        RepositoryError: The log is damaged.
+        RepositoryError: The log is corrupt.
     """
     check_name("model", model)
     _check_repository(repository)
@@ -270,7 +270,7 @@ def read_state(repository: Path, model: str) -> ModelState:
         known = [summary.model for summary in list_models(repository)]
         listed = ", ".join(known) or "none"
         msg = f"repository {repository} has no release of model {model!r} (models: {listed}){meant(model, known)}"
-        raise UsageError(msg, hint="see what it holds with", command=command_on(repository, "list"))
+        raise UsageError(msg, hint="list its content with", command=command_on(repository, "list"))
     return state
 
 

@@ -68,7 +68,7 @@ def read_records(repository: Path, model: str) -> tuple[Record, ...]:
         while True:
             path = _record_file(folder, len(records) + 1)
             if path.exists() and not path.is_file():
-                msg = f"{path} is no file, where a record of what was released should be"
+                msg = f"{path} is not a file (expected a record of a release)"
                 raise RepositoryError(msg, hint="remove it, or restore the record from a backup")
             try:
                 content = path.read_bytes()
@@ -94,7 +94,7 @@ def _parse_record(path: Path, content: bytes) -> Record:
         raise RepositoryError(msg, hint="upgrade paritygate, or restore the file from a backup") from err
     digest = digest_of_record(data)
     if record.digest != digest:
-        msg = f"record {path} was edited: it names {record.digest} as its digest, and what it says has {digest}"
+        msg = f"record {path} was edited: its digest is {record.digest}, but its content has {digest}"
         raise RepositoryError(msg, hint="restore it from a backup: records are never edited")
     return record
 
@@ -110,8 +110,8 @@ def _check_follows(path: Path, record: Record, before: Record | None) -> None:
         if record.predecessor == expected:
             return
         msg = (
-            f"record {path} does not follow the one before it, which was edited, removed or put elsewhere: it names "
-            f"{record.predecessor or 'none'} as the digest of that one, which is {expected or 'none'}"
+            f"record {path} does not follow the record before it, which was edited, removed or moved: digest "
+            f"{expected or 'none'}, expected {record.predecessor or 'none'}"
         )
     raise RepositoryError(msg, hint="restore the log from a backup: records are never edited, removed or reordered")
 
@@ -153,8 +153,8 @@ def append_record(
         # Checked before it is linked: what contradicts the log would make it unreadable for good.
         problem = contradiction(record, state)
         if problem:
-            msg = f"what is to be recorded of {model} ({record.kind}) contradicts its log: {problem}"
-            raise RepositoryError(msg, hint="see what it holds with", command=command_on(repository, "show", model))
+            msg = f"the new record of {model} ({record.kind}) contradicts its log: {problem}"
+            raise RepositoryError(msg, hint="list its content with", command=command_on(repository, "show", model))
         number = len(state.history) + 1
         # A new file for each try: one that was linked after all is never written to again.
         write_json_atomically(written, to_data(record.after(state.history[-1] if state.history else None)))

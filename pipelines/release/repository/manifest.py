@@ -94,7 +94,7 @@ def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
     path = folder / MANIFEST_FILE
     is_intact = path.is_file() and not path.is_symlink() and digest_of_file(path) == record.manifest
     if not is_intact:
-        change = "is not what was recorded" if path.exists() else "is missing"
+        change = "is corrupt" if path.exists() else "is missing"
         msg = f"{path} {change} when version {record.version} was released"
         raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
     try:
@@ -117,7 +117,7 @@ def read_released_evidence(folder: Path, manifest: Mapping[str, Any]) -> dict[st
     path = folder / EVIDENCE_FILE
     is_intact = path.is_file() and not path.is_symlink() and digest_of_file(path) == manifest["files"][EVIDENCE_FILE]
     if not is_intact:
-        msg = f"{path} {'is not what was released' if path.exists() else 'is missing'}"
+        msg = f"{path} {'is corrupt' if path.exists() else 'is missing'}"
         see = command_on(repository_of_release(folder), "verify", manifest["model"], str(manifest["version"]))
         raise ArtifactIntegrityError(msg, hint=f"see what else: {see}")
     try:

@@ -88,7 +88,7 @@ class Record:
             aliases = {} if alias is None else {alias: version}
             data = {**data, "version": version if is_release else None, "aliases": aliases}
             if is_release and version is None:
-                msg = "it names no version"
+                msg = "no version"
                 raise ValueError(msg)
         elif schema != CHAINED_SCHEMA:
             msg = f"its schema is {schema!r}, not {_FIRST_SCHEMA} or {CHAINED_SCHEMA}"

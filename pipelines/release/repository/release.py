@@ -112,7 +112,7 @@ def promote(
 
     Raises:
         UsageError: A name cannot be a folder or file of the repository.
-        RepositoryError: A variant must not be released, or the model's log is damaged.
+        RepositoryError: A variant must not be released, or the model's log is corrupt.
         ArtifactIntegrityError: Files are not what was recorded, before or after copying.
         InputFileError: A file to release is missing or cannot be read.
         StorageError: The disk is full, or the repository cannot be written.
@@ -164,7 +164,7 @@ def promote(
 def _same_release(
     repository: Path, candidate: ReleaseCandidate, state: ModelState
 ) -> tuple[int | None, tuple[int, ...]]:
-    """Return the intact release that holds what the candidate does, or None, and those that did and are damaged.
+    """Return the intact release that holds what the candidate does, or None, and those that did and are corrupt.
 
     It is the one at the candidate's alias, else the newest.
     """
@@ -175,7 +175,7 @@ def _same_release(
     current = None if candidate.alias is None else state.aliases.get(candidate.alias)
     for version in sorted(state.releases, key=lambda version: (version == current, version), reverse=True):
         folder, record = release_folder(repository, candidate.model, version), state.releases[version]
-        # A release that is damaged is no reason to make no other.
+        # A release that is corrupt is no reason to make no other.
         with contextlib.suppress(ArtifactIntegrityError):
             if identity_in(read_manifest(folder, record)) != identity:
                 continue
@@ -186,7 +186,7 @@ def _same_release(
 
 
 def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
-    """Return the record that points the candidate's alias to a release that is there; None if it is there already."""
+    """Return the record that points the candidate's alias to a release that is there; None if it exists already."""
     if candidate.alias is None or state.aliases.get(candidate.alias) == version:
         return None
     return _record(candidate, RecordKind.ALIAS_MOVED, {candidate.alias: version})

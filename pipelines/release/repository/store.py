@@ -56,7 +56,7 @@ def publish(staged: Path, repository: Path, model: str, version: int) -> bool:
             if err.errno in _TAKEN:
                 return False
             if err.errno == errno.EXDEV:
-                msg = f"{target} is on another filesystem than {staged}: it cannot be published at once"
+                msg = f"{target} is on another filesystem than {staged}, so publishing cannot be atomic"
                 raise StorageError(msg, hint="keep the whole repository on one filesystem, without links") from err
             if err.errno == errno.ENOENT:
                 msg = f"{staged} was deleted before it could be published as {target}"

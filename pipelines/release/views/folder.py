@@ -50,9 +50,8 @@ def check_folder_kind(repository: Path, request: ViewRequest) -> None:
         if command != request.command:
             beside = replace(request, root=Path(f"{request.root}-{request.command}")).command_line(repository)
             msg = (
-                f"{from_here(request.root)} holds a view for {SERVERS[command].title} ({file}), so that no view for "
-                f"{title} is written there (allowed: a folder that is empty or absent, or one with views for "
-                f"{title} alone)"
+                f"{from_here(request.root)} has a view for {SERVERS[command].title} ({file}) "
+                f"(expected an empty or absent folder, or one with views for {title} only)"
             )
             raise UsageError(msg, hint=f"write it to a folder of its own: {beside}")
 

@@ -36,7 +36,7 @@ class ViewSubscription:
 
     Attributes:
         path: The file that holds it.
-        request: What was asked for; None where the file is damaged.
+        request: What was asked for; None where the file is corrupt.
         error: Why it cannot be read; None where it can.
     """
 
@@ -115,7 +115,7 @@ def _read(path: Path) -> ViewSubscription:
         SERVERS[request.command]  # A later version may have more kinds.
         return ViewSubscription(path=path, request=request)
     except (OSError, KeyError, TypeError, ValueError) as err:
-        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         return ViewSubscription(path=path, error=InputFileError(msg, hint="remove it, and write its view again"))
 
 

@@ -20,7 +20,7 @@ def write_against(run: RunFolder, against: RunFolder) -> tuple[SideBySide, tuple
         against: The run that it is held against, whose id is in the names of the files.
 
     Raises:
-        InputFileError: A recorded reference or a benchmark is damaged.
+        InputFileError: A recorded reference or a benchmark is corrupt.
         StorageError: The disk is full, or the folder cannot be written.
     """
     shown = _both(run, against, is_leaving=False)

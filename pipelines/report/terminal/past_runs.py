@@ -41,7 +41,7 @@ def runs_lines(listed: Sequence[ListedRun], root: Path, cache: Path | None, cach
         runs = [item for item in listed if item.run.model == model]
         lines += [*screen_table(_table(model, runs)), *_unknown(runs), ""]
     if not listed:
-        lines += wrapped(f"there is no run below {from_here(root / 'runs')}")
+        lines += wrapped(f"no run exists below {from_here(root / 'runs')}")
     if cache is not None and cache_bytes:
         lines += wrapped(f"stage cache: {size_words(cache_bytes)} in {from_here(cache)}")
     if not listed:

@@ -321,4 +321,4 @@ def print_verification(verification: Verification, *, to_stderr: bool = False) -
     if verification.is_intact:
         echo(f"{name} is intact: {verification.files_checked} files match its manifest", err=to_stderr)
         return
-    echo(f"{name} is not what was released: {verification.difference}", err=to_stderr)
+    echo(f"{name} is corrupt: {verification.difference}", err=to_stderr)

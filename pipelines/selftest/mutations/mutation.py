@@ -237,7 +237,7 @@ def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
     for name in wanted:
         if name not in MUTATIONS:
             near = meant(name, MUTATIONS)
-            msg = f"--fault {name!r} is none of the faults and equivalent rewrites that are planted{near}"
+            msg = f"--fault {name!r} is not a planted fault or equivalent rewrite{near}"
             nearest = ", ".join(nearest_first(name, MUTATIONS)[:_NAMED])
             raise UsageError(msg, hint=f"write one of: {nearest}; all {len(MUTATIONS)} are planted without --fault")
     return tuple(name for name in MUTATIONS if not wanted or name in wanted)
@@ -252,7 +252,7 @@ def mutate(
         UsageError: There is no such fault.
     """
     if name not in MUTATIONS:
-        msg = f"there is no fault {name!r}"
+        msg = f"no fault {name!r} exists"
         raise UsageError(msg, hint=f"faults and equivalent rewrites are: {', '.join(MUTATIONS)}")
     edit = GraphEdit(model)
     found = MUTATIONS[name].apply(edit, context)

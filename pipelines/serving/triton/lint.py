@@ -100,7 +100,7 @@ def _backend(config: Mapping[str, Any], view: View) -> Iterator[str]:
 def _max_batch_size(config: Mapping[str, Any], view: View) -> Iterator[str]:
     rows = _rows(config)
     if rows < 0:
-        yield f"max_batch_size is {rows} (allowed: 0, which is no batching, and more)"
+        yield f"max_batch_size is {rows} (allowed: 0, which is not a batching, and more)"
     declared = _declared_rows(view.signature)
     if declared is not None and rows > declared:
         yield f"max_batch_size is {rows}, and the model was made and verified for at most {declared} rows a call"

@@ -46,7 +46,7 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
     """Return the settings that were measured for a view; None where none were.
 
     Raises:
-        InputFileError: The file is damaged.
+        InputFileError: The file is corrupt.
     """
     content = place.read(f"{name}/{TUNED_FILE}")
     if content is None:
@@ -56,5 +56,5 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
         known = {name: data.get(name) for name in ("signature", "version")}
         return from_data(Tuned, {"digest": data["digest"], "settings": data["settings"], **known})
     except (ValueError, KeyError, TypeError) as err:
-        msg = f"{name}/{TUNED_FILE} is damaged: {type(err).__name__}: {err}"
+        msg = f"{name}/{TUNED_FILE} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint="remove it, or measure again with tune") from err

@@ -104,7 +104,7 @@ class TritonView:
         there = place.digests(f"{self.name}/{self.version}")
         # What a backend leaves beside them, such as compiled code, is no part of the release.
         if there and any(there.get(name) != digest for name, digest in self.digests.items()):
-            msg = f"{self.name}/{self.version} is there and is not {self.variant} of version {self.version}"
+            msg = f"{self.name}/{self.version} exists and is not {self.variant} of version {self.version}"
             raise UsageError(msg, hint="serve another variant of a version under another --name, or remove the folder")
         added = [name for name in _parts(self) if not place.digests(f"{self.name}/{name}")]
         for name in added:
@@ -222,7 +222,7 @@ def _add_model(view: TritonView, place: Place) -> WrittenView:
 
 
 def _refuse(view: TritonView, why: str) -> None:
-    msg = f"the folder {view.name} is there and {why}: it is left alone"
+    msg = f"the folder {view.name} exists and {why}, so it is not changed"
     raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
 
 

@@ -130,6 +130,6 @@ class Release:
         """
         found = verify_release(self.root, self.model, self.version)
         if not found.is_intact:
-            msg = f"{self.model} version {self.version} is not what was released: {found.difference}"
+            msg = f"{self.model} version {self.version} is corrupt: {found.difference}"
             raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
         return found

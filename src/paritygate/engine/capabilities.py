@@ -65,10 +65,10 @@ class Capabilities:
         self._check_optimization_level(settings.optimization_level)
         self._check_workspace(settings.workspace_mb)
         if settings.version_compatible and not self.has_version_compatible:
-            msg = f"{self.title} makes no engines that other versions run, and version_compatible was asked for"
+            msg = f"{self.title} cannot make engines for other versions (version_compatible was requested)"
             raise UsageError(msg, hint="leave version_compatible out, and build again with each version that serves")
         if settings.timing_cache is not None and not self.has_timing_cache:
-            msg = f"{self.title} keeps no timings, and the timing_cache {settings.timing_cache} was asked for"
+            msg = f"{self.title} keeps no timings (timing_cache {settings.timing_cache} was requested)"
             raise UsageError(msg, hint="leave timing_cache out")
 
     def check_precision(self, precision: Precision) -> None:
@@ -108,7 +108,7 @@ class Capabilities:
         if not asked:
             return
         if not self.compute_capabilities:
-            msg = f"{self.title} builds for the GPU that it builds on, and was asked for {_listed(asked)}"
+            msg = f"{self.title} builds only for the GPU that it builds on ({_listed(asked)} was requested)"
             raise UsageError(
                 msg, hint="leave compute_capabilities out and build on that GPU, or choose the target tensorrt-rtx-fp32"
             )
@@ -123,7 +123,7 @@ class Capabilities:
         if level is None:
             return
         if not self.has_optimization_level:
-            msg = f"{self.title} has no optimization levels, and optimization_level {level} was asked for"
+            msg = f"{self.title} has no optimization levels (optimization_level {level} was requested)"
             raise UsageError(msg, hint="leave optimization_level out")
         if not 0 <= level <= _HIGHEST_OPTIMIZATION_LEVEL:
             msg = f"optimization_level is {level} (allowed: 0 to {_HIGHEST_OPTIMIZATION_LEVEL})"
@@ -133,7 +133,7 @@ class Capabilities:
         if mebibytes is None:
             return
         if not self.has_workspace:
-            msg = f"{self.title} cannot limit its scratch memory, and workspace_mb {mebibytes} was asked for"
+            msg = f"{self.title} cannot limit its scratch memory (workspace_mb {mebibytes} was requested)"
             raise UsageError(msg, hint="leave workspace_mb out")
         if mebibytes < 1:
             msg = f"workspace_mb is {mebibytes} (allowed: 1 and more, in MiB)"

@@ -158,10 +158,10 @@ def require_builder(name: str) -> None:
     """
     # Before the packages: on a machine without a GPU they would be installed for nothing.
     if FORMATS[name].is_built_on_gpu and gpu_of_machine() is None:
-        msg = f"{TITLES[name]} builds an engine on the GPU that it will run on, and there is none here"
+        msg = f"{TITLES[name]} builds engines on the GPU that runs them, and this machine has none"
         hint = (
-            "take the run to a machine with one: convert-and-validate pack --run DIR; there: "
-            "convert-and-validate unpack PACK; then: convert-and-validate build --run DIR"
+            "take the run to a machine with a GPU: convert-and-validate pack --run DIR; on that machine: "
+            "convert-and-validate unpack PACK, then convert-and-validate build --run DIR"
         )
         raise MissingGpuError(msg, hint=hint)
     require_backend(FORMATS[name].runtime)

@@ -59,7 +59,7 @@ def load_engine(path: Path, library: EngineLibrary) -> LoadedEngine:
 
     content = path.read_bytes()
     if not content:
-        msg = f"{path} is empty: it is no engine"
+        msg = f"{path} is empty, so it is not an engine"
         raise InputFileError(msg, hint=BUILD_AGAIN)
     log = BuilderLog(library.title)
     # Ours before Polygraphy's: the library logs to the first logger that it is given.

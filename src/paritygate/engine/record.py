@@ -62,14 +62,12 @@ class EngineRecord:
         """Return the record beside the engine.
 
         Raises:
-            InputFileError: There is none, or it is damaged.
+            InputFileError: There is none, or it is corrupt.
         """
         path = engine.parent / RECORD_FILE
         if not path.is_file():
             msg = f"{engine} has no {RECORD_FILE} beside it, which says its inputs, its precision and its versions"
-            raise InputFileError(
-                msg, hint="give an engine as it was built", command="convert-and-validate build --run DIR"
-            )
+            raise InputFileError(msg, hint="give an unchanged engine", command="convert-and-validate build --run DIR")
         try:
             data = read_json(path)
             # Version 0.1.0 called it so.
@@ -77,7 +75,7 @@ class EngineRecord:
                 data = {"dtype_counts": data["census"], **data}
             return from_data(cls, data)
         except ValueError as err:
-            msg = f"{path} is damaged: {type(err).__name__}: {err}"
+            msg = f"{path} is corrupt: {type(err).__name__}: {err}"
             raise InputFileError(
                 msg, hint="build the engine again", command="convert-and-validate build --run DIR"
             ) from err

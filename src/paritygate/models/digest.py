@@ -50,7 +50,7 @@ def files_of_model(model: ModelRef) -> dict[str, Path]:
 
 
 def digest_of_model(model: ModelRef) -> str | None:
-    """Return the digest of the model's files; None for a `module:callable`, which is no file.
+    """Return the digest of the model's files; None for a `module:callable`, which is not a file.
 
     Raises:
         InputFileError: The model cannot be read.

@@ -98,7 +98,7 @@ def read_fixed_shape(path: Path) -> FixedShape:
     try:
         return from_data(FixedShape, read_json(path))
     except ValueError as err:
-        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
 
 
@@ -129,7 +129,7 @@ def _check_rows(rule: FixedShape) -> None:
     for spec in rule.signature.inputs:
         shape = spec.shape or ()
         if rows in shape[1:]:
-            msg = f"dim {rows!r} counts rows and stands at another axis than 0 in the input {spec}"
+            msg = f"dim {rows!r} counts rows but is not axis 0 of the input {spec}"
             raise UsageError(msg, hint="rows are cut at axis 0 alone: fix other dims, or give that one another name")
         if shape and shape[0] != rows and not isinstance(shape[0], int):
             msg = f"dim {rows!r} is fixed, and the rows of the input {spec} are counted by another dim"
@@ -147,7 +147,7 @@ def _check_pad(rule: FixedShape) -> None:
     for name, spec in needed.items():
         if name not in rule.pad:
             msg = f"the input {spec} has a fixed dim besides rows, and pad has no value to fill it up with"
-            raise UsageError(msg, hint=f"say what shorter inputs are filled up with, such as pad: {{{name}: 0}}")
+            raise UsageError(msg, hint=f"name the value that fills up shorter inputs, such as pad: {{{name}: 0}}")
         for dtype in (spec.dtype, rule.dtypes.get(name, spec.dtype)):
             if not _holds(dtype, rule.pad[name]):
                 msg = f"pad gives {rule.pad[name]:g} for {name!r}, which {dtype} does not hold"
@@ -169,8 +169,8 @@ def _check_dtypes(rule: FixedShape) -> None:
     inputs = {spec.name: spec for spec in rule.signature.inputs}
     for name, dtype in rule.dtypes.items():
         if name not in inputs:
-            msg = f"dtypes names {name!r}, which is no input (inputs: {', '.join(inputs)})"
-            raise UsageError(msg, hint="dtypes of outputs stay as they are: name inputs only")
+            msg = f"dtypes names {name!r}, which is not an input (inputs: {', '.join(inputs)})"
+            raise UsageError(msg, hint="name inputs only: outputs keep their dtypes")
         own = inputs[name].dtype
         is_exact = (own, dtype) == ("int64", "int32") or (is_integer_dtype(own) and dtype == "float32")
         if own != dtype and not is_exact:
@@ -178,7 +178,7 @@ def _check_dtypes(rule: FixedShape) -> None:
                 f"the input {inputs[name]} cannot be given as {dtype!r} "
                 "(allowed: int32 for int64, float32 for integers and bool)"
             )
-            raise UsageError(msg, hint="other casts lose values: leave the dtype as it is")
+            raise UsageError(msg, hint="leave the dtype unchanged: other casts lose values")
 
 
 def _check_outputs(rule: FixedShape) -> None:
@@ -190,5 +190,5 @@ def _check_outputs(rule: FixedShape) -> None:
         if not rule.padded_dims:
             continue
         if spec.shape is None or any(not isinstance(dim, int) and dim not in known for dim in spec.shape):
-            msg = f"dims are filled up, and the output {spec} has a dim that no input has: it cannot be cut back"
+            msg = f"dims are padded, but the output {spec} has a dim that no input has and cannot be cut back"
             raise UsageError(msg, hint="fix the dim of rows alone, or name the output's dims in model.outputs")

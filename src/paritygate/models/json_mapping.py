@@ -19,7 +19,7 @@ _DTYPES = (
 )  # fmt: skip
 # The input x is the field features of what is sent, the output logits the field scores of the answer.
 EXAMPLE = "{request: {inputs: {x: features}}, response: {outputs: {logits: scores}}}"
-_HINT = f"it holds for example {EXAMPLE}, with the names of the model and the fields of the server: docs/endpoints.md"
+_HINT = f"write a mapping of the model's names to the server's fields, such as {EXAMPLE} (docs/endpoints.md)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,7 +80,7 @@ class LoadedModel:
         Raises:
             UsageError: A name to be served otherwise is none of the model's, or a Keras model does not say what it
                 takes.
-            InputFileError: The file is damaged.
+            InputFileError: The file is corrupt.
             MissingBackendError: The model's framework is not installed.
         """
         kind, path, rename = self.ref.kind, self.ref.path, self.ref.rename
@@ -141,7 +141,7 @@ def kind_of_live(model: object) -> SourceKind:
         # A class is called to make a model, and a function to answer.
         if callable(model) and not isinstance(model, type):
             return SourceKind.FUNCTION
-    msg = f"a model is given as a {type(model).__module__}.{type(model).__qualname__}, which is none"
+    msg = f"a {type(model).__module__}.{type(model).__qualname__} is not a model"
     hint = (
         "give a path, module:callable, a torch.nn.Module, a keras.Model, or a function that takes a mapping of arrays "
         "and returns one"

@@ -97,7 +97,7 @@ def takes_keywords(function: Callable[..., Any], names: Sequence[str], what: str
     most = len([item for item in parameters if item.kind in _POSITIONAL])
     if len(required) > len(names) or (len(names) > most and inspect.Parameter.VAR_POSITIONAL not in kinds):
         msg = f"{what} does not take {counted(len(names), 'input')} in order (its parameters: {_listed(named)})"
-        raise UsageError(msg, hint="declare the inputs that it takes, named as its parameters are")
+        raise UsageError(msg, hint="declare its inputs under the names of its parameters")
     return False
 
 
@@ -153,7 +153,7 @@ def select_outputs(
     for name in names:
         if not (hasattr(found[name], "shape") and hasattr(found[name], "dtype")):
             msg = f"output {name!r} of the model is a {type(found[name]).__name__}, not a tensor"
-            raise UsageError(msg, hint="wrap the model so that it returns tensors only")
+            raise UsageError(msg, hint="wrap the model so that it returns only tensors")
     return tuple(found[name] for name in names), tuple(str(name) for name in found if name not in names)
 
 

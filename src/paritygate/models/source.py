@@ -213,7 +213,7 @@ def _kind_of_path(path: Path) -> SourceKind:
             msg = f"{path} is a folder of Hugging Face's, which is loaded by Python"
             hint = f"write a spec and the module that loads it: convert-and-validate init {path} --samples FILE"
             raise InputFileError(msg, hint=hint)
-        msg = f"{path} is a folder without saved_model.pb: it is no TensorFlow SavedModel"
+        msg = f"{path} is not a TensorFlow SavedModel: the folder has no saved_model.pb"
         raise InputFileError(msg, hint="give a SavedModel folder, or the path of a .onnx or .keras file")
     if path.suffix == _ENGINE_SUFFIX:
         return _kind_of_engine(path)
@@ -224,7 +224,7 @@ def _kind_of_path(path: Path) -> SourceKind:
         raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
     if kind in _ARCHIVES and not zipfile.is_zipfile(path):
         what, hint = _ARCHIVES[kind]
-        msg = f"{path} is not {what}: it is no zip archive"
+        msg = f"{path} is not {what}: not a zip archive"
         raise InputFileError(msg, hint=hint)
     return kind
 
@@ -249,7 +249,7 @@ def kind_of_object(model: object) -> SourceKind:
         return SourceKind.TORCH
     if any(name.startswith("keras.") and name.endswith(".Model") for name in roots):
         return SourceKind.KERAS
-    msg = f"the callable returned a {type(model).__module__}.{type(model).__qualname__}, which is no model"
+    msg = f"the callable returned a {type(model).__module__}.{type(model).__qualname__}, which is not a model"
     raise UsageError(msg, hint="return a torch.nn.Module or a keras.Model")
 
 
@@ -291,7 +291,7 @@ def check_is_no_function(source: ModelRef) -> None:
         UsageError: It is such a function: nothing can be read in it, and nothing converted.
     """
     if source.kind is SourceKind.FUNCTION:
-        msg = f"{source.text} is a function that takes an argument: it can be compared, and is no model"
+        msg = f"{source.text} is a function with an argument: compare accepts it, but it is not a model"
         raise UsageError(msg, hint="name a function without arguments that returns the model")
 
 

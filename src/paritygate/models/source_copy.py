@@ -107,7 +107,7 @@ def read_source_copy(folder: Path) -> SourceCopy:
         check_names(data["files"])
         if not is_object_path(data["text"]):
             msg = f"{data['text']!r} is no module:callable"
-            raise ValueError(msg)  # noqa: TRY301 - it is damaged like the others
+            raise ValueError(msg)  # noqa: TRY301 - it is corrupt like the others
         return SourceCopy(
             text=str(data["text"]),
             kind=SourceKind(data["kind"]),
@@ -116,7 +116,7 @@ def read_source_copy(folder: Path) -> SourceCopy:
             files=dict(data["files"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as err:
-        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=_AGAIN) from err
 
 
@@ -133,7 +133,7 @@ def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
     Raises:
         ArtifactIntegrityError: Its parameters are not those that were recorded, or its code came from elsewhere.
         UsageError: The callable is not found.
-        InputFileError: `source.json` is damaged.
+        InputFileError: `source.json` is corrupt.
     """
     copy = read_source_copy(source.folder.parent)
     with _own_modules(copy, source.folder):
@@ -144,7 +144,9 @@ def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
     digest = digest_of_parameters(found.kind, model)
     if digest != copy.digest:
         msg = f"the copy of {source.text} in {source.folder} makes other parameters ({digest}) than those recorded"
-        hint = f"{_AGAIN}; a callable has to return the same model every time, and model.files to name what it reads"
+        hint = (
+            f"{_AGAIN}; a callable must return the same model every time; list the files that it reads in model.files"
+        )
         raise ArtifactIntegrityError(msg, hint=hint)
     return found, model
 

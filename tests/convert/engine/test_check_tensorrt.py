@@ -62,14 +62,14 @@ def test_an_engine_without_its_record_is_refused(built: Converted) -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"precision": Precision.FP16}, "precision fp16, and it was built with fp32"),
+        ({"precision": Precision.FP16}, "precision fp16, but it was built with fp32"),
         ({"settings": EngineSettings(workspace_mb=1)}, "settings EngineSettings"),
         ({"signature": sign({"x": "float32[2, 4]"}, {"y": "float32[2, 4]"})}, "signature Signature"),
     ],
 )
 def test_a_record_that_says_something_else_is_refused(built: Converted, changes: dict[str, Any], what: str) -> None:
     replace(EngineRecord.load(built.main), **changes).save(built.main)
-    with pytest.raises(ConversionError, match=f"the record of the engine says {what}"):
+    with pytest.raises(ConversionError, match=f"the engine's record has {what}"):
         check(built.job, built.conversion)
 
 

@@ -33,7 +33,7 @@ def test_a_network_that_is_not_strongly_typed_is_refused(bench: Bench, monkeypat
 
     error = _error(bench, _RELU, _SIGNATURE)
 
-    words = "has no strongly typed networks: it would choose the precision of each layer itself"
+    words = "has no strongly typed networks, so it would choose the precision of each layer itself"
     assert str(error) == f"{library.title} {words}"
     assert error.hint == "install a later version of the library"
 

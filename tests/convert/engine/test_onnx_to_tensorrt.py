@@ -56,9 +56,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> EngineLibrary:
 
 def test_without_a_gpu_nothing_is_built(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_fit, "gpu_of_machine", lambda: None)
-    with pytest.raises(
-        MissingGpuError, match="builds an engine on the GPU that it will run on, and there is"
-    ) as caught:
+    with pytest.raises(MissingGpuError, match="builds engines on the GPU that runs them") as caught:
         convert(_job(bench))
     assert "convert-and-validate pack --run DIR" in caught.value.hint
     assert "build --run DIR" in caught.value.hint
@@ -108,7 +106,7 @@ def test_compute_capabilities_are_not_tensorrts(
 ) -> None:
     found = replace(capabilities_of(stand_in), compute_capabilities=())
     monkeypatch.setattr(build_module, "capabilities_of", lambda _: found)
-    with pytest.raises(UsageError, match="builds for the GPU that it builds on"):
+    with pytest.raises(UsageError, match="builds only for the GPU that it builds on"):
         convert(_job(bench, engine=EngineSettings(compute_capabilities=("8.9",))))
 
 
@@ -296,7 +294,7 @@ def test_a_lower_precision_that_nobody_asked_for_is_refused(precision: Precision
         "INT8": {"QUANTIZE": 2},
     }
     with pytest.raises(
-        ConversionError, match=f"{precision} was asked for, and layers compute in .*{unasked}.*, which the"
+        ConversionError, match=f"{precision} was requested, but layers compute in .*{unasked}.*, which the"
     ):
         check_dtypes(dtype_counts, precision, products={"CONVOLUTION": 2}, given=frozenset(), title="TensorRT 10")
     described = check_dtypes(

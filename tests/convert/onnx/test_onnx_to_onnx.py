@@ -191,7 +191,7 @@ def test_an_ir_version_that_onnxruntime_does_not_read_is_lowered_and_noted(bench
 
 
 def test_another_opset_is_refused(bench: Bench) -> None:
-    with pytest.raises(ConversionError, match=r"opset 18 was asked for, .* with opset 17"):
+    with pytest.raises(ConversionError, match=r"opset 18 was requested, .* with opset 17"):
         bench.convert("onnx", bench.onnx_file(_SUM_AND_DIFFERENCE), opset=18)
 
 

@@ -70,8 +70,8 @@ def test_the_file_says_the_signature_and_no_path_of_this_machine(two: Converted)
 @pytest.mark.parametrize(
     ("ranges", "message"),
     [
-        ({"batch": (1, 8, 64)}, "'batch' from 5 to 64 only, the signature promises it from 1 to 64"),
-        ({}, "'batch' from 5 on only, the signature promises it of any size"),
+        ({"batch": (1, 8, 64)}, "'batch' from 5 to 64 only, but the signature promises from 1 to 64"),
+        ({}, "'batch' from 5 on only, but the signature promises of any size"),
     ],
 )
 def test_a_branch_on_a_shape_is_refused(bench: Bench, ranges: dict[str, tuple[int, int, int]], message: str) -> None:

@@ -131,7 +131,7 @@ def test_tensorrt_builds_for_no_gpu_but_the_one_it_builds_on() -> None:
     err = refusal(capabilities_of(stand_in()), EngineSettings(compute_capabilities=("8.9", "9.0")))
 
     assert str(err) == (
-        "TensorRT 10.16.1.11 builds for the GPU that it builds on, and was asked for compute capability 8.9, 9.0"
+        "TensorRT 10.16.1.11 builds only for the GPU that it builds on (compute capability 8.9, 9.0 was requested)"
     )
     assert err.hint == ("leave compute_capabilities out and build on that GPU, or choose the target tensorrt-rtx-fp32")
 
@@ -146,23 +146,21 @@ def test_targets_are_read_from_the_members_in_order_and_name_gpus_alone() -> Non
 def test_version_compatible_is_refused_without_the_flag() -> None:
     err = refusal(capabilities_of(stand_in(BuilderFlag=("TF32",))), EngineSettings(version_compatible=True))
 
-    assert (
-        str(err) == "TensorRT 10.16.1.11 makes no engines that other versions run, and version_compatible was asked for"
-    )
+    assert str(err) == "TensorRT 10.16.1.11 cannot make engines for other versions (version_compatible was requested)"
     assert err.hint == "leave version_compatible out, and build again with each version that serves"
 
 
 def test_a_timing_cache_is_refused_where_none_is_kept() -> None:
     err = refusal(capabilities_of(stand_in(config=())), EngineSettings(timing_cache=Path("timings.cache")))
 
-    assert str(err) == "TensorRT 10.16.1.11 keeps no timings, and the timing_cache timings.cache was asked for"
+    assert str(err) == "TensorRT 10.16.1.11 keeps no timings (timing_cache timings.cache was requested)"
     assert err.hint == "leave timing_cache out"
 
 
 def test_an_optimization_level_is_refused_where_there_are_none() -> None:
     err = refusal(capabilities_of(stand_in(config=())), EngineSettings(optimization_level=0))
 
-    assert str(err) == "TensorRT 10.16.1.11 has no optimization levels, and optimization_level 0 was asked for"
+    assert str(err) == "TensorRT 10.16.1.11 has no optimization levels (optimization_level 0 was requested)"
     assert err.hint == "leave optimization_level out"
 
 
@@ -185,7 +183,7 @@ def test_a_workspace_is_refused_where_it_cannot_be_limited(missing: str) -> None
 
     err = refusal(capabilities_of(library), EngineSettings(workspace_mb=64))
 
-    assert str(err) == "TensorRT 10.16.1.11 cannot limit its scratch memory, and workspace_mb 64 was asked for"
+    assert str(err) == "TensorRT 10.16.1.11 cannot limit its scratch memory (workspace_mb 64 was requested)"
     assert err.hint == "leave workspace_mb out"
 
 
@@ -269,7 +267,7 @@ def test_rtx_refuses_hardware_compatibility(capable_rtx: Capabilities, level: Ha
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (EngineSettings(version_compatible=True), "makes no engines that other versions run"),
+        (EngineSettings(version_compatible=True), "cannot make engines for other versions"),
         (EngineSettings(timing_cache=Path("timings")), "keeps no timings"),
     ],
 )

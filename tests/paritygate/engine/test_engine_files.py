@@ -136,7 +136,7 @@ def test_an_engine_without_its_record_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{engine} has no engine.json beside it, which says its inputs, its precision and its versions"
     )
-    assert caught.value.hint == "give an engine as it was built: convert-and-validate build --run DIR"
+    assert caught.value.hint == "give an unchanged engine: convert-and-validate build --run DIR"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_record_that_is_no_record_is_refused(tmp_path: Path, text: str, words:
     with pytest.raises(InputFileError) as caught:
         EngineRecord.load(tmp_path / ENGINE_FILE)
 
-    assert str(caught.value).startswith(f"{tmp_path / RECORD_FILE} is damaged: ")
+    assert str(caught.value).startswith(f"{tmp_path / RECORD_FILE} is corrupt: ")
     assert words in str(caught.value)
     assert caught.value.hint == "build the engine again: convert-and-validate build --run DIR"
 
@@ -178,7 +178,7 @@ def test_a_record_with_one_wrong_entry_is_refused(tmp_path: Path, key: str, valu
     with pytest.raises(InputFileError) as caught:
         EngineRecord.load(tmp_path / ENGINE_FILE)
 
-    assert "is damaged" in str(caught.value)
+    assert "is corrupt" in str(caught.value)
     assert words in str(caught.value)
 
 

@@ -68,7 +68,7 @@ def test_refuses_a_damaged_record(tmp_path: Path, text: str) -> None:
     path = _engine(tmp_path)
     (tmp_path / RECORD_FILE).write_text(text)
 
-    with pytest.raises(InputFileError, match=r"engine\.json is damaged"):
+    with pytest.raises(InputFileError, match=r"engine\.json is corrupt"):
         parse_source(path.name, tmp_path)
 
 

@@ -59,7 +59,7 @@ def test_a_damaged_rule_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / FIXED_SHAPE_FILE
     path.write_text(text, encoding="utf-8")
 
-    with pytest.raises(InputFileError, match="is damaged"):
+    with pytest.raises(InputFileError, match="is corrupt"):
         read_fixed_shape(path)
 
 
@@ -94,12 +94,15 @@ _TEXT = sign({"a": "string[batch, n]"}, {"y": "float32[batch]"})
             {"dims": {"sequence": 64}, "pad": {**_PAD, "ids": 2**40}, "dtypes": {"ids": "int32"}},
             "for 'ids', which int32 does not hold",
         ),
-        ({"dims": {"batch": 1}, "pad": {}, "dtypes": {"label": "int32"}}, "dtypes names 'label', which is no input"),
+        (
+            {"dims": {"batch": 1}, "pad": {}, "dtypes": {"label": "int32"}},
+            "dtypes names 'label', which is not an input",
+        ),
         ({"dims": {"batch": 1}, "pad": {}, "dtypes": {"ids": "int16"}}, "cannot be given as 'int16'"),
         ({"dims": {"batch": 1}, "pad": {}, "dtypes": {"mask": "int32"}}, "cannot be given as 'int32'"),
         ({"dims": {"batch": 1}, "pad": {}, "dtypes": {"scale": "float16"}}, "cannot be given as 'float16'"),
         ({"dims": {"batch": 1}, "pad": {}, "signature": _OTHER_ROWS}, "rows of the input b: float32[n, 4] are counted"),
-        ({"dims": {"batch": 1}, "pad": {}, "signature": _PAIRS}, "stands at another axis than 0 in the input a"),
+        ({"dims": {"batch": 1}, "pad": {}, "signature": _PAIRS}, "is not axis 0 of the input a"),
         ({"dims": {"batch": 1}, "pad": {}, "signature": _REDUCED}, "the output y: float32[1] has it not exactly once"),
         ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _LONGER}, "the output y: float32[batch, 2*n] has a dim that"),
         ({"dims": {"n": 1}, "pad": {"a": 0}, "signature": _UNKNOWN}, "the output y: float32[batch, ?] has a dim that"),

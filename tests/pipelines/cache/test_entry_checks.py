@@ -1,4 +1,4 @@
-"""Of an entry that is not what was kept, nothing is restored, and nothing is written elsewhere."""
+"""Of an entry that is corrupt, nothing is restored, and nothing is written elsewhere."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_file_that_is_a_link_is_not_restored(store: Store, tmp_path: Path) -> 
     kept.unlink()
     kept.symlink_to(tmp_path / "same")
 
-    with pytest.raises(OSError, match="not what was kept"):
+    with pytest.raises(OSError, match="corrupt"):
         _restore(store, tmp_path / "again")
 
 

@@ -232,7 +232,9 @@ def test_too_few_rows_are_refused(tmp_path: Path, rows: int) -> None:
     np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
     np.savez(tmp_path / "calibration.npz", x=_normal(rows, seed=2))
 
-    with pytest.raises(UsageError, match=rf"there are {rows} different rows in calibration.npz .* \(needed: 16\)"):
+    with pytest.raises(
+        UsageError, match=rf"calibration has {rows} different rows in calibration.npz .*\(expected at least 16\)"
+    ):
         open_calibration(_request(tmp_path), _SIGNATURE)
 
 
@@ -240,7 +242,7 @@ def test_the_same_row_again_is_no_more_rows(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
     np.savez(tmp_path / "calibration.npz", x=np.repeat(_normal(10, seed=2), 5, axis=0))
 
-    with pytest.raises(UsageError, match="there are 10 different rows"):
+    with pytest.raises(UsageError, match="calibration has 10 different rows"):
         open_calibration(_request(tmp_path), _SIGNATURE)
 
 
@@ -291,7 +293,7 @@ def test_too_small_a_share_ends_the_run_with_what_to_do(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"path": "rows.json"}, "path, batch_size and pad belong to a calibration.source"),
+        ({"path": "rows.json"}, "path, batch_size and pad need a calibration.source"),
         ({"source": "rows.npz", "share": 0.5}, "share is the part of samples that is held out"),
         ({"rows": 3}, "a number of at least 16 is needed"),
         ({"share": 1.5}, "a number below 1 is needed"),
@@ -395,7 +397,7 @@ def test_what_an_artifact_was_calibrated_on_must_be_known(tmp_path: Path) -> Non
         CalibratedRows.load(tmp_path / "absent.json")
     for damaged in ("[]", "{", '{"inputs": ["x"], "fill": {}, "rows": ["z"]}'):
         (tmp_path / CALIBRATED_ROWS_FILE).write_text(damaged, encoding="utf-8")
-        with pytest.raises(ArtifactIntegrityError, match="is damaged"):
+        with pytest.raises(ArtifactIntegrityError, match="is corrupt"):
             CalibratedRows.load(tmp_path / CALIBRATED_ROWS_FILE)
 
 

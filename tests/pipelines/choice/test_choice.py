@@ -755,7 +755,7 @@ def test_constraints_are_read() -> None:
         (["latency_p95_ms=inf"], "limit latency_p95_ms is inf, not a finite number above 0"),
         (["latency_p95_ms=0"], "limit latency_p95_ms is 0, not a finite number above 0"),
         (["size_mb=-1"], "limit size_mb is -1, not a finite number above 0"),
-        (["size_mb=1", "size_mb=2"], "'size_mb' stands twice"),
+        (["size_mb=1", "size_mb=2"], "'size_mb' occurs twice"),
     ],
 )
 def test_a_constraint_that_is_none_is_wrong_usage_and_the_allowed_names_are_said(

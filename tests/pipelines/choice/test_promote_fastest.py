@@ -332,7 +332,7 @@ def test_a_damaged_benchmark_decides_nothing(run: Desk, command: str, text: str)
     called = _call(run, command)
 
     assert called.code == 2, str(called)
-    assert "benchmark.json is damaged" in called.err
+    assert "benchmark.json is corrupt" in called.err
     assert f"hint: convert-and-validate benchmark --run {run.run_from_here}" in called.err
     assert run.releases == []
 
@@ -370,9 +370,9 @@ def test_a_benchmark_of_what_cannot_have_been_measured_decides_nothing(run: Desk
     called = _call(run, "promote")
 
     assert called.code == 2, str(called)
-    assert "benchmark.json is damaged: " in called.err
+    assert "benchmark.json is corrupt: " in called.err
     # Of what is no JSON the place is not known.
-    assert ("it holds NaN" if isinstance(value, float) and math.isnan(value) else part) in called.err
+    assert ("NaN is not a finite number" if isinstance(value, float) and math.isnan(value) else part) in called.err
     assert run.releases == []
 
 

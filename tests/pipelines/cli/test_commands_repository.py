@@ -49,7 +49,7 @@ def test_an_empty_repository_is_said_to_be_empty(desk: Desk) -> None:
 def test_the_repository_of_a_root_is_found_by_the_root_unless_another_one_is_named(finished: Desk) -> None:
     assert finished.json("show", "tiny", "--root", "artifacts").data["model"] == "tiny"
     assert finished.call("list", "--root", "artifacts").out == finished.call("list").out
-    assert "there is no repository at other/repository" in finished.call("verify", "tiny", "--root", "other").err
+    assert "no repository exists at other/repository" in finished.call("verify", "tiny", "--root", "other").err
     named = finished.call("list", "--root", "other", "--repository", "artifacts/repository")
     assert (named.code, named.out) == (0, finished.call("list").out)
     assert "--root" not in finished.call("list", "--help").out
@@ -64,7 +64,7 @@ def test_a_repository_that_is_not_there_is_wrong_usage(desk: Desk, command: tupl
 
     assert called.code == 2
     assert called.err == (
-        "error: there is no repository at artifacts/repository\nhint: name the folder that releases were promoted to\n"
+        "error: no repository exists at artifacts/repository\nhint: name the folder that releases were promoted to\n"
     )
     assert not (desk.folder / "said.json").exists()
 
@@ -162,7 +162,7 @@ def test_show_prints_no_numbers_from_evidence_that_is_not_what_was_released(
     called = desk.call("show", "tiny")
 
     assert called.code == 5
-    assert f"evidence.json {'is not what was released' if is_there else 'is missing'}" in called.err
+    assert f"evidence.json {'is corrupt' if is_there else 'is missing'}" in called.err
     assert "hint: see what else: convert-and-validate verify tiny 1" in called.err
 
 
@@ -202,7 +202,7 @@ def test_verify_names_what_is_not_what_was_released(finished: Desk, tmp_path: Pa
     assert called.data["is_intact"] is False
     assert called.data[how] == [name]
     said = {"changed": "was changed", "missing": "is missing", "added": "was added"}[how]
-    assert called.out == f"tiny version 1 is not what was released: {name} {said}\n"
+    assert called.out == f"tiny version 1 is corrupt: {name} {said}\n"
 
 
 def test_a_source_that_was_released_says_why(desk: Desk) -> None:
@@ -365,7 +365,7 @@ def test_a_record_that_was_edited_stops_every_command_that_reads_the_log(finishe
     for command in _COMMANDS:
         called = desk.call(*command)
         assert called.code == 5, str(called)
-        assert "000001.json was edited: it names sha256:" in called.err
+        assert "000001.json was edited: its digest is sha256:" in called.err
         assert called.err.endswith("hint: restore it from a backup: records are never edited\n")
 
 

@@ -96,7 +96,7 @@ def test_a_run_folder_with_a_damaged_spec_is_an_input_error(finished: Desk, tmp_
     called = desk.call("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 2
-    assert "spec.json is damaged" in called.err
+    assert "spec.json is corrupt" in called.err
 
 
 def test_a_run_that_was_not_recorded_is_not_validated(finished: Desk, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_an_artifact_tampered_with_after_export_is_not_measured(
     called = desk.json("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 5
-    assert f"is not what was recorded: {words}" in called.err
+    assert f"is corrupt: {words}" in called.err
     (entry,) = desk.evidence()["variants"]
     assert (entry["verdict"], entry["evidence"], entry["artifact"]) == ("error", "none", None)
 
@@ -150,7 +150,7 @@ def test_a_damaged_record_of_an_artifact_is_an_input_error(finished: Desk, tmp_p
     called = desk.call("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 2
-    assert "artifact.json is damaged" in called.err
+    assert "artifact.json is corrupt" in called.err
 
 
 def test_a_reference_tampered_with_is_not_judged_by(finished: Desk, tmp_path: Path) -> None:
@@ -194,7 +194,11 @@ def test_a_reference_recorded_of_a_model_file_can_be_compared_by(desk: Desk) -> 
         (("absent.onnx", "--samples", "inputs.npz", "--out", "o"), 2, "absent.onnx does not exist"),
         (("model.onnx", "--samples", "absent.npz", "--out", "o"), 2, "absent.npz do not exist"),
         (("net:model", "--samples", "inputs.npz", "--out", "o"), 2, "is a module:callable"),
-        (("model.onnx", "--samples", "inputs.npz", "--out", "."), 5, "was not made by paritygate: it is left alone"),
+        (
+            ("model.onnx", "--samples", "inputs.npz", "--out", "."),
+            5,
+            "was not made by paritygate, so it is not overwritten",
+        ),
     ],
 )
 def test_record_says_what_is_wrong_with_its_arguments(desk: Desk, args: tuple[str, ...], code: int, words: str) -> None:

@@ -193,7 +193,7 @@ def test_renaming_what_is_not_there_is_wrong_usage(bench: Bench, *, is_recorded:
     outcome = _against_identity(bench, candidate, "--map", "output_9=logits")
 
     assert outcome.code == 2
-    assert "'output_9' is to be renamed 'logits', but" in outcome.message
+    assert "'output_9' cannot be renamed 'logits' because" in outcome.message
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])

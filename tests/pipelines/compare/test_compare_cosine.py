@@ -36,7 +36,7 @@ def test_rows_are_held_to_it_beside_their_limits(tmp_path: Path, noise: float, v
 
 
 def test_an_output_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(pg.ParitygateError, match=r"names 'pooled', which is no float output .*there are: embedding"):
+    with pytest.raises(pg.ParitygateError, match=r"names 'pooled', which is not a float output .*there are: embedding"):
         pg.compare(*_files(tmp_path, 0), samples=tmp_path / "samples.npz", min_cosine_similarity={"pooled": 0.9})
 
 

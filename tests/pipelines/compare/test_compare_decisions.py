@@ -115,7 +115,7 @@ def test_a_decision_above_rank_2_must_name_the_axis_of_the_classes(bench: Bench)
     named = bench.given(outputs, {"logits": outputs["logits"] * 1}, "--decision", "logits:argmax,axis=2")
 
     assert without.code == 2
-    assert "does not say which axis the classes are on" in without.message
+    assert "without the axis of the classes" in without.message
     assert (
         without.result["error"]["hint"] == "write axis: N beside the rule, or logits:argmax,axis=N, with N from 1 to 2"
     )

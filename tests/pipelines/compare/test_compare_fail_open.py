@@ -233,7 +233,7 @@ def test_a_limit_on_decisions_without_a_decision_is_wrong_usage(bench: Bench, li
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--tolerance", limit)
 
     assert outcome.code == 2
-    assert f"tolerance {limit.partition('=')[0]} is declared, and no decision is" in outcome.message
+    assert f"tolerance {limit.partition('=')[0]} is declared, but no decision is" in outcome.message
 
 
 @pytest.mark.skipif(gpu_of_machine() is not None, reason="this machine has the device that is asked for")

@@ -162,7 +162,7 @@ def test_recorded_outputs_have_metrics_as_well(gold: Bench) -> None:
         (
             ("--gold", "pearson:logits", "--gold", "pearson:logits,ratio=0.9"),
             "scored",
-            "gold pearson:logits stands twice",
+            "gold pearson:logits is declared twice",
         ),
         (("--gold", "nowhere:f:logits"), "scored", "module 'nowhere' of 'nowhere:f' was not found"),
     ],

@@ -126,7 +126,7 @@ def test_an_id_that_stands_twice_is_wrong_usage(bench: Bench, monkeypatch: pytes
     outcome = _compare(bench, str(path), "--batch-size", "2")
 
     assert outcome.code == 2
-    assert "the id 'r0' stands twice" in outcome.message
+    assert "the id 'r0' occurs twice" in outcome.message
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_an_id_that_stands_twice_is_wrong_usage(bench: Bench, monkeypatch: pytes
         ("yield Batch(inputs={'x': X}, ids=[1, 2])", 2, "yielded 1 as the id of a row, a int and not a str"),
         ("yield Batch(inputs={1: X}, ids=['a', 'b'])", 2, "yielded an input called 1, a int and not a str"),
         ("yield Batch(inputs={'x': X.astype(object)}, ids=['a', 'b'])", 2, "'x' as an array of Python objects"),
-        ("yield Batch(inputs={'x': X}, ids=['a', 'a'])", 2, "the id 'a' stands twice"),
+        ("yield Batch(inputs={'x': X}, ids=['a', 'a'])", 2, "the id 'a' occurs twice"),
     ],
 )
 def test_a_function_that_yields_no_samples_is_named(
@@ -198,7 +198,7 @@ def test_a_file_that_is_no_result_is_not_overwritten_by_the_result(bench: Bench,
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--json", str(precious))
 
     assert outcome.code == 2
-    assert "exists and is no result in JSON: it is left alone" in outcome.err
+    assert "exists and is not a JSON result, so it is not overwritten" in outcome.err
     assert precious.read_bytes() == content
 
 

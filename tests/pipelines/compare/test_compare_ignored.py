@@ -72,19 +72,22 @@ def test_recorded_outputs_that_are_ignored_are_not_read(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--ignore", "absent=typo", "--ignore", _WHY), "output 'absent' is to be ignored, and neither side has it"),
+        (("--ignore", "absent=typo", "--ignore", _WHY), "output 'absent' cannot be ignored"),
         (("--ignore", _WHY, "--ignore", "logits=also"), "every output is ignored (logits, noise): nothing would be"),
         (("--ignore", "logits=why", "--outputs", "logits"), "every output is ignored (logits)"),
         (
             ("--ignore", _WHY, "--outputs", "noise", "--outputs", "logits"),
-            "output 'noise' is selected, and it is to be",
+            "output 'noise' is both selected and ignored",
         ),
         (
             ("--ignore", _WHY, "--decision", "noise:argmax"),
             "decision noise:argmax is on an output that is not compared",
         ),
         (("--ignore", _WHY, "--gold", "pearson:noise"), "gold pearson:noise is of an output that is not compared"),
-        (("--ignore", _WHY, "--match", "d:boxes=noise,scores=logits"), "match 'd' names 'noise', which is no output"),
+        (
+            ("--ignore", _WHY, "--match", "d:boxes=noise,scores=logits"),
+            "match 'd' names 'noise', which is not an output",
+        ),
     ],
 )
 def test_what_is_ignored_is_there_and_asked_for_nothing(bench: Bench, options: tuple[str, ...], message: str) -> None:
@@ -99,7 +102,7 @@ def test_what_is_ignored_is_there_and_asked_for_nothing(bench: Bench, options: t
     [
         (("--ignore", "noise"), "--ignore 'noise' is not of the form OUTPUT=REASON"),
         (("--ignore", "noise= "), "--ignore 'noise= ' is not of the form OUTPUT=REASON"),
-        (("--ignore", "noise=Reason"), "--ignore 'noise=Reason' gives no reason: the word stands for one"),
+        (("--ignore", "noise=Reason"), "--ignore 'noise=Reason' gives no reason, only the placeholder"),
         (("--ignore", "noise=a", "--ignore", "noise=b"), "--ignore names 'noise' twice"),
     ],
 )

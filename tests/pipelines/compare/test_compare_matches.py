@@ -198,7 +198,7 @@ def test_a_missing_output_of_detections_is_a_breach_of_contract(bench: Bench) ->
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("d:boxes=absent,scores=found_scores", "match 'd' names 'absent', which is no output that is compared"),
+        ("d:boxes=absent,scores=found_scores", "match 'd' names 'absent', which is not an output that is compared"),
         ("d:boxes=found_scores,scores=labels", "the reference's outputs hold no detections: 'found_scores' has shape"),
     ],
 )

@@ -338,10 +338,10 @@ def test_a_recording_whose_chunk_was_tampered_with_is_not_measured(bench: Bench,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "record.json is damaged"),
-        ("[]", "record.json is damaged"),
-        ('{"format": 2}', "record.json is damaged: it does not name its digest"),
-        ("[" * 100_000, "record.json is damaged"),
+        ("{", "record.json is corrupt"),
+        ("[]", "record.json is corrupt"),
+        ('{"format": 2}', "record.json is corrupt: its digest is missing"),
+        ("[" * 100_000, "record.json is corrupt"),
         ('{"format": 99}', "record.json has format 99 (allowed: 2)"),
     ],
 )
@@ -366,7 +366,7 @@ def test_a_recording_that_was_edited_is_not_what_was_recorded(bench: Bench, fiel
     outcome = bench.compare(recording, bench.linear("b"), "--samples", samples)
 
     assert outcome.code == 5, outcome.err
-    assert "record.json is not what was recorded: it was changed" in outcome.message
+    assert "record.json is corrupt: digest mismatch" in outcome.message
 
 
 def test_outputs_by_case_are_matched_by_case_and_not_by_order(bench: Bench) -> None:

@@ -138,7 +138,7 @@ def test_a_recording_that_counts_every_position_has_another_scale(bench: Bench, 
     [
         ("positions", "logits=mask", "dim 'sequence' of the mask is none of the output's"),
         ("sequence", "logits=musk", "'musk' is no input (inputs: x, mask)"),
-        ("sequence", "scores=mask", "valid_where scores=mask names 'scores', which is no output that is compared"),
+        ("sequence", "scores=mask", "valid_where scores=mask names 'scores', which is not an output that is compared"),
         ("sequence", "logits", "--valid-where 'logits' is not of the form NAME=VALUE"),
     ],
 )

@@ -17,7 +17,7 @@ from paritygate.models.onnx.file import read_onnx
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
 
-# As Python hands over the byte 0xff of a name that is no UTF-8.
+# As Python hands over the byte 0xff of a name that is not UTF-8.
 _NO_TEXT = "model\udcff"
 
 
@@ -35,7 +35,7 @@ def test_an_argument_that_is_no_utf8_is_wrong_usage(arguments: list[str], capsys
     err = capsys.readouterr().err
 
     assert err.startswith("error: the argument model\\udcff")
-    assert "is no UTF-8\nhint: rename the file or folder, and give its new name\n" in err
+    assert "is not UTF-8\nhint: rename the file or folder, and give its new name\n" in err
 
 
 def test_a_folder_that_is_no_utf8_is_wrong_usage(
@@ -51,7 +51,7 @@ def test_a_folder_that_is_no_utf8_is_wrong_usage(
 def test_a_file_of_a_model_whose_name_is_no_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / _NO_TEXT).touch()
 
-    with pytest.raises(StorageError, match="is no UTF-8: no record of it could be written"):
+    with pytest.raises(StorageError, match="is not UTF-8, so it cannot be recorded"):
         list(files_below(tmp_path))
 
 
@@ -117,7 +117,7 @@ def test_an_onnx_name_that_is_no_utf8_is_no_onnx_model(bench: Bench) -> None:
     path = Path(bench.linear("a"))
     path.write_bytes(path.read_bytes().replace(b"logits", b"log\xff\xfes"))
 
-    with pytest.raises(InputFileError, match=r"is not an ONNX model: the name b'log\\xff\\xfes' in it is no UTF-8"):
+    with pytest.raises(InputFileError, match=r"is not an ONNX model: the name b'log\\xff\\xfes' in it is not UTF-8"):
         read_onnx(path)
     assert bench.compare(str(path), bench.linear("b"), "--samples", bench.samples()).code == 2
 

@@ -55,7 +55,7 @@ def test_what_would_be_measured_elsewhere_is_neither_judged_nor_released(run: De
 
         assert called.code != 0, str(called)
         assert (
-            f"{path.relative_to(run.folder)} is damaged: ValueError: main is '../../../../../model.onnx'" in called.err
+            f"{path.relative_to(run.folder)} is corrupt: ValueError: main is '../../../../../model.onnx'" in called.err
         ), str(called)
     assert len(run.releases) == 1
 
@@ -68,7 +68,7 @@ def test_evidence_that_names_a_file_elsewhere_releases_nothing(run: Desk, name: 
     called = run.call("promote", "--verbose", "--run", str(run.run_folder))
 
     assert called.code == 2, str(called)
-    assert f"error: {path} is damaged: the name {name!r} {reason}\nhint: " in called.err
+    assert f"error: {path} is corrupt: the name {name!r} {reason}\nhint: " in called.err
     assert len(run.releases) == 1
 
 
@@ -84,7 +84,7 @@ def test_evidence_of_what_is_no_target_releases_nothing(run: Desk, kind: str) ->
     called = run.call("promote", "--verbose", "--run", str(run.run_folder))
 
     assert called.code == 2, str(called)
-    assert "is damaged: '../onnx-fp32' is no target of the run (targets: onnx-fp32)" in called.err
+    assert "is corrupt: '../onnx-fp32' is no target of the run (targets: onnx-fp32)" in called.err
     assert len(run.releases) == 1
 
 
@@ -102,7 +102,7 @@ def test_a_source_is_not_copied_from_behind_a_link(tmp_path: Path) -> None:
     source, place = _source_beside(tmp_path)
     (source.folder / "lib").symlink_to(tmp_path)
 
-    with pytest.raises(ArtifactIntegrityError, match=r"a link leads 'lib/up\.py' out of it"):
+    with pytest.raises(ArtifactIntegrityError, match=r"'lib/up\.py' is a link to a place outside"):
         _copy_source(source, place, {"files": {"lib/up.py": digest_of_file(tmp_path / "up.py")}, "digest": None})
 
     assert list(place.rglob("*")) == []
@@ -124,7 +124,7 @@ def test_a_recording_that_names_files_elsewhere_is_damaged(run: Desk, change: di
     with pytest.raises(InputFileError) as caught:
         Recording.load(path.parent)
 
-    assert str(caught.value).startswith(f"{path} is damaged: the name ")
+    assert str(caught.value).startswith(f"{path} is corrupt: the name ")
 
 
 def test_recorded_probes_that_name_files_elsewhere_are_damaged(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_recorded_probes_that_name_files_elsewhere_are_damaged(tmp_path: Path) -
     }
     _forge(path, lambda data: data["probes"].append(probe | {"name": "../up", "seconds": 0.0}))
 
-    with pytest.raises(InputFileError, match=r"probes\.json is damaged: the name '\.\./up' leaves its folder"):
+    with pytest.raises(InputFileError, match=r"probes\.json is corrupt: the name '\.\./up' leaves its folder"):
         ProbesRecording.load(tmp_path)
 
 

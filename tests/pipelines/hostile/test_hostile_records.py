@@ -211,9 +211,9 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
             (("variants", 0, "result", "rows"), "many"),
             "variants.0.result.rows is 'many', and no whole number",
         ),
-        ("evidence.json", (("paritygate",), ...), "evidence.json is damaged: paritygate is missing"),
+        ("evidence.json", (("paritygate",), ...), "evidence.json is corrupt: paritygate is missing"),
         ("evidence.json", (("schema_version",), 1), "evidence.json is of another version of paritygate (schema 1"),
-        ("evidence.json", ((), []), "evidence.json is damaged: what it holds is [], and no mapping"),
+        ("evidence.json", ((), []), "evidence.json is corrupt: what it holds is [], and no mapping"),
         (
             "evidence.json",
             (("variants", 0, "verdict"), "fail"),
@@ -221,12 +221,12 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         ),
         ("evidence.json", (("variants", 0, "result"), None), "its verdict is pass, and it holds no result"),
         ("evidence.json", (("variants", 0, "stage"), None), "it does not say what it follows from"),
-        ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is damaged: TypeError: made_by is 'text'"),
-        ("spec.json", (("samples_path",), 3), "spec.json is damaged: samples_path is 3, and no text"),
+        ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is corrupt: TypeError: made_by is 'text'"),
+        ("spec.json", (("samples_path",), 3), "spec.json is corrupt: samples_path is 3, and no text"),
         (
             "onnx-fp32/artifact.json",
             (("made_by", "facts"), []),
-            "artifact.json is damaged: TypeError: made_by.facts is []",
+            "artifact.json is corrupt: TypeError: made_by.facts is []",
         ),
         (
             "evidence.json",
@@ -338,7 +338,7 @@ def test_evidence_of_another_device_with_a_wrong_type_is_none(
     validated = desk.call("validate", "--run", str(desk.run_folder), "--verbose")
 
     assert refused.code == 2, str(refused)
-    assert "evidence.json is damaged: others.0." in refused.err
+    assert "evidence.json is corrupt: others.0." in refused.err
     assert validated.code == 0, str(validated)
     assert json.loads(path.read_bytes())["others"] == []
 
@@ -347,7 +347,7 @@ def test_evidence_of_another_device_with_a_wrong_type_is_none(
     ("content", "message"),
     [
         ("[1]", "what it holds is [1], and no mapping"),
-        ("[" * 100_000, "it is nested too deeply"),
+        ("[" * 100_000, "its data is nested too deeply"),
         ('{"onnx-fp32": {"variant": "onnx-fp32"}}', "onnx-fp32.message is missing"),
     ],
 )

@@ -49,7 +49,7 @@ def _survey(*outputs: TensorSpec, answers: dict[str, AnswerFacts] | None = None,
         row_dims=("batch",),
         inputs={
             "input_ids": InputFacts(role=Role.ID, why="it indexes a table of 50 rows"),
-            "attention_mask": InputFacts(role=Role.MASK, why="its name says so", of="input_ids"),
+            "attention_mask": InputFacts(role=Role.MASK, why="by its name", of="input_ids"),
         },
         answers=answers or {},
         random=None,
@@ -156,7 +156,7 @@ def test_what_is_said_of_roles_and_decisions_is_no_remark_on_the_targets() -> No
     lines = text[: text.index("targets:")].splitlines()
     (roles,) = (at for at, line in enumerate(lines) if line.startswith("# a run gives input_ids the role id"))
     (decisions,) = (at for at, line in enumerate(lines) if line.startswith("# No rule is guessed"))
-    (targets,) = (at for at, line in enumerate(lines) if line.startswith("# guess: what is made of such a model"))
+    (targets,) = (at for at, line in enumerate(lines) if line.startswith("# guess: formats"))
     assert decisions < roles < targets
     assert "" in lines[decisions:roles]
     assert "" in lines[roles:targets]

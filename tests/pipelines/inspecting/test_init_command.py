@@ -208,8 +208,8 @@ def test_a_model_that_does_not_say_its_inputs_needs_samples(desk: Desk, model: s
     called = desk.call("init", model, "--out", "new.yaml")
 
     assert called.code == 2
-    assert f"what {model} takes and returns is not known" in called.err
-    assert "hint: give rows that it answers, as an .npz or .jsonl file: --samples FILE" in called.err
+    assert f"the inputs and outputs of {model} are unknown" in called.err
+    assert "hint: give rows that the model accepts, as an .npz or .jsonl file: --samples FILE" in called.err
     assert not (desk.folder / "new.yaml").exists()
 
 

@@ -83,4 +83,4 @@ def test_the_first_spec_declares_labels(desk: Desk) -> None:
 
     assert load_spec(desk.folder / "first.yaml").spec.argmax_of == {"code": "scores"}
     text = (desk.folder / "first.yaml").read_text()
-    assert "# guess: it always was the place of the largest of scores" in " ".join(text.split())
+    assert "# guess: scores had its largest value" in " ".join(text.split())

@@ -57,19 +57,17 @@ def _change(path: Path) -> None:
 
 
 _FILES = {
-    "onnx-fp32/model.onnx": "artifact onnx-fp32 in {run}/onnx-fp32 is not what was recorded: model.onnx was changed",
-    "bases/onnx-fp16/model.onnx": (
-        "artifact onnx-fp16 in {run}/bases/onnx-fp16 is not what was recorded: model.onnx was changed"
-    ),
+    "onnx-fp32/model.onnx": "artifact onnx-fp32 in {run}/onnx-fp32 is corrupt: model.onnx was changed",
+    "bases/onnx-fp16/model.onnx": ("artifact onnx-fp16 in {run}/bases/onnx-fp16 is corrupt: model.onnx was changed"),
     "tensorrt-rtx-fp16/model.plan": (
-        "artifact tensorrt-rtx-fp16 in {run}/tensorrt-rtx-fp16 is not what was recorded: model.plan was changed"
+        "artifact tensorrt-rtx-fp16 in {run}/tensorrt-rtx-fp16 is corrupt: model.plan was changed"
     ),
     "tensorrt-rtx-fp16/engine.json": (
-        "artifact tensorrt-rtx-fp16 in {run}/tensorrt-rtx-fp16 is not what was recorded: engine.json was changed"
+        "artifact tensorrt-rtx-fp16 in {run}/tensorrt-rtx-fp16 is corrupt: engine.json was changed"
     ),
-    f"reference/{_CHUNK}": f"recorded outputs in {{run}}/reference are not what was recorded: {_CHUNK} was changed",
+    f"reference/{_CHUNK}": f"recorded outputs in {{run}}/reference are corrupt: {_CHUNK} was changed",
     f"reference/probes/values/{_CHUNK}": (
-        f"recorded outputs in {{run}}/reference/probes/values are not what was recorded: {_CHUNK} was changed"
+        f"recorded outputs in {{run}}/reference/probes/values are corrupt: {_CHUNK} was changed"
     ),
 }
 
@@ -105,7 +103,7 @@ def test_a_file_that_was_changed_in_the_pack_is_not_restored(arrived: Desk, tmp_
     called = Desk(folder=tmp_path).call("unpack", "run.tar")
 
     assert called.code == 5
-    assert f"run.tar is not what was packed: {place} was changed" in called.err
+    assert f"run.tar is corrupt: {place} was changed" in called.err
     assert not (tmp_path / "artifacts/runs").exists()
 
 

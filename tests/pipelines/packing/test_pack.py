@@ -441,7 +441,7 @@ def test_an_input_of_the_other_machine_has_to_be_what_it_was(packed: Desk) -> No
     absent = packed.call("unpack", "p.tar", "--folder", ".", "--root", "other")
 
     assert (other.code, absent.code) == (5, 2)
-    assert "inputs.npz is not what it was where the run was packed" in other.err
+    assert "inputs.npz differs from the packed file" in other.err
     assert "inputs.npz, which the run needs, is missing" in absent.err
     assert not (packed.folder / "other").exists()
 
@@ -481,7 +481,7 @@ def test_a_run_that_is_there_is_left_alone(packed: Desk) -> None:
     called = packed.call("unpack", "p.tar")
 
     assert called.code == 2
-    assert "is there already: it is left alone\nhint: unpack elsewhere with --root DIR" in called.err
+    assert "exists already, so it is not changed\nhint: unpack elsewhere with --root DIR" in called.err
     assert packed.call("validate", "--verbose", "--run", str(packed.run_folder)).code == 0
 
 
@@ -543,7 +543,7 @@ def test_a_link_out_of_the_run_is_not_packed(packed: Desk) -> None:
     called = packed.call("pack", str(packed.run_folder))
 
     assert called.code == 5
-    assert "notes.txt is a link that leaves its folder: it is not packed" in called.err
+    assert "notes.txt is a link that leaves its folder, which cannot be packed" in called.err
 
 
 def test_another_file_in_its_place_is_left_alone_and_an_older_pack_is_not(packed: Desk) -> None:
@@ -553,7 +553,7 @@ def test_another_file_in_its_place_is_left_alone_and_an_older_pack_is_not(packed
     _pack(packed, "--output", "again.tar")
 
     assert refused.code == 5
-    assert "p.tar exists and is no pack of this run: it is left alone" in refused.err
+    assert "p.tar exists and is not a pack of this run, so it is not overwritten" in refused.err
     assert (packed.folder / "p.tar").read_bytes() == b"mine"
     (packed.run_folder / "notes.txt").touch()
     assert "run/notes.txt" in _names(_pack(packed, "--output", "again.tar"))

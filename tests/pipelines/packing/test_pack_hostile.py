@@ -104,7 +104,7 @@ def test_a_byte_changed_on_the_way_is_refused_by_name(lair: Lair, name: str) -> 
     content = bytearray(lair.content)
     content[lair.content.index(lair.files[name]) + len(lair.files[name]) // 2] ^= 1
 
-    lair.refused(bytes(content), f"forged.tar is not what was packed: {name} was changed")
+    lair.refused(bytes(content), f"forged.tar is corrupt: {name} was changed")
 
 
 def test_no_byte_can_be_changed(lair: Lair) -> None:
@@ -224,7 +224,7 @@ def test_a_file_that_stands_twice_is_refused(lair: Lair) -> None:
     files = [*lair.files.items(), ("run/spec.json", b"{}")]
     text = replace(lair.manifest, files=tuple(_packed(name, content) for name, content in files)).to_bytes()
 
-    lair.refused(_archive(text, files), "the name 'run/spec.json' stands twice")
+    lair.refused(_archive(text, files), "the name 'run/spec.json' occurs twice")
 
 
 def test_names_that_one_machine_takes_for_the_same_are_refused() -> None:
@@ -336,7 +336,7 @@ def _other_tar() -> bytes:
 
 @pytest.mark.parametrize("content", [b"", b"text", bytes(2048), b"\xff" * 2048, _other_tar()])
 def test_a_file_that_is_no_pack_is_wrong_usage(lair: Lair, content: bytes) -> None:
-    lair.refused(content, f"forged.tar is no pack: it does not begin with {MANIFEST_NAME}", code=2)
+    lair.refused(content, f"forged.tar is not a pack: {MANIFEST_NAME} is not at its start", code=2)
 
 
 def test_a_pack_that_is_not_there_is_wrong_usage(lair: Lair, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_link_where_the_run_would_be_is_left_alone(lair: Lair, tmp_path: Path)
     called = lair.desk.call("unpack", str(lair.good), "--root", str(tmp_path))
 
     assert called.code == 2
-    assert "is there already: it is left alone" in called.err
+    assert "exists already, so it is not changed" in called.err
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -381,7 +381,7 @@ def test_a_run_that_another_call_restored_meanwhile_is_left_alone(
     called = lair.desk.call("unpack", str(lair.good), "--root", str(tmp_path))
 
     assert called.code == 2
-    assert "is there already: it is left alone" in called.err
+    assert "exists already, so it is not changed" in called.err
     assert [path.name for path in final.parent.iterdir()] == [final.name]
     assert [path.name for path in final.iterdir()] == ["theirs"]
 

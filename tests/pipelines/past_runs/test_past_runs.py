@@ -85,7 +85,7 @@ def test_latest_of_several_models_names_them_and_takes_none(desk: Desk) -> None:
 
     assert called.code == 2
     assert "error: latest may mean a run of 2 models: other, tiny\n" in called.err
-    assert "hint: say of which: --run latest:other" in called.err
+    assert "hint: name the model: --run latest:other" in called.err
     assert called.data == {}
 
 
@@ -97,7 +97,7 @@ def test_latest_of_a_model_that_is_not_there_names_those_that_are(desk: Desk) ->
     called = desk.call("choose", "--run", "latest:tony")
 
     assert called.code == 2
-    said = "there is no run of model 'tony' below artifacts/runs (models: other, tiny): did you mean 'tiny'?"
+    said = "no run of model 'tony' exists below artifacts/runs (models: other, tiny): did you mean 'tiny'?"
     assert said in called.err
 
 
@@ -105,7 +105,7 @@ def test_latest_without_any_run_says_where_it_looked(tmp_path: Path) -> None:
     called = make_desk(tmp_path).call("validate", "--run", "latest", "--root", "elsewhere")
 
     assert called.code == 2
-    assert "error: there is no run below elsewhere/runs" in called.err
+    assert "error: no run exists below elsewhere/runs" in called.err
 
 
 def test_latest_passes_over_what_is_no_run(desk: Desk) -> None:
@@ -252,7 +252,9 @@ def test_a_run_that_is_refused_later_says_why_and_latest_passes_over_it(tmp_path
     (refused,) = (run for run in _listed(desk) if run["run"] != failed.name)
 
     assert (refused["verdict"], refused["exit_code"]) == ("stopped", 2)
-    assert f"asks less of onnx-fp16 than run {failed.name} of the same source did" in str(refused["problem"])
+    assert f"checks less of onnx-fp16 than run {failed.name} of the same source, which failed" in str(
+        refused["problem"]
+    )
     assert "stopped (2)" in desk.call("runs").out
     assert f"run: artifacts/runs/tiny/{failed.name}" in desk.call("choose", "--run", "latest").err
 
@@ -275,8 +277,8 @@ def test_what_is_damaged_or_half_made_is_listed_as_that(desk: Desk) -> None:
         third.name: "half made",
         "mine": "no run",
     }
-    assert "spec.json is damaged" in str(found[first.name]["problem"])
-    assert "evidence.json is damaged" in str(found[second.name]["problem"])
+    assert "spec.json is corrupt" in str(found[first.name]["problem"])
+    assert "evidence.json is corrupt" in str(found[second.name]["problem"])
     assert called.code == 0
     assert "Traceback" not in called.out + called.err
     assert "it holds no spec: it was stopped while it was begun" in called.out
@@ -290,7 +292,7 @@ def test_a_model_without_runs_is_wrong_usage_and_no_runs_at_all_are_none(desk: D
     assert unknown.code == 2
     assert "did you mean 'tiny'?" in unknown.err
     assert _listed(empty) == []
-    assert empty.call("runs").out == "there is no run below artifacts/runs\nnext: convert-and-validate run SPEC\n"
+    assert empty.call("runs").out == "no run exists below artifacts/runs\nnext: convert-and-validate run SPEC\n"
 
 
 # Cleaned
@@ -460,7 +462,7 @@ def test_the_evidence_of_a_failure_stays_so_that_it_is_not_talked_round(desk: De
     called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2
-    assert f"asks less of onnx-fp16 than run {third} of the same source did" in called.err
+    assert f"checks less of onnx-fp16 than run {third} of the same source, which failed" in called.err
     # The run itself is gone: what is named is there.
     assert f"Its evidence: {evidence}" in called.err
     assert (desk.folder / evidence).is_file()

@@ -90,9 +90,9 @@ def test_a_sample_more_is_the_first_difference_and_what_follows_is_unknown(desk:
     assert found[1] == (
         "conversion of tiny to onnx-fp16",
         "unknown",
-        "it is made from onnx-fp32, which would be made anew",
+        "onnx-fp32, which it is made from, would be made again",
     )
-    assert found[2] == ("recording of tiny", "unknown", "it reads onnx-fp32, which would be made anew")
+    assert found[2] == ("recording of tiny", "unknown", "onnx-fp32 would be made again")
     # As many jobs as the run has, the emulated comparison among them.
     assert [name for name, *_ in found[3:]] == [
         "comparison of onnx-fp32 with tiny",
@@ -146,7 +146,7 @@ def test_a_file_that_appeared_beside_the_code_is_named_from_here(tmp_path: Path)
     called = desk.call("plan", "spec.yaml")
 
     assert "\nwould be done, because another.py is there now\n" in called.out, str(called)
-    assert "\nreused or done, as the run will show: it compares what would be made anew\n" in called.out
+    assert "\nreused or done, as the run will show: the compared variants would be" in called.out
 
 
 def test_a_row_that_fails_by_a_stricter_limit_is_compared_again_as_was_said(desk: Desk) -> None:
@@ -155,7 +155,7 @@ def test_a_row_that_fails_by_a_stricter_limit_is_compared_again_as_was_said(desk
     planned = desk.call("plan", "spec.yaml")
     called = desk.call("run", "--no-promote", "spec.yaml")
 
-    assert "where a row then lies beyond one, it may have to be compared again" in " ".join(planned.out.split())
+    assert "a row beyond its limit may have to be compared again" in " ".join(planned.out.split())
     said = "2 jobs were done again: rows have to be asked again that lie beyond a limit now, and they were not asked"
     assert f"{said} when this was compared before" in " ".join(called.out.split()), str(called)
 
@@ -197,7 +197,7 @@ def test_it_writes_nothing(desk: Desk) -> None:
 def test_a_benchmark_that_is_asked_for_is_done(desk: Desk) -> None:
     desk.spec(targets=_TARGETS)
 
-    assert _planned(desk, "--benchmark")[-1] == ("benchmark", "done", "it is asked for by name")
+    assert _planned(desk, "--benchmark")[-1] == ("benchmark", "done", "requested by name")
 
 
 def test_it_imports_no_framework_and_starts_no_child(desk: Desk) -> None:

@@ -206,7 +206,7 @@ def test_what_the_users_samples_raise_is_said_to_be_theirs(misbehave: Callable[.
 
     assert (outcome.code, outcome.result["verdict"]) == (5, "error")
     assert "samples 'samples_that:raising' raised RuntimeError: the samples ran dry" in outcome.err
-    assert "hint: correct the function or its module: it is code of yours" in outcome.err
+    assert "hint: correct your function or its module" in outcome.err
 
 
 def test_of_a_crash_in_native_code_the_innermost_frames_are_shown(misbehave: Callable[..., Outcome]) -> None:

@@ -37,7 +37,7 @@ def test_a_declared_limit_that_is_raised_after_a_failure_needs_a_reason(desk: De
     called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
-    assert f"asks less of onnx-fp16 than run {first} of the same source did, which failed" in called.err
+    assert f"checks less of onnx-fp16 than run {first} of the same source, which failed" in called.err
     assert "max_abs_diff is 0.1, and was 1e-12" in called.err
     assert "reason: TEXT" in called.err
     assert desk.releases == []
@@ -153,7 +153,7 @@ def test_it_is_refused_before_anything_is_made_and_by_plan_too(desk: Desk) -> No
 
     assert planned.code == called.code == 2, f"{planned}\n{called}"
     for said in (planned.err, called.err):
-        assert f"asks less of onnx-fp16 than run {first} of the" in " ".join(said.split())
+        assert f"checks less of onnx-fp16 than run {first} of the" in " ".join(said.split())
     assert "exported" not in called.err
     assert f"artifacts/runs/tiny/{first}/evidence.json" in called.err
 
@@ -193,7 +193,7 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     (kept,) = evidence["earlier_failures"]
     assert (kept["run"], kept["variant"]) == (first, "onnx-fp16")
     assert kept["failed"][0].startswith("max_abs_diff[logits]:")
-    # Whether the release is a new version or one that is there already, the log has the move of the alias.
+    # Whether the release is a new version or one that exists already, the log has the move of the alias.
     (record,) = (json.loads(path.read_bytes()) for path in desk.folder.glob("artifacts/repository/log/tiny/*.json"))
     assert "less is asked than by a run that failed: the service rounds to one decimal place" in record["reason"]
 
@@ -215,7 +215,7 @@ def test_a_cosine_similarity_that_is_lowered_after_a_failure_needs_a_reason(
     called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
-    assert f"asks less of onnx-fp16 than run {first} of the same source did" in called.err
+    assert f"checks less of onnx-fp16 than run {first} of the same source, which failed" in called.err
     assert words in called.err
 
 
@@ -388,4 +388,4 @@ def test_what_failed_on_another_device_needs_a_reason_too(desk: Desk) -> None:
     called = desk.call("validate", "--run", str(desk.run_folder), "--verbose")
 
     assert called.code == 2, str(called)
-    assert "asks less of onnx-fp16" in called.err
+    assert "checks less of onnx-fp16" in called.err

@@ -132,7 +132,7 @@ def test_a_failed_run_is_promoted_by_hand_for_a_reason_alone(desk: Desk) -> None
     assert "--despite REASON" in refused.err
     copied = desk.call("promote", "--verbose", "--run", folder, "--despite", "reason")
     assert copied.code == 2
-    assert "--despite reason gives no reason: the word stands for one" in copied.err
+    assert "--despite reason gives no reason, only the placeholder" in copied.err
     elsewhere = desk.call("promote", "--run", folder, "--verbose", "--repository", "releases")
     assert f"convert-and-validate promote --run {folder} --repository releases --despite REASON" in elsewhere.err
     assert given.code == 0, str(given)
@@ -160,7 +160,7 @@ def test_a_reason_where_everything_passed_is_wrong_usage(desk: Desk) -> None:
     called = desk.call("promote", "--verbose", "--run", str(_newest_run(desk)), "--despite", "no reason")
 
     assert called.code == 2, str(called)
-    assert "there is nothing to release it despite" in called.err
+    assert "--despite has no effect" in called.err
     assert desk.releases == []
 
 
@@ -220,7 +220,7 @@ def test_the_source_takes_no_place_of_what_was_not_measured(desk: Desk, fallback
     assert called.code == 0, str(called)
     assert called.data["runs"][0]["variants"]["onnx-fp32"]["verdict"] == "inconclusive"
     assert desk.releases == []
-    assert "the source takes no place of what was not measured" in called.out
+    assert "The source cannot replace variants that were not measured" in called.out
 
 
 def test_a_declared_fallback_without_effect_is_said(desk: Desk) -> None:

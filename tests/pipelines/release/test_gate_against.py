@@ -206,12 +206,12 @@ def test_a_variant_that_the_run_lacks_is_not_measured(desk: Desk) -> None:
 
     assert called.code == 5
     assert called.err.startswith(
-        "error: nothing of tiny version 1 can be held against the run: onnx-fp32: it is no variant of the run"
+        "error: tiny version 1 cannot be compared with the run: onnx-fp32: it is no variant of the run"
     )
 
 
 def set_interface(desk: Desk, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change what the artifact of the run takes and returns, which is no file that its digest is over."""
+    """Change what the artifact of the run takes and returns, which is not a file that its digest is over."""
     edit(desk.run_folder / "onnx-fp32/artifact.json", lambda data: change(data["signature"]))
 
 
@@ -283,7 +283,7 @@ def test_a_released_record_that_was_changed_is_no_measure_of_the_interface(desk:
     called = gate(desk)
 
     assert called.code == 5
-    assert "artifact.json is not what was released" in called.err
+    assert "artifact.json is corrupt" in called.err
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_a_released_record_that_was_changed_is_no_measure_of_the_interface(desk:
         (["--worse", "size_mb=nan"], "not a finite number of at least 1"),
         (["--worse", "size_mb"], "not of the form NAME=VALUE"),
         (["--worse", "size_mb=big"], "'big' is no number"),
-        (["--worse", "size_mb=2", "--worse", "size_mb=3"], "stands twice"),
-        (["--repository", "elsewhere"], "there is no repository at elsewhere"),
+        (["--worse", "size_mb=2", "--worse", "size_mb=3"], "occurs twice"),
+        (["--repository", "elsewhere"], "no repository exists at elsewhere"),
     ],
 )
 def test_wrong_usage_is_said(desk: Desk, options: list[str], words: str) -> None:
@@ -321,7 +321,7 @@ def test_a_release_that_was_changed_is_no_measure(desk: Desk) -> None:
     called = gate(desk)
 
     assert called.code == 5
-    assert "is not what was released" in called.err
+    assert "is corrupt" in called.err
 
 
 def test_evidence_of_other_files_is_no_measure(desk: Desk) -> None:

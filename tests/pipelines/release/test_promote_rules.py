@@ -72,7 +72,7 @@ def test_damaged_evidence_releases_nothing(run: Desk, text: str) -> None:
     called = _promote(run)
 
     assert called.code == 2, str(called)
-    assert "evidence.json is damaged" in called.err
+    assert "evidence.json is corrupt" in called.err
     assert f"hint: convert-and-validate validate --run {run.run_folder}" in called.err
     assert run.releases == ["tiny/1"]
 
@@ -109,7 +109,7 @@ def test_the_source_is_not_released_in_place_of_what_was_not_measured(run: Desk,
     called = _promote(run)
 
     assert called.code == 5, str(called)
-    assert "the source takes no place of what was not measured" in called.err
+    assert "The source cannot replace variants that were not measured" in called.err
     assert run.releases == ["tiny/1"]
 
 
@@ -208,7 +208,7 @@ def test_an_alias_that_cannot_be_one_is_wrong_usage(run: Desk) -> None:
 
 
 def test_without_an_alias_only_a_version_is_made(run: Desk) -> None:
-    # What is there already would not be released again.
+    # What exists already would not be released again.
     shutil.rmtree(run.folder / "artifacts/repository")
     _promise(run, alias=None)
 

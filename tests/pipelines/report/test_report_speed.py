@@ -279,7 +279,7 @@ def test_a_damaged_benchmark_is_not_reported_as_no_benchmark(run: RunFolder, tmp
     shutil.copytree(run.folder, tmp_path / "run")
     (tmp_path / "run/benchmark.json").write_text(json.dumps({"variants": 1}), encoding="utf-8")
 
-    with pytest.raises(InputFileError, match=r"benchmark\.json is damaged"):
+    with pytest.raises(InputFileError, match=r"benchmark\.json is corrupt"):
         collect_report(open_run(tmp_path / "run"))
 
 

@@ -107,7 +107,7 @@ def test_a_rollback_of_the_only_release_says_that_there_is_no_other(tmp_path: Pa
     with pytest.raises(UsageError, match="there is no version before it to go back to") as caught:
         roll_back(tmp_path, _MODEL)
 
-    assert caught.value.hint == "it is the only release: there is another to go to after the next run that passes"
+    assert caught.value.hint == "this is the only release; roll back after the next run that passes"
 
 
 def test_a_rollback_to_a_version_that_is_not_in_the_past_names_the_past(repository: Path, make_candidate: Make) -> None:
@@ -132,7 +132,7 @@ def test_a_rollback_to_a_release_that_is_not_intact_moves_nothing_and_names_the_
     _damage(repository, 2)
 
     words = (
-        "version 2 of 'klue-sts' is not what was released, alias 'prod' was not moved: "
+        "version 2 of 'klue-sts' is corrupt, alias 'prod' was not moved: "
         r"onnx-fp32/model\.onnx was changed"
     )
     with pytest.raises(ArtifactIntegrityError, match=words) as caught:
@@ -230,7 +230,7 @@ def test_an_alias_is_not_pointed_to_what_is_not_there(
 
 def test_a_repository_that_does_not_exist_is_an_input_error_and_is_not_made(tmp_path: Path) -> None:
     for move in (lambda root: roll_back(root, "m"), lambda root: point_alias(root, "m", "prod", 1)):
-        with pytest.raises(InputFileError, match=r"there is no repository at .*none"):
+        with pytest.raises(InputFileError, match=r"no repository exists at .*none"):
             move(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 

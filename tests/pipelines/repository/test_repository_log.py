@@ -150,7 +150,7 @@ def test_an_edited_record_is_found(tmp_path: Path, number: int, field: str, valu
     _write(path, json.dumps({**json.loads(path.read_bytes()), field: value}).encode())
 
     with pytest.raises(
-        RepositoryError, match=rf"record .*{path.name} was edited: it names sha256:\S+ as its digest"
+        RepositoryError, match=rf"record .*{path.name} was edited: its digest is sha256:\S+, but"
     ) as caught:
         read_records(tmp_path, "m")
     assert caught.value.hint == "restore it from a backup: records are never edited"
@@ -161,9 +161,7 @@ def test_a_record_edited_with_its_digest_does_not_fit_the_next_one(tmp_path: Pat
     edited = replace(read_records(tmp_path, "m")[0], reason="another").after(None)
     _write(_log(tmp_path, 1), json.dumps(to_data(edited)).encode())
 
-    match = (
-        r"record .*000002\.json does not follow the one before it, which was edited, removed or put elsewhere: it names"
-    )
+    match = r"record .*000002\.json does not follow the record before it, which was edited, removed or moved"
     with pytest.raises(RepositoryError, match=match) as caught:
         read_records(tmp_path, "m")
     assert "never edited, removed or reordered" in caught.value.hint
@@ -182,9 +180,7 @@ def test_the_first_record_cannot_be_removed(tmp_path: Path) -> None:
     _append(tmp_path, _released(1), _released(2))
     _log(tmp_path, 2).replace(_log(tmp_path, 1))
 
-    with pytest.raises(
-        RepositoryError, match=r"000001\.json does not follow .* as the digest of that one, which is none"
-    ):
+    with pytest.raises(RepositoryError, match=r"000001\.json does not follow .*: digest none, expected sha256"):
         read_records(tmp_path, "m")
 
 
@@ -271,10 +267,10 @@ def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_record_that_contradicts_the_log_is_not_appended(tmp_path: Path) -> None:
     _append(tmp_path, _released(1))
 
-    words = r"what is to be recorded of m \(alias_moved\) contradicts its log: version 7 was not released by then"
+    words = r"the new record of m \(alias_moved\) contradicts its log: version 7 was not released by then"
     with pytest.raises(RepositoryError, match=words) as caught:
         _append(tmp_path, _moved(prod=7))
-    assert caught.value.hint == f"see what it holds with: convert-and-validate show m --repository {tmp_path}"
+    assert caught.value.hint == f"list its content with: convert-and-validate show m --repository {tmp_path}"
 
     assert len(read_records(tmp_path, "m")) == 1
 

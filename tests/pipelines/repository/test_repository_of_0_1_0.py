@@ -171,8 +171,8 @@ def test_a_pack_of_a_run_of_0_1_0_is_refused_in_one_sentence(desk: Desk) -> None
     ("text", "words"),
     [
         ('{"schema": 99, "spec": {}}', "run holds a run of another version of paritygate (schema 99, read here: 2)"),
-        ("[]", "spec.json is damaged: list indices"),
-        ("{}", "spec.json is damaged: 'spec'"),
+        ("[]", "spec.json is corrupt: list indices"),
+        ("{}", "spec.json is corrupt: 'spec'"),
     ],
 )
 def test_a_run_of_a_later_version_and_one_that_is_damaged_are_told_apart(desk: Desk, text: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""What is there already is not released a second time."""
+"""What exists already is not released a second time."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) ->
 
     assert called.code == 5
     assert (
-        f"not run here: {target}: TensorRT builds an engine on the GPU that it will run on, and there is none here\n"
+        f"not run here: {target}: TensorRT builds engines on the GPU that runs them, and this machine has none\n"
     ) in called.err
     assert (
         f"hint: build it elsewhere: convert-and-validate pack --run {desk.run_folder}; there: "
@@ -191,9 +191,7 @@ def test_what_was_changed_on_the_way_is_refused_by_name(
     called = _build(exported)
 
     assert called.code == 5
-    assert (
-        f"artifact {Path(place).name} in {exported.run_folder / place} is not what was recorded: {words}" in called.err
-    )
+    assert f"artifact {Path(place).name} in {exported.run_folder / place} is corrupt: {words}" in called.err
     assert builder.jobs == []
 
 

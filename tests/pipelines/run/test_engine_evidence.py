@@ -259,7 +259,7 @@ def test_an_engine_without_a_word_of_its_making_has_no_emulated_row(run: Desk, b
 
     called = run.json("validate", "--verbose", "--run", str(run.run_folder))
 
-    assert "the record of tensorrt-rtx-fp16 does not say which file it was built from" in called.err
+    assert "the record of tensorrt-rtx-fp16 does not name the file it was built from" in called.err
     assert f"build the engine again: convert-and-validate build --run {run.run_folder}" in called.err
 
 

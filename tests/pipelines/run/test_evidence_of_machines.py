@@ -215,7 +215,7 @@ def test_damaged_evidence_of_another_device_releases_nothing(run: Desk, damage: 
     called = _promote(run)
 
     assert (called.code, run.releases) == (2, [])
-    assert "evidence.json is damaged: others.0" in called.err
+    assert "evidence.json is corrupt: others.0" in called.err
 
 
 def test_a_device_that_stands_twice_releases_nothing(run: Desk) -> None:
@@ -225,7 +225,7 @@ def test_a_device_that_stands_twice_releases_nothing(run: Desk) -> None:
     called = _promote(run)
 
     assert (called.code, run.releases) == (2, [])
-    assert "a device stands twice (cpu, cpu)" in called.err
+    assert "a device occurs twice (cpu, cpu)" in called.err
 
 
 def test_evidence_of_another_device_about_another_reference_releases_nothing(run: Desk) -> None:
@@ -293,7 +293,7 @@ def test_evidence_without_one_of_its_parts_is_none(run: Desk, key: str) -> None:
     assert read_evidence(path).device == "cpu"
     for damaged in ({name: value for name, value in evidence.items() if name != key}, {**evidence, key: 3}):
         _write(run, damaged)
-        with pytest.raises(InputFileError, match=rf"evidence\.json is damaged: {key} is "):
+        with pytest.raises(InputFileError, match=rf"evidence\.json is corrupt: {key} is "):
             read_evidence(path)
 
 

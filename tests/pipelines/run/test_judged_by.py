@@ -293,7 +293,7 @@ def test_a_recording_from_before_rules_were_kept_is_refused(run: Desk) -> None:
     called = _call(run, "validate")
 
     assert called.code == 5
-    assert "does not say by which rules it was recorded" in called.err
+    assert "lacks the rules of its recording" in called.err
 
 
 def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk) -> None:

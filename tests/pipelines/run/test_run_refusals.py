@@ -157,11 +157,11 @@ def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
         ("import absent_framework", 4, "ModuleNotFoundError: No module named 'absent_framework'"),
         ("wrong = 1", 2, "module 'net' has no 'model'"),
         ("model = 7", 2, "'net:model' is a int, neither a model nor a function"),
-        ("def model():\n    return 7", 2, "the callable returned a builtins.int, which is no model"),
+        ("def model():\n    return 7", 2, "the callable returned a builtins.int, which is not a model"),
         (
             "def model(arrays):\n    return arrays",
             2,
-            "net:model is a function that takes an argument: it can be compared",
+            "net:model is a function with an argument",
         ),
     ],
 )
@@ -372,7 +372,7 @@ def test_a_signal_while_releasing_leaves_no_half_release(
     finished: Desk, tmp_path: Path, function: str, number: str, code: int
 ) -> None:
     desk = finished.copy(tmp_path)
-    # What is there already would not be released again.
+    # What exists already would not be released again.
     shutil.rmtree(desk.folder / "artifacts/repository")
     before = desk.releases
 
@@ -401,7 +401,7 @@ def test_folders_that_are_not_ours_are_left_alone(finished: Desk, tmp_path: Path
     called = desk.call("record", "--run", str(desk.run_folder))
 
     assert called.code == 5
-    assert "was not made by paritygate: it is left alone" in called.err
+    assert "was not made by paritygate, so it is not overwritten" in called.err
     assert (theirs / "notes.txt").read_text() == "mine"
 
 
@@ -449,5 +449,5 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_made(
     called = desk.call(command, "spec.yaml", "--device", "cuda")
 
     assert called.code == 5, str(called)
-    assert "device 'cuda' is asked for, and the CUDA driver shows no GPU to this process" in called.err
+    assert "device 'cuda' was requested, but the CUDA driver shows no GPU to this process" in called.err
     assert not (desk.folder / "artifacts/runs/tiny").exists()

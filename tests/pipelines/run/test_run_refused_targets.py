@@ -268,7 +268,7 @@ def test_rows_that_are_too_few_to_calibrate_on_are_refused(desk: Desk) -> None:
     called = desk.call("run", "--verbose", desk.spec(targets=["onnx-int8"]))
 
     assert called.code == 2, str(called)
-    assert "different rows held out of inputs.npz to calibrate on (needed: 16)" in called.err
+    assert "different rows held out of inputs.npz (expected at least 16)" in called.err
     assert "hint: name more rows in calibration.source, or raise calibration.share" in called.err
 
 
@@ -325,8 +325,8 @@ def _cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "words"),
     [
-        ("model.pt", _text, "is not a TorchScript file: it is no zip archive"),
-        ("model.pt2", _text, "is not a torch.export file: it is no zip archive"),
+        ("model.pt", _text, "is not a TorchScript file: not a zip archive"),
+        ("model.pt2", _text, "is not a torch.export file: not a zip archive"),
         ("model.pt", _archive, "is of no kind that PyTorch writes, not TorchScript"),
         ("model.pt2", _archive, "is of no kind that PyTorch writes, not a program of torch.export"),
         ("model.pt", _state_dict, "is weights without a model (a state dict of torch.save), not TorchScript"),

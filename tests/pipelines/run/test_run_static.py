@@ -190,9 +190,7 @@ def test_samples_longer_than_the_fixed_size_are_a_fail(desk: Desk) -> None:
     called = desk.call("run", "--verbose", "spec.yaml", "--no-promote")
 
     assert called.code == 1, str(called)
-    assert "the inputs have a length of 9, and the model takes at most 8: it is fixed there" in " ".join(
-        called.out.split()
-    )
+    assert "the inputs have length 9, but the model accepts at most 8" in " ".join(called.out.split())
 
 
 def test_a_dim_that_only_the_source_knows_is_checked_at_export(desk: Desk) -> None:
@@ -296,7 +294,7 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
         (_static(static={"batch": 1}, pad={"ids": float("inf")}), "targets.1.pad.ids: a finite number is needed"),
         (3, "targets.1: text is needed"),
         ("onnx-fp32@batch", "fixes 'batch', which is not of the form DIM=SIZE"),
-        ("onnx-fp32", "a target stands twice (onnx-fp32, onnx-fp32)"),
+        ("onnx-fp32", "a target occurs twice (onnx-fp32, onnx-fp32)"),
     ],
 )
 def test_a_wrong_target_is_refused_in_words(target: object, words: str) -> None:
@@ -310,5 +308,5 @@ def test_a_wrong_target_is_refused_in_words(target: object, words: str) -> None:
 def test_the_same_dims_in_another_order_are_the_same_target() -> None:
     other = {**_WHOLE, "static": {"length": 128, "batch": 1}}
 
-    with pytest.raises(UsageError, match="a target stands twice"):
+    with pytest.raises(UsageError, match="a target occurs twice"):
         _parse([_WHOLE, other])

@@ -114,7 +114,7 @@ def test_a_repository_that_cannot_be_written_keeps_no_order(tmp_path: Path, call
     with pytest.raises(StorageError, match="the view was written, and will not follow prod: ") as caught:
         call("triton", "adds", "--out", "models")
 
-    assert caught.value.hint == "give --no-follow where it is not to"
+    assert caught.value.hint == "give --no-follow to turn this off"
     assert shown(tmp_path / "models") == ["2"]
 
 
@@ -285,7 +285,7 @@ def test_what_was_asked_for_and_cannot_be_read_stops_no_rollback(
     back = call("rollback", "adds")
 
     assert back.return_value == ExitCode.USAGE
-    assert f"is damaged: KeyError: {missing}" in back.output.replace("\n  ", " ")
+    assert f"is corrupt: KeyError: {missing}" in back.output.replace("\n  ", " ")
     assert pg.Repository(tmp_path / "repository").release("adds", "prod").version == 1
 
 

@@ -63,8 +63,8 @@ def test_a_folder_holds_views_of_one_kind(
         call(second, "adds", "--out", "models", "--name", name, *_OPTIONS[second])
 
     said = str(caught.value)
-    assert f"models holds a view for {SERVERS[first].title} (" in said
-    assert f"allowed: a folder that is empty or absent, or one with views for {SERVERS[second].title} alone" in said
+    assert f"models has a view for {SERVERS[first].title} (" in said
+    assert f"expected an empty or absent folder, or one with views for {SERVERS[second].title} only" in said
     assert everything_in(tmp_path / "models") == before
     # What it was asked is kept of no view that was not written.
     assert len(list((tmp_path / "repository/views/adds").glob("*.json"))) == 1
@@ -79,7 +79,7 @@ def test_a_folder_that_somebody_else_made_for_triton_is_one(tmp_path: Path, call
     (tmp_path / "models/theirs").mkdir(parents=True)
     (tmp_path / "models/theirs/config.pbtxt").write_text('backend: "python"\n')
 
-    with pytest.raises(UsageError, match=r"models holds a view for Triton \(theirs/config\.pbtxt\)"):
+    with pytest.raises(UsageError, match=r"models has a view for Triton \(theirs/config\.pbtxt\)"):
         call("kserve", "adds", "--out", "models", *_OPTIONS["kserve"])
 
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["theirs"]

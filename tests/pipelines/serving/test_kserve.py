@@ -85,7 +85,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(
     (tmp_path / "models/adds/1").mkdir(parents=True)
     (tmp_path / "models/adds/notes.txt").write_text("mine")
 
-    with pytest.raises(UsageError, match=r"the folder adds is there, and this command did not write notes\.txt in it"):
+    with pytest.raises(UsageError, match=r"the folder adds exists and this command did not write notes\.txt in it"):
         call("kserve", "adds", "--out", "models", *_ASKED)
     assert sorted(path.name for path in (tmp_path / "models/adds").iterdir()) == ["1", "notes.txt"]
 
@@ -220,7 +220,7 @@ def test_a_claim_alone_is_told_how_it_is_written(
 
     assert "allowed: pvc://CLAIM/PATH" in str(caught.value)
     assert caught.value.hint == (
-        "give pvc://models/PATH, pvc://models/ for the whole volume, or pvc://CLAIM/models where it is the path"
+        "give pvc://models/PATH, pvc://models/ for the whole volume, or pvc://CLAIM/models if models is the path"
     )
 
 
@@ -276,7 +276,7 @@ def test_a_service_that_is_not_ours_is_left_alone(
     path.parent.mkdir(parents=True)
     path.write_text("kind: InferenceService\n")
 
-    with pytest.raises(UsageError, match=r"adds/inferenceservice\.yaml is there and was not written by this command"):
+    with pytest.raises(UsageError, match=r"adds/inferenceservice\.yaml exists and this command did not write it"):
         call("kserve", "adds", "--out", "models", *_ASKED)
     assert [found.name for found in path.parent.iterdir()] == [path.name]
 

@@ -125,7 +125,7 @@ def test_the_same_again_writes_nothing(tmp_path: Path, view_of: Callable[..., Sa
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("model_config_list {}", "was not written by this command"), ("# Written by paritygate.\nlist {}", "1:|2:1")],
+    [("model_config_list {}", "this command did not write it"), ("# Written by paritygate.\nlist {}", "1:|2:1")],
 )
 def test_a_list_that_is_not_ours_is_left_alone(
     tmp_path: Path, view_of: Callable[..., SavedModelView], content: str, words: str
@@ -134,7 +134,7 @@ def test_a_list_that_is_not_ours_is_left_alone(
     path = tmp_path / "models/models.config"
     path.write_text(content)
 
-    with pytest.raises(UsageError, match=rf"models\.config is there and is left alone: .*({words})"):
+    with pytest.raises(UsageError, match=rf"models\.config exists and is not changed: .*({words})"):
         view_of().write(Place(tmp_path / "models"))
     assert path.read_text() == content
 
@@ -143,7 +143,7 @@ def test_what_is_not_what_was_released_is_not_served(tmp_path: Path, view_of: Ca
     view = view_of()
     (tmp_path / "run/savedmodel-fp32/saved_model.pb").write_bytes(b"other")
 
-    with pytest.raises(ArtifactIntegrityError, match=r"saved_model\.pb of version 1 is not what was released"):
+    with pytest.raises(ArtifactIntegrityError, match=r"saved_model\.pb of version 1 is corrupt"):
         view.write(Place(tmp_path / "models"))
     assert not (tmp_path / "models").exists()
 
@@ -153,7 +153,7 @@ def test_another_content_of_a_version_is_refused(tmp_path: Path, view_of: Callab
     view_of().write(place)
     (tmp_path / "models/adds/1/saved_model.pb").write_bytes(b"other")
 
-    with pytest.raises(UsageError, match="adds/1 is there and is not what was released as version 1"):
+    with pytest.raises(UsageError, match="adds/1 exists and differs from the released version 1"):
         view_of().write(place)
 
 

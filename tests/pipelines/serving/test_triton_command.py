@@ -84,7 +84,7 @@ def test_a_release_that_was_changed_is_not_served(
     path.chmod(0o644)
     path.write_bytes(b"other")
 
-    with pytest.raises(ArtifactIntegrityError, match="is not what was released"):
+    with pytest.raises(ArtifactIntegrityError, match="is corrupt"):
         call()
 
 

@@ -97,7 +97,7 @@ def test_another_variant_under_the_same_version_is_refused(tmp_path: Path, view_
     place = Place(tmp_path / "models")
     view_of(1).write(place)
 
-    with pytest.raises(UsageError, match="adds/1 is there and is not onnx-fp32 of version 1"):
+    with pytest.raises(UsageError, match="adds/1 exists and is not onnx-fp32 of version 1"):
         view_of(1, added=2).write(place)
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_what_was_released_is_not_served(tmp_path: Path, view
     view = view_of()
     (tmp_path / "run/onnx-fp32/model.onnx").write_bytes(b"other")
 
-    with pytest.raises(ArtifactIntegrityError, match="is not what was released"):
+    with pytest.raises(ArtifactIntegrityError, match="is corrupt"):
         view.write(Place(tmp_path / "models"))
     assert not (tmp_path / "models/adds").exists()
 

@@ -291,7 +291,7 @@ def test_the_view_of_the_same_files_is_written_with_what_was_measured(
     assert write_view()["tuned"]["use"] == "measured"
 
     (tmp_path / "models/adds/tuned.json").write_text("{}")
-    with pytest.raises(InputFileError, match=r"tuned\.json is damaged"):
+    with pytest.raises(InputFileError, match=r"tuned\.json is corrupt"):
         CliRunner().invoke(
             cli,
             ["triton", "adds", "--out", "models", "--repository", "repository"],
@@ -537,7 +537,7 @@ def test_a_view_that_is_written_meanwhile_is_left_as_it_is(
 
     server.instead = promote
 
-    with pytest.raises(MeasurementError, match="was written again while it was measured"):
+    with pytest.raises(MeasurementError, match="was written again during the measurement"):
         call("--json", "result.json")
 
     assert _error_in(tmp_path / "result.json") == ("error", 5)
@@ -591,11 +591,11 @@ def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Res
         (["--max-batch-size", "32"], "max_batch_size is 32, and the model was made and verified for at most 16"),
         (["--latency-budget", "20"], "'20' is no time"),
         (["--instances", "0"], "is no list of whole numbers from 1 on"),
-        (["--url", "grpc://127.0.0.1:1/adds"], "tune asks over HTTP"),
+        (["--url", "grpc://127.0.0.1:1/adds"], "expected HTTP"),
         (["--url", "http://127.0.0.1:1/v2/models/other"], "is the address of 'other'"),
         (["--out", "nothing"], "nothing has no view of adds"),
         (["--rows", "17"], "a request of 17 rows is more than the server takes"),
-        (["--endpoint", "requests_per_second=5"], "is not for tune"),
+        (["--endpoint", "requests_per_second=5"], "does not apply to tune"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sent(
@@ -610,7 +610,7 @@ def test_a_folder_of_another_kind_is_told_one_of_its_own(call: Callable[..., Res
     (tmp_path / "services/adds").mkdir(parents=True)
     (tmp_path / "services/adds/inferenceservice.yaml").write_text("kind: InferenceService\n")
 
-    with pytest.raises(UsageError, match="services holds a view for KServe") as caught:
+    with pytest.raises(UsageError, match="services has a view for KServe") as caught:
         call("--out", "services")
 
     assert "triton adds prod --out services-triton" in caught.value.hint
@@ -621,7 +621,7 @@ def test_a_view_that_follows_another_alias_is_told_a_folder_of_its_own(
 ) -> None:
     make_release(added=2.0)
 
-    with pytest.raises(UsageError, match="is not what was released as version 2") as caught:
+    with pytest.raises(UsageError, match="differs from the released version 2") as caught:
         call("2")
 
     assert "triton adds 2 --out models-2 --repository" in caught.value.hint
@@ -632,7 +632,7 @@ def test_a_view_of_another_release_is_refused(
 ) -> None:
     make_release(added=2.0)
 
-    with pytest.raises(UsageError, match="is not what was released as version 2"):
+    with pytest.raises(UsageError, match="differs from the released version 2"):
         call()
     assert server.asked == 0
 

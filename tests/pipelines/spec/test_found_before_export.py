@@ -66,7 +66,7 @@ def test_an_output_that_the_onnx_file_lacks_is_named_with_the_key_that_asks_for_
     desk: Desk, parts: dict[str, Any], key: str
 ) -> None:
     said = _refused_before_any_work(desk, desk.call("run", desk.spec(**parts), "--verbose"))
-    assert f"spec spec.yaml: {key} names 'logit', which is no output (outputs: logits)" in said
+    assert f"spec spec.yaml: {key} names 'logit', which is not an output (outputs: logits)" in said
     assert "hint: did you mean 'logits'?" in said
 
 
@@ -84,7 +84,7 @@ def _limits(**outputs: object) -> dict[str, Any]:
         ),
         (
             {"tolerance": _limits(logit={"max_abs_diff": 1})},
-            "tolerance.onnx-fp32.outputs.logit.max_abs_diff is on 'logit', which is no float output that is compared",
+            "outputs.logit.max_abs_diff is on 'logit', which is not a float output that is compared",
         ),
         (
             {"outputs": {"logits": {"columns": ["a", "b"]}}},
@@ -135,7 +135,7 @@ def test_a_name_that_is_served_otherwise_is_answered_with_the_name_served(desk: 
 def test_a_rename_of_what_the_model_lacks_is_found_too(desk: Desk) -> None:
     model = {"name": "tiny", "source": "model.onnx", "rename": {"output": "logits"}}
     said = _refused_before_any_work(desk, desk.call("run", desk.spec(model=model), "--verbose"))
-    assert "'output' is to be renamed 'logits', but the model has no such input or output" in said
+    assert "'output' cannot be renamed 'logits' because the model has no such input or output" in said
     assert "hint: inputs and outputs of the model are: x, output_0" in said
 
 
@@ -147,7 +147,7 @@ def test_an_output_that_a_model_of_tensorflow_lacks_is_found_before_it_is_conver
     save(desk.folder)
     spec = desk.spec(model={"name": "tiny", "source": source}, decisions={"heads": {"argmax": True}})
     said = _refused_before_any_work(desk, desk.call("run", spec, "--verbose"))
-    assert "spec spec.yaml: decisions names 'heads', which is no output (outputs: head)" in said
+    assert "spec spec.yaml: decisions names 'heads', which is not an output (outputs: head)" in said
     assert "hint: did you mean 'head'?" in said
 
 
@@ -294,7 +294,7 @@ def test_an_output_of_another_size_than_declared_is_found_before_the_model_is_co
     assert said == (
         "error: tiny: model.outputs declares logits: float32[batch, 4], and the source answers the first 8 rows of the "
         "samples with float32[8, 3]\n"
-        "hint: declare what it answers, model.outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or correct the "
+        "hint: declare the output, model.outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or correct the "
         "model\n"
     )
 

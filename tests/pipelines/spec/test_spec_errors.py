@@ -168,7 +168,7 @@ def _refusal(**parts: object) -> UsageError:
         (
             {"zzz": {}},
             "zzz: unknown key (allowed: model, samples, ",
-            "what is allowed: convert-and-validate schema",
+            "convert-and-validate schema",
         ),
     ],
 )

@@ -93,9 +93,9 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
             r"gold.tolerance: exactly one of ratio, max_drop, mlperf is needed \(seen: ratio, mlperf",
         ),
         ("gold: {metric: pearson, output: logits, tolerance: {mlperf: 98}}", "mlperf=98 is no rule of MLPerf"),
-        ("gold: {metric: pearson, output: absent}", "gold.output names 'absent', which is no output"),
+        ("gold: {metric: pearson, output: absent}", "gold.output names 'absent', which is not an output"),
         ("gold: 3", r"gold: a mapping is needed \(seen: 3\)"),
-        ("matches: {d: {boxes: absent, scores: scores}}", "matches.d names 'absent', which is no output"),
+        ("matches: {d: {boxes: absent, scores: scores}}", "matches.d names 'absent', which is not an output"),
         ("matches: {d: {boxes: boxes, scores: scores, iou: 2}}", "iou=2 is no intersection over union"),
         ("matches: {d: {boxes: boxes}}", "matches.d.scores: is missing"),
         (
@@ -109,12 +109,12 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
         ("outputs: {noise: {ignore: ' '}}", "outputs.noise.ignore: "),
         (
             "outputs: {noise: {ignore: REASON}}",
-            "outputs.noise.ignore: the word REASON stands for a reason, and is none",
+            "outputs.noise.ignore: the word REASON is a placeholder",
         ),
         ("outputs: {noise: {min_cosine_similarity: 1.5}}", "outputs.noise.min_cosine_similarity: "),
         ("outputs: {noise: {}}", "write either ignore: REASON, or one or more of min_cosine_similarity: V"),
         ("outputs: {noise: {ignore: a, min_cosine_similarity: 0.9}}", "write either ignore: REASON, or"),
-        ("outputs: {absent: {ignore: why}}", "outputs names 'absent', which is no output"),
+        ("outputs: {absent: {ignore: why}}", "outputs names 'absent', which is not an output"),
         (
             "outputs: {noise: {ignore: a}, logits: {ignore: b}, boxes: {ignore: c}, scores: {ignore: d}}",
             r"every output is ignored \(boxes, logits, noise, scores\)",

@@ -436,9 +436,9 @@ def test_a_rule_is_read_as_written_and_written_as_read() -> None:
     [
         ("detections", "is not of the form NAME:boxes=OUTPUT"),
         (":boxes=b,scores=s", "is not of the form NAME:boxes=OUTPUT"),
-        ("d:boxes=b,colour=s", "does not say which output holds the scores"),
+        ("d:boxes=b,colour=s", "names no output for scores"),
         ("d:color=b", "is not of the form NAME:boxes=OUTPUT"),
-        ("d:boxes=b", "does not say which output holds the scores"),
+        ("d:boxes=b", "names no output for scores"),
         ("d:boxes=b,scores=s,boxes=c", "says boxes twice"),
         ("d:boxes=b,scores=b", "names one output for two things"),
         ("d:boxes=b,scores=s,iou=often", "iou=often is no number"),
@@ -460,7 +460,7 @@ def test_an_output_is_asked_for_one_thing() -> None:
     known = ("b", "s", "logits")
 
     check_match_rules((rule,), known, {"logits": "decision logits:argmax"})
-    with pytest.raises(UsageError, match="match 'd' names 'b', which is no output that is compared"):
+    with pytest.raises(UsageError, match="match 'd' names 'b', which is not an output that is compared"):
         check_match_rules((rule,), ("s",), {})
     with pytest.raises(UsageError, match="match 'd' names 's', and decision s:argmax is on it too"):
         check_match_rules((rule,), known, {"s": "decision s:argmax"})

@@ -248,7 +248,7 @@ def test_other_precisions_are_refused(precision: Precision) -> None:
 
 def test_an_artifact_of_another_precision_is_refused() -> None:
     model = _model([helper.make_node("Exp", ["x"], ["y"])], element=_FLOAT16)
-    with pytest.raises(UsageError, match="the model has tensors of fp16, so it cannot be emulated in bf16") as raised:
+    with pytest.raises(UsageError, match="the model has tensors of fp16, so bf16 cannot be emulated") as raised:
         _emulated(model, Precision.BF16)
     assert raised.value.hint == "emulate fp16, or give the float32 original"
 
@@ -261,7 +261,7 @@ def test_an_artifact_of_both_precisions_is_emulated_as_mixed() -> None:
         helper.make_node("Exp", ["c"], ["d"]),
         helper.make_node("Cast", ["d"], ["y"], to=_FLOAT),
     ]
-    with pytest.raises(UsageError, match="the model has tensors of fp16 and bf16, so it cannot be emulated in fp16"):
+    with pytest.raises(UsageError, match="the model has tensors of fp16 and bf16, so fp16 cannot be emulated"):
         _emulated(_model(nodes))
     graph = _emulated(_model(nodes), Precision.MIXED)
     assert (len(_casts_to(graph, _FLOAT16)), len(_casts_to(graph, _BFLOAT16))) == (2, 2)

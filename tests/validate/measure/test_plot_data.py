@@ -265,5 +265,5 @@ def test_what_is_no_drawing_is_not_read_as_one(part: str | None, change: dict[st
     assert from_data(Drawing, data) == _drawn(_measured(_noise(9, 1, seed=3), _noise(9, 1)))
     (data if part is None else data[part]).update(change)
 
-    with pytest.raises(ValueError, match="what was drawn of"):
+    with pytest.raises(ValueError, match="the drawing of"):
         from_data(Drawing, data)

@@ -331,7 +331,7 @@ def test_dims_are_matched_by_their_names(
         (("batch", "sequence"), ("rows", 768), r"they share no dim by name: mask: int64\[batch, sequence\] beside y"),
         (("batch", "sequence"), ("batch", 768), "dim 'sequence' of the mask is none of the output's"),
         (("batch", 128), ("batch", 128), "dim 128 of the mask is none of the output's"),
-        (("batch", "batch"), ("batch", 128), "a dim stands twice in the mask"),
+        (("batch", "batch"), ("batch", 128), "a dim occurs twice in the mask"),
         ((1, 1), ("batch", 128), "they share no dim by name"),
         (("batch", "sequence"), None, "neither side names the dims of both"),
     ],

@@ -291,7 +291,7 @@ def test_a_declared_role_stands_and_what_it_leaves_open_is_inferred(desk: ProbeD
     same = desk.ask(model, made.samples, declared={"x": DeclaredRole(role=Role.ID, high=30)})
     other = desk.ask(model, made.samples, declared={"x": DeclaredRole(role=Role.NUMBER)})
     role = same.context.roles["x"]
-    assert (role.role, role.why, role.low, role.high) == (Role.ID, "the spec says so", 0, 30)
+    assert (role.role, role.why, role.low, role.high) == (Role.ID, "the spec declares this", 0, 30)
     assert other.roles == {"x": "number"}
 
 
@@ -323,7 +323,7 @@ def test_an_answer_that_hangs_on_the_last_digit_is_dropped_and_named(desk: Probe
     samples = [{"x": 1e-4 * _normal(seed, 4, 4)} for seed in range(3)]
     asked = desk.ask(model, samples)
     reasons = {item.about: item.reason for probe in asked.probes.probes for item in probe.dropped}
-    assert "hangs on the last digits of its inputs" in reasons["x: ones"]
+    assert "depends on the last digits of its inputs" in reasons["x: ones"]
 
 
 @pytest.mark.parametrize("farthest", [3, -3])
@@ -357,7 +357,7 @@ def test_which_of_equal_places_is_the_best_is_asked_of_no_flat_picture(desk: Pro
         "x: each row constant",
         "x: the smallest value seen, everywhere",
         "x: the largest value seen, everywhere",
-    } <= {about for about, reason in reasons.items() if "hangs on the last digits of its inputs" in reason}
+    } <= {about for about, reason in reasons.items() if "depends on the last digits of its inputs" in reason}
     assert answered.gate == ()
     assert answered.failed == {}
 

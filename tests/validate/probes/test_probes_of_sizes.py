@@ -151,7 +151,7 @@ def test_the_trip_count_of_a_loop_is_asked_as_it_was_seen(desk: ProbeDesk, has_g
 
     role = asked.context.roles["n"]
     assert (role.form, role.is_size) == (Form.FIXED, True)
-    words = "a shape or a loop hangs on it: only what was seen is asked"
+    words = "a shape or a loop depends on the input, so probes use only seen values"
     assert role.why == (words if has_graph else f"as far as is known without a graph, {words}")
     assert _asked_values(asked, "n") <= {2, 3, 4, 5}
     # The other input is asked as ever.
@@ -185,7 +185,7 @@ def test_numbers_that_a_loop_halts_by_are_asked_within_what_was_seen(desk: Probe
 
     role = asked.context.roles["x"]
     assert (role.form, role.is_size) == (None, True)
-    assert role.why.endswith("; a shape or a loop hangs on it: nothing beyond what was seen is asked")
+    assert role.why.endswith("; a shape or a loop depends on the input, so probes use no other values")
     seen = np.concatenate([sample["x"] for sample in samples])
     found = _asked_values(asked, "x")
     assert found

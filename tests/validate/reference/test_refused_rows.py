@@ -74,7 +74,7 @@ def test_a_row_that_no_single_value_spoils_is_named_without_one() -> None:
         "the reference does not answer row 'r1' of the samples (index 1), while it answers others: "
         "an id is out of the table"
     )
-    assert caught.value.hint == "correct the row, or leave it out: it is none that the model takes"
+    assert caught.value.hint == "correct the row, or remove it from the samples"
 
 
 @pytest.mark.parametrize(

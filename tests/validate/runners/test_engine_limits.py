@@ -113,10 +113,7 @@ def test_refuses_another_version_of_the_library() -> None:
     with pytest.raises(BackendError) as caught:
         check_version(_record(), "11.4.0.106")
 
-    assert str(caught.value) == (
-        "the engine was built by TensorRT 10.16.1.11, and TensorRT 11.4.0.106 is installed: "
-        "it runs in the version that built it alone"
-    )
+    assert "TensorRT 10.16.1.11 and runs only in that version (installed: 11.4.0.106)" in str(caught.value)
     assert caught.value.hint == (
         "build it again on this machine: convert-and-validate build; or install TensorRT 10.16.1.11"
     )
@@ -125,12 +122,12 @@ def test_refuses_another_version_of_the_library() -> None:
 def test_a_version_compatible_engine_runs_in_later_versions_and_that_is_noted() -> None:
     (note,) = check_version(_record(version_compatible=True), "11.4.0.106")
 
-    assert note.endswith("TensorRT 11.4.0.106 is installed: it was built to run in later versions too")
+    assert note.endswith("(installed: 11.4.0.106)")
 
 
 @pytest.mark.parametrize("version", ["10.9.0.34", "10.16.1.9", "9.3.0.1"])
 def test_a_version_compatible_engine_does_not_run_in_earlier_versions(version: str) -> None:
-    with pytest.raises(BackendError, match="to run in later versions, not in earlier ones"):
+    with pytest.raises(BackendError, match="that version and later ones"):
         check_version(_record(version_compatible=True), version)
 
 

@@ -143,7 +143,7 @@ def test_outputs_belong_to_the_caller(make: Make) -> None:
 
 
 def test_inputs_longer_than_the_fixed_size_are_not_accepted(make: Make) -> None:
-    with pytest.raises(BackendError, match="the inputs have a n of 7, and the model takes at most 6"):
+    with pytest.raises(BackendError, match="the inputs have n 7, but the model accepts at most 6"):
         make(batch=2, n=6).run(_inputs(2, 7))
 
 
@@ -229,7 +229,7 @@ def test_parts_that_differ_in_size_are_not_joined(tmp_path: Path) -> None:
 def test_a_rule_of_another_model_is_refused(tmp_path: Path) -> None:
     rule = FixedShape(dims={"batch": 2}, dtypes={"ids": "int32"}, signature=_SIGNATURE)
 
-    with pytest.raises(BackendError, match="the model is not the one that its fixed shape is about"):
+    with pytest.raises(BackendError, match="the fixed shape is for another model"):
         _wrapped(tmp_path, _ROW_WISE, _SIGNATURE, rule)
 
 

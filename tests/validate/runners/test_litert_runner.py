@@ -196,7 +196,7 @@ def test_names_served_replace_the_models(dense: Path) -> None:
     runner = _open(dense, rename={"x": "features", "y": "logits"})
     found = runner.run({"features": _X})
     assert list(found) == [spec.name for spec in runner.signature.outputs] == ["rows", "same", "logits"]
-    with pytest.raises(UsageError, match="'z' is to be renamed"):
+    with pytest.raises(UsageError, match="'z' cannot be renamed"):
         _open(dense, rename={"z": "a"})
 
 

@@ -179,7 +179,7 @@ def test_a_session_that_fell_back_to_the_cpu_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str, name: str
 ) -> None:
     given = _pretend(monkeypatch, moved=None)
-    words = f"onnxruntime was asked for {name} and runs .*m.onnx with CPUExecutionProvider"
+    words = f"onnxruntime runs .*m.onnx with CPUExecutionProvider, but {name} was requested"
     with pytest.raises(BackendError, match=words) as raised:
         _open(_relu_and_det(tmp_path / "m.onnx"), provider)
     assert "install the CUDA, cuDNN and TensorRT libraries" in raised.value.hint
@@ -191,7 +191,7 @@ def test_a_session_that_fell_back_to_the_cpu_is_refused(
 @pytest.mark.parametrize(
     ("provider", "words"),
     [
-        ("cuda", f"was asked for {CUDA} and runs .*m.onnx with CPUExecutionProvider"),
+        ("cuda", f"runs .*m.onnx with CPUExecutionProvider, but {CUDA} was requested"),
         ("tensorrt", f"could not start {TENSORRT}: its libraries are not found"),
     ],
 )
@@ -225,7 +225,7 @@ def test_nodes_that_compute_floats_on_the_cpu_are_an_error_that_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend(monkeypatch, moved=("Relu",))
-    words = rf"{CUDA} was asked for, and onnxruntime \S+ computes 1 of 2 nodes on the CPU: 1 Det \(volume\)"
+    words = rf"{CUDA} was requested, but onnxruntime \S+ computes 1 of 2 nodes on the CPU: 1 Det \(volume\)"
     with pytest.raises(BackendError, match=words) as raised:
         _open(_relu_and_det(tmp_path / "m.onnx"))
     assert "export the model without them" in raised.value.hint
@@ -247,7 +247,7 @@ def test_nothing_on_tensorrt_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     model = onnx.load(str(path))
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     onnx.save(model, str(path))
-    with pytest.raises(BackendError, match=f"{TENSORRT} was asked for, and none of 1 node runs on it") as raised:
+    with pytest.raises(BackendError, match=f"{TENSORRT} was requested, but runs none of 1 node") as raised:
         _open(path, "tensorrt")
     assert raised.value.hint == "use --provider cuda, or another model"
 
@@ -494,7 +494,7 @@ def test_bfloat16_outputs_come_back_from_the_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_what_cuda_lacks_is_refused_on_the_gpu(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=rf"{CUDA} was asked for.*1 Det \(volume\)"):
+    with pytest.raises(BackendError, match=rf"{CUDA} was requested.*1 Det \(volume\)"):
         _open(_relu_and_det(tmp_path / "m.onnx"))
 
 

@@ -130,7 +130,7 @@ def test_external_data_outside_the_folder_is_refused(tmp_path: Path) -> None:
 def test_external_data_that_is_missing_or_cut_off_is_refused(tmp_path: Path) -> None:
     path = _with_external_data(tmp_path, "w.bin")
     (tmp_path / "w.bin").write_bytes(b"1234")
-    with pytest.raises(InputFileError, match=r"36 bytes of 'w.bin', which has 4: it is cut off"):
+    with pytest.raises(InputFileError, match=r"36 bytes of 'w.bin', but that file has only 4"):
         _open(path)
     (tmp_path / "w.bin").unlink()
     with pytest.raises(InputFileError, match="external data that is missing"):
@@ -239,7 +239,9 @@ def test_weights_in_float32_that_were_rounded_are_no_lower_precision_of_the_grap
 
 
 def test_a_name_to_be_renamed_must_be_in_the_model(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'z' is to be renamed 'logits', but the model has no such input or output"):
+    with pytest.raises(
+        UsageError, match="'z' cannot be renamed 'logits' because the model has no such input or output"
+    ):
         _open(_one_node(tmp_path / "m.onnx", "Relu"), rename={"z": "logits"})
 
 

@@ -232,7 +232,9 @@ def test_a_tensor_of_several_names_is_renamed_by_any_of_them(tmp_path: Path) -> 
     assert [spec.name for spec in _open(path).signature.outputs] == ["a"]
     ones = np.ones((1, 3), np.float32)
     assert set(_open(path, rename={"c": "logits"}).run({"x": ones})) == {"logits"}
-    with pytest.raises(UsageError, match="'z' is to be renamed 'logits', but the model has no such input or output"):
+    with pytest.raises(
+        UsageError, match="'z' cannot be renamed 'logits' because the model has no such input or output"
+    ):
         _open(path, rename={"z": "logits"})
 
 

@@ -121,8 +121,8 @@ def test_text_is_answered_as_an_array_of_numpys() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("a\0", r"holds 'a\\x00', which is no text, or ends in a null character"),
-        (1.5, r"holds 1.5, which is no text"),
+        ("a\0", r"holds 'a\\x00', which is not text, or ends in a null character"),
+        (1.5, r"holds 1.5, which is not text"),
         (b"\xff", r"holds bytes that are no UTF-8: b'\\xff'"),
     ],
 )

@@ -221,24 +221,24 @@ class TestOpening:
 
     @pytest.mark.usefixtures("gpu")
     def test_refuses_a_record_whose_shapes_are_not_those_of_its_inputs(self, tmp_path: Path) -> None:
-        with pytest.raises(InputFileError, match="damaged: it has shapes of nothing, and the inputs x"):
+        with pytest.raises(InputFileError, match="corrupt: shapes of nothing, but inputs x"):
             open_model(_plan(tmp_path, _record(profile={})))
 
     @pytest.mark.usefixtures("gpu")
     def test_refuses_a_record_that_does_not_say_which_gpu(self, tmp_path: Path) -> None:
-        with pytest.raises(InputFileError, match="does not say name and capability of the GPU it was built on"):
+        with pytest.raises(InputFileError, match="name or capability of the GPU is missing"):
             open_model(_plan(tmp_path, _record(built_on={"name": "NVIDIA L4"})))
 
     @pytest.mark.usefixtures("gpu")
     def test_refuses_to_rename_what_is_not_in_the_engine(self, tmp_path: Path) -> None:
         plan = _plan(tmp_path, _record())
-        with pytest.raises(UsageError, match="'z' is to be renamed 'w'"):
+        with pytest.raises(UsageError, match="'z' cannot be renamed 'w'"):
             open_model(replace(plan, ref=replace(plan.ref, rename={"z": "w"})))
 
     @pytest.mark.usefixtures("gpu")
     @pytest.mark.rtx
     def test_refuses_an_engine_of_another_version(self, tmp_path: Path) -> None:
-        with pytest.raises(BackendError, match=r"built by TensorRT-RTX 0\.9\.0, and TensorRT-RTX .* is installed"):
+        with pytest.raises(BackendError, match=r"built by TensorRT-RTX 0\.9\.0 .*installed"):
             open_model(_plan(tmp_path, _record(version="0.9.0")))
 
     @pytest.mark.usefixtures("gpu")
@@ -264,7 +264,7 @@ class TestOpening:
 
     @pytest.mark.rtx
     def test_refuses_an_empty_file(self, tmp_path: Path) -> None:
-        with pytest.raises(InputFileError, match=r"model\.plan is empty: it is no engine"):
+        with pytest.raises(InputFileError, match=r"model\.plan is empty, so it is not an engine"):
             load_engine(_plan(tmp_path, _record(), b"").ref.path, open_library("tensorrt-rtx"))
 
 

@@ -186,7 +186,7 @@ def test_a_fill_that_the_column_does_not_hold_is_refused(tmp_path: Path) -> None
 def test_ids_that_stand_twice_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2, 1], "x": [1, 2, 3]}), tmp_path / "x.parquet")
 
-    with pytest.raises(ParitygateError, match="the id '1' stands twice"):
+    with pytest.raises(ParitygateError, match="the id '1' occurs twice"):
         _read(tmp_path, "x.parquet", batch_size=2)
 
 

@@ -64,7 +64,7 @@ def answer_size(limits: EndpointLimits) -> AnswerSize:
     return AnswerSize(
         most=max(_TIMES * size, _LEAST),
         reason=f"{_TIMES} times the reference's answer to the same rows and at least 1 MiB",
-        hint="look at what the server sends: it is no answer to these rows",
+        hint="check the server's output, which does not fit these rows",
     )
 
 

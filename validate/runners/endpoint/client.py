@@ -81,19 +81,19 @@ class Pace:
         if not self._answers:
             msg = f"the server at {self._host} does not answer: {reason}"
             return MeasurementError(
-                msg, hint="check that it runs and is ready, and that the address is right; then run it again"
+                msg, hint="check that the server is ready and the address correct, then run this again"
             )
         what = "went away" if is_gone else "stopped answering"
         msg = f"the server at {self._host} {what} after {counted(self._answers, 'answer')}: {reason}"
         if is_gone:
             hint = (
-                "the address is right: see in the server's log, or in the system's, why it ended (a crash, too little "
-                "memory, a restart); start it again, and run this again"
+                "look in the logs of the server and the system for the reason, such as a crash or too little "
+                "memory. Then start the server and run this again"
             )
         else:
             hint = (
-                "see in the server's log what it waits for; run this again when it is free, or ask it more slowly "
-                "(--endpoint requests_per_second=N) or with more time for an answer (--endpoint timeout_s=N)"
+                "look in the server's log for the reason; then run this again, or send fewer requests "
+                "(--endpoint requests_per_second=N), or wait longer (--endpoint timeout_s=N)"
             )
         return MeasurementError(msg, hint=hint)
 
@@ -140,7 +140,7 @@ class HttpClient:
         status, answered, content = self.exchange("POST", path, body, headers)
         if status == _NOT_FOUND:
             msg = f"the server at {self.host} has no model at {path}: {in_short(said_in(content))}"
-            raise BackendError(msg, hint="check the model's name and version, and that it is loaded")
+            raise BackendError(msg, hint="check the model's name and version, and that the server has loaded it")
         self._check(status, content)
         return answered, content
 
@@ -202,7 +202,7 @@ def as_json(body: bytes) -> Any:  # noqa: ANN401 - JSON data
         msg = "the server answered with JSON of too many levels"
         raise BackendError(msg, hint="check that the address is that of a model") from err
     except ValueError as err:
-        msg = f"the server answered with what is no JSON: {in_short(said_in(body))}"
+        msg = f"the server returned invalid JSON: {in_short(said_in(body))}"
         raise BackendError(msg, hint="check that the address is that of a model") from err
 
 

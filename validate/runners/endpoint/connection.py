@@ -140,7 +140,7 @@ class Connections:
         except http.client.IncompleteRead as err:
             raise BrokenAnswerError(CUT_OFF, is_gone=True) from err
         except (http.client.HTTPException, ValueError) as err:
-            msg = f"what it sends is no answer over HTTP ({type(err).__name__})"
+            msg = f"the server's response is not HTTP ({type(err).__name__})"
             raise BrokenAnswerError(msg) from err
         except ssl.SSLError as err:
             raise BrokenAnswerError(_words_of(err)) from err
@@ -323,7 +323,7 @@ def _unpacked(parts: Iterator[bytes], packed: str, most: int) -> Iterator[bytes]
         yield from parts
         return
     if how not in _PACKED:
-        msg = "it is packed in a way that was not asked for"
+        msg = "the body is packed in a way that was not requested"
         raise BrokenAnswerError(msg)
     unpacker = zlib.decompressobj(_PACKED[how])
     # Nothing at all is nothing packed, too.
@@ -337,7 +337,7 @@ def _unpacked(parts: Iterator[bytes], packed: str, most: int) -> Iterator[bytes]
             try:
                 yield unpacker.decompress(rest, most + 1)
             except zlib.error as err:
-                msg = f"its body is no {how}, as which it is sent"
+                msg = f"the body is not {how}, as its header declares"
                 raise BrokenAnswerError(msg) from err
             is_whole = unpacker.eof
             rest = unpacker.unused_data if is_whole else unpacker.unconsumed_tail

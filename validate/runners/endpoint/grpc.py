@@ -161,7 +161,7 @@ class OpenInferenceGrpc:
         if code is grpc.StatusCode.UNIMPLEMENTED:
             what = f"speaks gRPC, and not the Open Inference Protocol ({code.name})"
             msg = f"the server at {self._host} {what}{quoted(said)}"
-            return BackendError(msg, hint="give the port on which it answers that, such as 8001 of Triton")
+            return BackendError(msg, hint="give the gRPC port of the server, such as 8001 of Triton")
         msg = f"the server answered {words}"
         return BackendError(msg, hint="the log of the server says more")
 
@@ -174,7 +174,7 @@ def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a me
     """
     if len(answer.raw_output_contents) != len(answer.outputs):
         msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
-        raise BackendError(msg, hint="it has to send outputs as raw bytes, as Triton does")
+        raise BackendError(msg, hint="use a server that returns raw bytes, such as Triton")
     found: dict[str, NDArray[np.generic]] = {}
     for item, raw in zip(answer.outputs, answer.raw_output_contents, strict=True):
         name = in_short(item.name)

@@ -127,5 +127,5 @@ def _array(output: str, found: Any, dtype: str) -> NDArray[np.generic]:  # noqa:
     try:
         return array_of(found, dtype)
     except ValueError as err:
-        msg = f"the answer cannot be read: for {output}, which is {dtype} by the mapping, it holds {err}"
+        msg = f"the response cannot be read: {output} is {dtype} by the mapping, but has {err}"
         raise BackendError(msg, hint=_HINT) from err

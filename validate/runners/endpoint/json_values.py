@@ -49,7 +49,7 @@ def array_of(data: object, dtype: str, shape: Sequence[int] | None = None) -> ND
     if shape is not None:
         wanted = tuple(shape)
         if found != wanted and found != (math.prod(wanted),):
-            msg = f"values of the shape {_listed(found)}, and is to have {_listed(wanted)}"
+            msg = f"values of the shape {_listed(found)} (expected {_listed(wanted)})"
             raise ValueError(msg)
         found = wanted
     flat: NDArray[np.generic]

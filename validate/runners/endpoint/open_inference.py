@@ -169,7 +169,7 @@ class OpenInference:
         length = answered.get(_HEADER_LENGTH.lower(), str(len(content)))
         is_number = length.isascii() and length.isdecimal() and len(length) <= _DIGITS
         if not is_number or int(length) > len(content):
-            msg = f"the server answered {len(content)} bytes, and says that the JSON in them is {in_short(length)} long"
+            msg = f"the server returned {len(content)} bytes, but declares {in_short(length)} bytes of JSON"
             raise BackendError(msg, hint=_HINT)
         return Answer(length=int(length), content=content)
 
@@ -239,6 +239,6 @@ def _output(said: Any, raw: bytes, begin: int) -> tuple[str, NDArray[np.generic]
 
 def _end(at: int, size: object, raw: bytes) -> int:
     if type(size) is not int or not 0 <= size <= len(raw) - at:
-        msg = f"the server answered {len(raw)} bytes of values, and an output is to be {shown(size)} from {at} on"
+        msg = f"the server returned {len(raw)} bytes of values, but an output needs {shown(size)} from {at} on"
         raise BackendError(msg, hint=_HINT)
     return at + size

@@ -73,7 +73,7 @@ def open_model(loaded: LoadedModel) -> EndpointRunner:
     served = ref.signature
     if served is None:
         if loaded.example is None:
-            msg = f"the server does not say what {endpoint.model} takes and returns"
+            msg = f"the server does not describe the inputs and outputs of {endpoint.model}"
             raise UsageError(msg, hint="give samples with at least one row")
         rows = loaded.example.of_the_other().by_own_names(ref.rename)
         rows = rows if mapping is None else _mapped(rows, mapping, ref.takes)
@@ -97,8 +97,8 @@ def _mapped(
             if not takes:
                 why = f"the other model does not take (it takes: {', '.join(rows)})"
                 hint = (
-                    "name inputs in the mapping as the other model does, or give --map MAPPED=OTHER; where the server "
-                    f"takes other columns of the samples, say so: --takes SIDE={name}"
+                    "name inputs in the mapping as the other model does, or give --map MAPPED=OTHER. If the "
+                    f"server takes other columns of the samples, add --takes SIDE={name}"
                 )
             msg = f"the mapping has the input {name!r}, which {why}"
             raise UsageError(msg, hint=hint)
@@ -156,7 +156,7 @@ class EndpointRunner(Runner):
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         rows = max((len(array) for array in feed.values() if array.ndim), default=0)
         if self._largest_batch is not None and rows > self._largest_batch:
-            msg = f"it takes {self._largest_batch} rows at once, and these are {rows}: --batch-size asks for fewer"
+            msg = f"the server accepts {self._largest_batch} rows per request (got {rows}): lower --batch-size"
             raise ValueError(msg)
         found = self._server.ask(feed, self._own.outputs if self._is_described else ())
         self._has_answered = True

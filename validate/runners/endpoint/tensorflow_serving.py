@@ -76,7 +76,7 @@ class TensorFlowServing:
         said = self._client.get(f"{self._path}/metadata")
         if said is None:
             msg = f"the server at {self._client.host} has no model at {self._path}"
-            raise BackendError(msg, hint="check the model's name and version, and that it is loaded")
+            raise BackendError(msg, hint="check the model's name and version, and that the server has loaded it")
         try:
             known = said["metadata"]["signature_def"]["signature_def"]
             described = known.get(self._key)

@@ -103,7 +103,7 @@ def from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.gen
     """
     count = math.prod(shape)
     if any(size < 0 for size in shape):
-        msg = f"values of the shape {list(shape)}, of which no size may be below 0"
+        msg = f"values of the shape {list(shape)}, which has a size below 0"
         raise ValueError(msg)
     if dtype == "string":
         words = _words(raw)
@@ -132,7 +132,7 @@ def _words(raw: bytes) -> NDArray[np.generic]:
         end = at + _LENGTH.size
         length = _LENGTH.unpack(raw[at:end])[0] if end <= len(raw) else len(raw)
         if end + length > len(raw):
-            msg = f"text that ends after {len(raw)} bytes, before its length says so"
+            msg = f"text of {len(raw)} bytes, shorter than its declared length"
             raise ValueError(msg)
         words.append(raw[end : end + length])
         at = end + length
@@ -154,5 +154,5 @@ def check_answer(spec: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:
         and all(not isinstance(dim, int) or dim == size for dim, size in zip(spec.shape, shape, strict=True))
     )
     if dtype != spec.dtype or not is_of_shape:
-        msg = f"the server answers {spec.name} as {dtype}{list(shape)}, and says of itself that it is {spec}"
+        msg = f"the server returned {spec.name} as {dtype}{list(shape)}, but describes it as {spec}"
         raise BackendError(msg, hint="correct the outputs in the model's configuration on the server")

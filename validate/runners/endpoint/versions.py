@@ -25,14 +25,14 @@ class AnsweredVersions:
             BackendError: It is another than the one that was asked for, or no version.
         """
         if isinstance(said, bool) or not isinstance(said, str | int | None):
-            msg = f"the server answered as version {shown(said)} of {self._endpoint.model}, which is none"
+            msg = f"the server returned version {shown(said)} of {self._endpoint.model}, which is not a version"
             raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2")
         version = in_short("" if said is None else str(said))
         if not version:
             return
         asked, model = self._endpoint.version, self._endpoint.model
         if asked and version != asked:
-            msg = f"the server answered as version {version} of {model}, and version {asked} was asked"
+            msg = f"the server returned version {version} of {model}, but version {asked} was requested"
             raise BackendError(
                 msg, hint=f"ask /versions/{version} behind the name, or none for what the server chooses"
             )

@@ -61,7 +61,7 @@ def command(
         raise UsageError(msg, hint="see what would go", command="convert-and-validate clean --keep 3 --cache --dry-run")
     if keep is None and model is not None:
         msg = f"clean --cache takes no model, and was given {model!r}: the stage cache is of all models"
-        raise UsageError(msg, hint="leave the model out, or say how many of its runs stay: --keep N")
+        raise UsageError(msg, hint="leave the model out, or give the number of its runs to keep: --keep N")
 
     def planned() -> CleaningPlan:
         return plan_cleaning(root, model=model, keep=keep, with_cache=with_cache, repositories=repositories)

@@ -18,7 +18,7 @@ def command(model: str | None, *, root: Path, repositories: tuple[Path, ...], js
     """List the runs of MODEL, or of all models, the newest first: verdict, exit code, what was released, size on disk.
 
     The verdict is that of the evidence of what a run requires; nothing is measured, and the exit code is 0 whatever it
-    is. A run that is damaged or was stopped halfway is listed as that. Wherever a command takes --run DIR, the id of a
+    is. A run that is corrupt or was stopped halfway is listed as that. Wherever a command takes --run DIR, the id of a
     run will do, or its beginning, or latest, or latest:MODEL.
 
     \b

@@ -43,7 +43,7 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
 
     if forget is not None and model is not None:
         msg = "views takes either a MODEL or --forget DIR"
-        raise UsageError(msg, hint="leave the model out: the folder says which view is meant")
+        raise UsageError(msg, hint="leave the model out, because the folder names the view")
     if model is None:
         # There is such a repository.
         list_models(repository)

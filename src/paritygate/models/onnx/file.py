@@ -46,7 +46,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         msg = f"{path} is not an ONNX model: {_first_line(err)}"
         raise InputFileError(msg, hint="export the model again; the file may be cut off or of another format") from err
     if not model.graph.node and not model.graph.output:
-        msg = f"{path} is not an ONNX model: it holds an empty graph ({path.stat().st_size} bytes)"
+        msg = f"{path} is not an ONNX model: its graph is empty ({path.stat().st_size} bytes)"
         raise InputFileError(msg, hint="export the model again; the file may be cut off or of another format")
     _check_names(model, path)
     _check_external_data(model, path)
@@ -54,10 +54,10 @@ def read_onnx(path: Path) -> onnx.ModelProto:
 
 
 def _check_names(model: onnx.ModelProto, path: Path) -> None:
-    """Check that every name is text: protobuf hands over as bytes what is no UTF-8."""
+    """Check that every name is text: protobuf hands over as bytes what is not UTF-8."""
     for name in _names(model):
         if not isinstance(name, str):
-            msg = f"{path} is not an ONNX model: the name {name!r} in it is no UTF-8"
+            msg = f"{path} is not an ONNX model: the name {name!r} in it is not UTF-8"
             raise InputFileError(msg, hint="export the model again, with names that are text")
 
 
@@ -99,9 +99,7 @@ def _check_external_data(model: onnx.ModelProto, path: Path) -> None:
             msg = f"{path} refers to external data that is missing: {name!r}"
             raise InputFileError(msg, hint="copy the data file beside the model, under the name it refers to")
         if data.stat().st_size < offset + length:
-            msg = (
-                f"{path} refers to {offset + length} bytes of {name!r}, which has {data.stat().st_size}: it is cut off"
-            )
+            msg = f"{path} refers to {offset + length} bytes of {name!r}, but that file has only {data.stat().st_size}"
             raise InputFileError(msg, hint="copy the data file again, or export the model again")
 
 
@@ -115,7 +113,7 @@ def _place_of_external_data(tensor: onnx.TensorProto) -> tuple[str, int, int]:
     length = max(length, _elements(tensor) * _FLOAT32_BYTES if _weight_dtype(tensor) == "float32" else 0)
     location = entries.get("location", "")
     if offset < 0 or length < 0 or not location or "\0" in location:
-        msg = f"tensor {tensor.name!r} says of its external data: {entries}"
+        msg = f"the external data of tensor {tensor.name!r} is not valid: {entries}"
         raise InputFileError(msg, hint="export the model again: location, offset and length are wanted")
     # `./weights.bin` is the same file as `weights.bin`.
     return "/".join(part for part in location.split("/") if part != "."), offset, length

@@ -111,7 +111,7 @@ def read_openvino(path: Path) -> Any:  # noqa: ANN401 - an openvino.Model
         msg = f"{path} is not an OpenVINO model: {openvino_reason(err)} ({beside}{size})"
         raise InputFileError(msg, hint="copy the .xml and the .bin file together, or save the model again") from err
     if not model.outputs:
-        msg = f"{path} is not an OpenVINO model: it has no outputs"
+        msg = f"{path} is not an OpenVINO model: no outputs"
         raise InputFileError(msg, hint="give an .xml file that openvino.save_model wrote")
     return model
 

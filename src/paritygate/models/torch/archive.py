@@ -92,10 +92,10 @@ def _sound_names(path: Path) -> list[str]:
         damaged = archive.testzip()
         names = archive.namelist()
     if not is_whole:
-        msg = f"{path} is damaged: it is cut off, or empty"
+        msg = f"{path} is corrupt: truncated or empty"
         raise InputFileError(msg, hint="save or copy the model again")
     if damaged is not None:
-        msg = f"{path} is damaged: the bytes of {damaged} are not those that were written"
+        msg = f"{path} is corrupt: the bytes of {damaged} are not those that were written"
         raise InputFileError(msg, hint="save or copy the model again")
     return names
 
@@ -107,7 +107,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as err:
         # RuntimeError is zipfile's word for an encrypted entry, or, as NotImplementedError, for an unknown compression.
-        msg = f"{path} is damaged or no archive of PyTorch: {err}"
+        msg = f"{path} is corrupt or no archive of PyTorch: {err}"
         raise InputFileError(msg, hint="save or copy the model again") from err
 
 
@@ -126,7 +126,7 @@ def _pickled(path: Path, name: str) -> str:
     try:
         named = [str(argument) for code, argument, _ in pickletools.genops(content) if code.name == "GLOBAL"]
     except ValueError as err:
-        return f"a pickle that is damaged ({err})"
+        return f"a pickle that is corrupt ({err})"
     classes = [item.replace(" ", ".") for item in named if not item.startswith(_TENSOR_PARTS)]
     if classes:
         return f"a pickled object of torch.save (class {classes[0]}), which is never unpickled because that runs code"
@@ -137,7 +137,7 @@ def names_in_archive(path: Path) -> SaidNames | None:
     """Return the names that we wrote into the file; None where it was made elsewhere.
 
     Raises:
-        InputFileError: It is missing or no archive, or the names in it are damaged.
+        InputFileError: It is missing or no archive, or the names in it are corrupt.
     """
     with _opened(path) as archive:
         if not archive.namelist() or _names_entry(archive) not in archive.namelist():
@@ -146,7 +146,7 @@ def names_in_archive(path: Path) -> SaidNames | None:
     try:
         return SaidNames.from_text(text)
     except (ValueError, KeyError, TypeError, AttributeError) as err:
-        msg = f"the names that {path} says of itself ({NAMES_FILE}) are damaged: {type(err).__name__}: {err}"
+        msg = f"{path} has a corrupt list of names ({NAMES_FILE}): {type(err).__name__}: {err}"
         raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err
 
 

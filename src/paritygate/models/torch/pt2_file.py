@@ -55,7 +55,7 @@ def known_names(
 
     Raises:
         UsageError: Nothing says them, and they cannot be read off the program.
-        InputFileError: The names that the file says are damaged.
+        InputFileError: The names that the file says are corrupt.
     """
     said = names_in_archive(path)
     kept = kept_signature(program) if said is None and declared is None else None

@@ -360,8 +360,8 @@ def test_a_recorded_reference_knows_of_it_and_outputs_from_elsewhere_do_not(benc
         ("attention_mask={low: many}", "low: a number is needed (seen: 'many')"),
         ("attention_mask=[3]", "attention_mask=[3]: a mapping is needed (seen: a list)"),
         ("attention_mask={low: 2, high: 1}", "low: 2 is above high: 1"),
-        ("attention_mask={", "it is no YAML"),
-        ("mask=mask", "a role is said of 'mask', which is no input (inputs: input_ids, attention_mask)"),
+        ("attention_mask={", "not YAML"),
+        ("mask=mask", "the role is for 'mask', which is not an input (inputs: input_ids, attention_mask)"),
     ],
 )
 def test_a_role_that_does_not_fit_is_wrong_usage(bench: Bench, given: str, message: str) -> None:
@@ -378,7 +378,9 @@ def test_a_role_is_said_while_the_reference_can_be_asked(bench: Bench) -> None:
     outcome = bench.compare(folder, _model(bench, "b"), "--samples", samples, "--role", "attention_mask=mask")
 
     assert outcome.code == 2
-    assert "a role is said of 'attention_mask', and the reference was recorded before" in " ".join(outcome.err.split())
+    assert "the role of 'attention_mask' is declared, but the reference was recorded before" in " ".join(
+        outcome.err.split()
+    )
 
 
 def test_roles_in_python_are_written_as_in_a_spec(bench: Bench) -> None:

@@ -119,12 +119,12 @@ def test_a_difference_still_fails_where_the_decision_never_varied(bench: Bench) 
         (
             "logits",
             "--constant-decision 'logits' is not of the form OUTPUT=REASON",
-            "say why: --constant-decision logits='all rows are of one class'",
+            "give the reason: --constant-decision logits='all rows are of one class'",
         ),
         (
             "scores=so it is",
-            "the decision on 'scores' is said to be constant, and there is none (decisions: logits:argmax)",
-            "say which one: --decision scores:threshold=V",
+            "the decision on 'scores' is declared constant, but no such decision exists (decisions: logits:argmax)",
+            "declare the decision: --decision scores:threshold=V",
         ),
     ],
 )

@@ -203,7 +203,7 @@ def test_a_path_is_not_broken_and_what_lies_here_is_named_from_here(
     monkeypatch.chdir(tmp_path)
     path = f"/elsewhere/{'long' * 20}/model.onnx"
 
-    assert f"  {path}" in wrapped(f"error: {path} is not what was recorded with the reference: it was changed")
+    assert f"  {path}" in wrapped(f"error: {path} is corrupt with the reference: it was changed")
     assert wrapped(f"error: {tmp_path}/model.onnx is missing") == ["error: model.onnx is missing"]
 
 

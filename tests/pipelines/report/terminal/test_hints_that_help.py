@@ -259,10 +259,7 @@ def test_a_spec_without_outputs_is_answered_with_what_to_paste(desk: Desk) -> No
     again = desk.call("run", "--verbose", desk.spec(model={"name": "tiny", "source": "net:model", **pasted}, **parts))
 
     assert refused.code == 2, str(refused)
-    assert (
-        "error: tiny: net:model is a PyTorch module, which does not say what its inputs and outputs are\n"
-        in refused.err
-    )
+    assert "error: tiny: the inputs and outputs of net:model, a PyTorch module, are unknown\n" in refused.err
     assert hint.startswith("add this below model: in the spec")
     assert lines == [
         "  inputs: {x: {dtype: float32, shape: [batch, 4]}}  # in all 120 rows: axis 1 of x is 4",

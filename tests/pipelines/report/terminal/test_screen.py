@@ -73,7 +73,7 @@ def test_an_error_is_one_sentence_below_its_variant_with_a_hint(desk: Desk) -> N
 
     assert called.code == 5
     assert any(re.match(r"error +onnx-fp32 +- +-", line) for line in lines)
-    assert "is not what was recorded: model.onnx was changed" in " ".join(line.strip() for line in lines)
+    assert "is corrupt: model.onnx was changed" in " ".join(line.strip() for line in lines)
     assert any(line.startswith("hint: onnx-fp32: ") for line in lines)
 
 

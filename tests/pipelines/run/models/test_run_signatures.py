@@ -161,7 +161,7 @@ def test_a_side_that_is_none_is_refused(tmp_path: Path) -> None:
     path = tmp_path / _save(tmp_path)
     with pytest.raises(UsageError) as caught:
         paritygate.compare(path, path, samples={"image": np.zeros((1, 4), "f")}, signatures={"both": "classify"})
-    assert "'both', which is no side of the comparison (allowed: reference, candidate)" in str(caught.value)
+    assert "'both', which is not a side of the comparison (allowed: reference, candidate)" in str(caught.value)
     with pytest.raises(UsageError, match="only a SavedModel has signatures") as caught:
         paritygate.compare(path, _same, samples={"x": np.zeros((1, 4), "f")}, signatures={"candidate": "classify"})
     assert caught.value.hint == "leave --signature candidate out, or give a SavedModel folder"

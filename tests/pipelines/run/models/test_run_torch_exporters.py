@@ -158,4 +158,4 @@ def test_an_exporter_for_a_file_is_refused(desk: Desk) -> None:
     assert called.code == 2
     assert "model.exporter is dynamo, which exports PyTorch modules" in called.err
     assert "model.onnx is a model of kind 'onnx'" in called.err
-    assert "hint: leave model.exporter out" in called.err
+    assert "hint: remove model.exporter" in called.err

@@ -72,7 +72,7 @@ def test_samples_in_larger_batches_than_a_server_takes_are_said_with_what_helps(
     result = compare(server.model, batch_size=16, probes=[])
 
     assert result.verdict == "fail"
-    assert "it takes 8 rows at once, and these are 16: --batch-size asks for fewer" in str(result)
+    assert "the server accepts 8 rows per request (got 16): lower --batch-size" in str(result)
     assert compare(server.model, batch_size=8, probes=[]).verdict == "pass"
 
 
@@ -151,7 +151,7 @@ def test_names_of_the_server_are_renamed(server: Server) -> None:
         (1, "hang", "error", "stopped answering after 3 answers: no answer within 3 s"),
         (1, (503, b"overloaded"), "error", "stopped answering after 3 answers: HTTP 503: overloaded"),
         (1, (400, b'{"error": "unexpected shape"}'), "fail", "the server answered HTTP 400: unexpected shape"),
-        (1, (200, b"<html>hello</html>"), "fail", "the server answered with what is no JSON: <html>hello</html>"),
+        (1, (200, b"<html>hello</html>"), "fail", "the server returned invalid JSON: <html>hello</html>"),
         (1, (200, b'{"outputs": []}'), "fail", "the server did not answer logits (it answered: nothing)"),
         (1, (200, _TOO_FEW), "fail", "the answer of the server cannot be read"),
         (1, (302, b""), "fail", "HTTP 302"),

@@ -309,7 +309,7 @@ def test_the_version_that_a_server_answers_as_is_noted(model: tuple[TinyModel, s
 
     assert f"{words}, by its own choice: /versions/N behind the name asks for one" in compare(model[1]).notes
     assert words in compare(f"{model[1]}/versions/2").notes
-    assert "as version 2 of tiny, and version 1 was asked" in str(compare(f"{model[1]}/versions/1"))
+    assert "version 2 of tiny, but version 1 was requested" in str(compare(f"{model[1]}/versions/1"))
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE])

@@ -235,7 +235,7 @@ def test_a_column_that_nobody_takes_is_named(server: Server, tmp_path: Path) -> 
     result = compare(f"{server.url}/predict", tmp_path / "model.onnx", samples=samples)
 
     assert result.verdict == "pass"
-    assert any("the samples also hold 'language', which is no input" in note for note in result.notes)
+    assert any("the samples also hold 'language', which is not an input" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
@@ -243,9 +243,9 @@ def test_a_column_that_nobody_takes_is_named(server: Server, tmp_path: Path) -> 
     [
         ({"candidate": "txt"}, "the samples have no 'txt', which --takes names"),
         ({"candidate": "input_ids"}, "the mapping has the input 'text', which --takes does not name"),
-        ({"candidate": "text", "reference": "text"}, "says that the reference takes text, and it takes attention_mask"),
-        ({"candidate": "text,input_ids"}, "says that the candidate takes text, input_ids, and it takes text"),
-        ({"server": "text"}, "--takes names 'server', which is no side of the comparison"),
+        ({"candidate": "text", "reference": "text"}, "lists text for the reference, but its inputs are attention_mask"),
+        ({"candidate": "text,input_ids"}, "lists text, input_ids for the candidate, but its inputs are text"),
+        ({"server": "text"}, "--takes names 'server', which is not a side of the comparison"),
         ({"candidate": "text,"}, "names an input without a name"),
         ({"candidate": 7}, "takes holds 'candidate': 7"),
     ],
@@ -275,7 +275,7 @@ def test_a_side_that_takes_nothing_of_its_own_is_judged_by_what_it_takes(takes: 
 def test_recorded_outputs_take_nothing(tmp_path: Path) -> None:
     np.savez(tmp_path / "outputs.npz", **original(_SAMPLES))
 
-    with pytest.raises(UsageError, match="is recorded outputs, which take nothing"):
+    with pytest.raises(UsageError, match="is recorded outputs, which have no inputs"):
         pg.compare(tmp_path / "outputs.npz", original, samples=_SAMPLES, takes={"reference": "text"})
 
 

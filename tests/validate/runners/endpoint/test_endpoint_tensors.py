@@ -81,5 +81,5 @@ def test_an_answer_is_of_the_dtype_and_shape_that_the_server_says(
     if is_right:
         check_answer(spec, dtype, shape)
         return
-    with pytest.raises(BackendError, match="the server answers logits as "):
+    with pytest.raises(BackendError, match="the server returned logits as "):
         check_answer(spec, dtype, shape)

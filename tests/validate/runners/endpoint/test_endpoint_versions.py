@@ -66,7 +66,7 @@ def test_an_answer_of_another_version_than_was_asked_for_fails(server: Server) -
     result = _compare(original, f"{server.model}/versions/1")
 
     assert result.verdict == "fail"
-    assert "the server answered as version 2 of tiny, and version 1 was asked" in str(result)
+    assert "the server returned version 2 of tiny, but version 1 was requested" in str(result)
 
 
 @pytest.mark.parametrize("status", [400, 503])
