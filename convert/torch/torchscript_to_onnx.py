@@ -127,10 +127,7 @@ def _refused(err: Exception, opset: int) -> ConversionError:
         msg = f"opset {opset} is not one that torch.onnx's legacy exporter writes: {one_line(err)}"
         return ConversionError(msg, hint=f"ask for opset {_OPSET}, or leave it out")
     msg = f"torch.onnx's legacy exporter does not write the model: {type(err).__name__}: {one_line(err)}"
-    hint = (
-        "remove model.exporter, because another exporter may work; for a file, give the module that it was made "
-        "from as model.source"
-    )
+    hint = "remove model.exporter: another may work; for a file, give its module as model.source"
     return ConversionError(msg, hint=hint)
 
 

@@ -401,9 +401,7 @@ def _open_reference(
 
 def _check_no_roles(job: ComparisonJob) -> None:
     if job.roles:
-        msg = (
-            f"the role of {next(iter(job.roles))!r} is declared, but the reference was recorded before and does not run"
-        )
+        msg = f"the role of {next(iter(job.roles))!r} is declared, but the reference was recorded before it"
         raise UsageError(msg, hint="compare with the model itself, or write roles into a spec and record it by that")
 
 

@@ -120,10 +120,7 @@ class _PlanningCache(Cache):
             would_be=JUDGED_ANEW,
             taken_from=known.made_in,
             made_at=known.made_at,
-            why=(
-                "the cached outputs are judged by other limits or rules, and a row beyond its limit may have to "
-                "be compared again"
-            ),
+            why="other limits or rules judge the cached outputs; a row beyond its limit may run again",
         )
         raise self._not_done(job)
 

@@ -213,9 +213,7 @@ def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
         shapes = [outputs[name].shape for name in (label, scores)]
         of_label, of_scores = (len(shape or ()) for shape in shapes)
         if None not in shapes and of_label not in {of_scores - 1, of_scores}:
-            msg = (
-                f"{where}: {label!r} has rank {of_label}, but {scores!r} has rank {of_scores} (expected one axis less)"
-            )
+            msg = f"{where}: {label!r} has rank {of_label}, but {scores!r} has rank {of_scores} (expected one less)"
             hint = "a label has the shape of its scores without the axis of the classes, or with the best ids along it"
             raise UsageError(msg, hint=hint)
 

@@ -156,10 +156,7 @@ def limits_of_tune(given: Mapping[str, float]) -> EndpointLimits:
         UsageError: A name is none of them, a limit is not above 0, or it is the rate.
     """
     if "requests_per_second" in given:
-        msg = (
-            "endpoint limit 'requests_per_second' does not apply to tune, which measures how many requests a "
-            "server answers"
-        )
+        msg = "endpoint limit 'requests_per_second' does not apply to tune, which measures the rate"
         raise UsageError(
             msg, hint=("limit the load with --callers, or the number of requests with --endpoint requests=N")
         )

@@ -25,8 +25,8 @@ def test_every_message_is_plain_english(project_root: Path) -> None:
     "message",
     [
         "model.onnx is empty: it is no model",
-        "what the server answers is no JSON",
-        "no repository exists at artifacts",
+        "what the server returns is no JSON",
+        "there is no repository at artifacts",
         "fp16 was asked for, and the results are taken over",
         "look at the log, " + "and at the next log, " * 8 + "and run this again",
     ],

@@ -305,10 +305,7 @@ def _check_decisions(rules: GateRules) -> None:
         msg = f"tolerance {unused[0]} is declared, but no decision is"
         raise UsageError(
             msg,
-            hint=(
-                "declare the decision: decisions: {OUTPUT: {threshold: V}} in the spec, or --decision "
-                "OUTPUT:threshold=V"
-            ),
+            hint="declare it: decisions: {OUTPUT: {threshold: V}} in the spec, or --decision OUTPUT:threshold=V",
         )
 
 

@@ -1,7 +1,6 @@
-"""Sentences as data: a key of the table of sentences, and the values that the sentence names.
+"""Sentences as data: a key of the table, and the values in the sentence. Only `render` makes text of them.
 
-Checks hold sentences and no text, so that no code can come to depend on how something is worded. `render` alone makes
-text of them. What may leave the machine is a list of values by name: a value that is not on it is hidden.
+So no code can depend on the wording. A value whose name is not in `_MAY_LEAVE` is hidden outside this machine.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ PAIRS = WITHIN | AT_LEAST | {"above"}
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence, or a part of one: its key in the table, and the values in it, which are JSON data or sentences."""
+    """One sentence or a part of one: its key in the table, and its values, which are JSON data or sentences."""
 
     key: str
     values: Mapping[str, Any]
@@ -64,12 +63,7 @@ Words = tuple[Sentence, ...]
 
 
 def say(key: str, **values: Any) -> Words:  # noqa: ANN401 - whatever a sentence names
-    """Return a sentence, to be added to others.
-
-    Args:
-        key: Its key in the table.
-        values: What it names, by the names that the table has.
-    """
+    """Return the sentence with this key of the table and these values, to be added to others."""
     return (Sentence(key, {name: _plain(value) for name, value in values.items()}),)
 
 
@@ -102,11 +96,7 @@ def _formatted(value: Any, format_spec: str) -> str:  # noqa: ANN401 - a value o
 
 
 class _Writer(string.Formatter):
-    """Writes values as sentences have them.
-
-    Beside Python's formats, `{rows:#row}` counts, `{count:is|are}` agrees with the count, and `{share:.0 %}` sets a
-    space before the sign.
-    """
+    """Writes values: `{rows:#row}` counts, `{count:is|are}` agrees, and `{share:.0 %}` has a space before the sign."""
 
     def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401 - a value of a sentence
         if _is_words(value):
@@ -149,7 +139,7 @@ def _sentence_of(data: Any) -> Sentence:  # noqa: ANN401 - JSON data of a file, 
 
 
 def render(words: Any) -> str:  # noqa: ANN401 - sentences, or their JSON data
-    """Return sentences as text; this is the only function that does."""
+    """Return sentences as text. No other function does this."""
     return "".join(map(_written, _sentences(words)))
 
 
@@ -162,7 +152,7 @@ def _written(sentence: Sentence) -> str:
 
 
 def joined(parts: Iterable[Words], by: str = ", ") -> Words:
-    """Return several sentences as one, with something between them."""
+    """Return several sentences as one, separated by `by`."""
     found: Words = ()
     for part in parts:
         found += (say("between", by=by) if found else ()) + part
@@ -170,23 +160,23 @@ def joined(parts: Iterable[Words], by: str = ", ") -> Words:
 
 
 def first_line(words: Iterable[Sentence]) -> str:
-    """Return sentences as text, without the lines of a log, or of a server, that are quoted below them."""
+    """Return sentences as text, without quoted lines of a log or a server."""
     return render([item for item in words if item.key != "below"])
 
 
 def pair_of(words: Sequence[Sentence]) -> tuple[str, str]:
-    """Return the key of a measured number beside its limit, where sentences begin so, and as text what follows it."""
+    """Return the key of a measured number with its limit, if sentences begin with one, and the rest as text."""
     is_pair = bool(words) and words[0].key in PAIRS
     return (words[0].key, first_line(words[1:])) if is_pair else ("", first_line(words))
 
 
 def missing_words(words: Iterable[Sentence]) -> Words:
-    """Return what a probe that does not apply is missing."""
+    """Return the reason why a probe does not apply."""
     return tuple(Sentence("missing", item.values) for item in words)
 
 
 def without_inputs(words: Any) -> Words:  # noqa: ANN401 - sentences, or their JSON data
-    """Return sentences in which every value is hidden that is not known to be no data of the user."""
+    """Return sentences in which every value that may be data of the user is hidden."""
     return tuple(
         Sentence(item.key, {name: _allowed(name, value) for name, value in item.values.items()})
         for item in _sentences(words)

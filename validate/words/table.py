@@ -1,4 +1,4 @@
-"""Every sentence on a check, by its key: what is said of a measurement is worded here and nowhere else."""
+"""Every sentence on a check, by its key. No other module words a measurement."""
 
 from __future__ import annotations
 

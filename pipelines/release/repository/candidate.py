@@ -264,10 +264,7 @@ def _check_found(variant: VariantCandidate, evidence: VariantEvidence, accepted_
         raise RepositoryError(msg, hint="judge it again with", command="convert-and-validate validate")
     if evidence.kind == "verified" or evidence.kind == accepted_kind == "emulated":
         return
-    msg = (
-        f"{variant.name} is not released because its evidence on {evidence.device} is {evidence.kind!r} (expected "
-        "'verified')"
-    )
+    msg = f"{variant.name} is not released because its evidence on {evidence.device} is {evidence.kind!r}"
     hint = "verify it on the device it will run on"
     if evidence.kind == "emulated":
         hint += f", or accept it with promote.accept: {{{variant.name}: emulated}}"

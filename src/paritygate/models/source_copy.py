@@ -144,9 +144,7 @@ def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
     digest = digest_of_parameters(found.kind, model)
     if digest != copy.digest:
         msg = f"the copy of {source.text} in {source.folder} makes other parameters ({digest}) than those recorded"
-        hint = (
-            f"{_AGAIN}; a callable must return the same model every time; list the files that it reads in model.files"
-        )
+        hint = f"{_AGAIN}; a callable must return the same model every time; name its files in model.files"
         raise ArtifactIntegrityError(msg, hint=hint)
     return found, model
 

@@ -316,7 +316,7 @@ def test_another_answer_at_one_size_is_refused_with_that_size(
         ConversionError, match=rf"output 'y' .* differs .* at batch={size}, .*'batch' is baked in"
     ) as caught:
         bench.convert("torch", model=_OnSize(is_other), signature=signature)
-    assert "the sizes that the model accepts: model.dims.batch" in caught.value.hint
+    assert "declare model.dims.batch" in caught.value.hint
 
 
 def test_sizes_of_one_branch_alone_may_be_promised(bench: Bench) -> None:

@@ -44,7 +44,7 @@ def test_without_declared_sizes_the_batch_is_small_and_a_note_says_so(make_artif
     config = make_config(served(make_artifact(signature=replace(SIGNATURE, dims={}))))
 
     assert config.data["max_batch_size"] == 8
-    assert "the sizes that the model accepts: model.dims.batch" in config.notes[0]
+    assert "declare model.dims.batch" in config.notes[0]
 
 
 @pytest.mark.parametrize(
