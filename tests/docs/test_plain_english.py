@@ -41,7 +41,7 @@ _REFERENCE = {
 # How many sentences of a page are left that are too long or hold a banned phrase. A number may only fall.
 _LEFT: dict[str, int] = {}
 _LEFT_IN_HELP = 0
-_LEFT_IN_DOCSTRINGS = 1450
+_LEFT_IN_DOCSTRINGS = 1323
 _MOST_WORDS = 35_000
 _FOLDERS = ("src/paritygate", "convert", "validate", "pipelines")
 
