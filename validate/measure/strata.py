@@ -52,7 +52,7 @@ class StratifiedComparison:
             for value, chosen in rows.items():
                 if value not in comparisons and len(comparisons) >= _MAX_VALUES:
                     msg = f"stratum {name!r} has more than {_MAX_VALUES} values"
-                    raise UsageError(msg, hint="a stratum groups rows; an id is none")
+                    raise UsageError(msg, hint="use a column that groups rows, not an id")
                 comparison = comparisons.setdefault(value, OutputComparison(self._plan))
                 part = Batch(inputs={}, ids=[batch.ids[row] for row in chosen])
                 comparison.add(part, _rows(actual, chosen, batch.rows), _rows(expected, chosen, batch.rows))

@@ -244,7 +244,7 @@ def check_release(repository: Path, details: ReleaseDetails) -> None:
     """
     verification = verify_release(repository, details.model, details.version)
     if not verification.is_intact:
-        msg = f"version {details.version} of {details.model!r} is not what was released: {verification.difference}"
+        msg = f"version {details.version} of {details.model!r} is corrupt: {verification.difference}"
         command = command_on(repository, "verify", details.model, str(details.version))
         raise ArtifactIntegrityError(msg, hint="see", command=command)
 

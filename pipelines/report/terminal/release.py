@@ -81,7 +81,7 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
 
 
 def _damage(release: StoredRelease) -> Iterator[str]:
-    """Yield which version of the same is damaged, and how to see what it is."""
+    """Yield which version of the same is corrupt, and how to see what it is."""
     if release.damaged:
         version = max(release.damaged)
         command = command_on(repository_of_release(release.folder), "verify", release.model, str(version))

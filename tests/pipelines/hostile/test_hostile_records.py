@@ -358,5 +358,5 @@ def test_damaged_failures_of_an_export_are_named(measured: Desk, tmp_path: Path,
     called = desk.call("promote", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 2, str(called)
-    assert f"export-failures.json is damaged: {message}" in called.err
+    assert f"export-failures.json is corrupt: {message}" in called.err
     assert "\nhint: start a new run:\n  convert-and-validate run SPEC" in called.err
