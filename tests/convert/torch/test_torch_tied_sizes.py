@@ -113,7 +113,7 @@ def test_a_size_baked_into_a_decoder_is_found_all_the_same(bench: Bench) -> None
             answer = super().forward(ids, mask, cache)
             return {**answer, "logits": answer["logits"] * int(cache.shape[1])}
 
-    with pytest.raises(ConversionError, match=r"another at .*past=.* is baked in"):
+    with pytest.raises(ConversionError, match=r"differs by .* at .*past=.* is baked in"):
         bench.convert("torch", to="torchscript", model=Baked(), signature=_DECODER, ties=_TIES)
 
 

@@ -83,7 +83,7 @@ def test_a_branch_on_a_shape_is_caught_and_names_the_dim(bench: Bench, threshold
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * 2 if x.shape[0] > threshold else x
 
-    with pytest.raises(ConversionError, match="so the size of 'batch' is baked in: it differs by") as caught:
+    with pytest.raises(ConversionError, match="so the size of 'batch' is baked in") as caught:
         bench.convert("torch", to="torchscript", model=Branching(), signature=_FOUR_TO_FOUR)
     assert "model.dims.batch" in caught.value.hint
 
@@ -231,7 +231,7 @@ def test_a_dim_of_undeclared_range_is_tried_as_well(bench: Bench) -> None:
             return x / float(x.shape[0])
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"})
-    with pytest.raises(ConversionError, match="is another at batch=1, so the size of 'batch' is baked in"):
+    with pytest.raises(ConversionError, match=r"differs by .* at batch=1, so the size of 'batch' is baked in"):
         bench.convert("torch", to="torchscript", model=Mean(), signature=signature)
 
 
@@ -332,7 +332,7 @@ def test_an_output_whose_size_hangs_on_values_is_named_and_no_dim_is_blamed(benc
             return x[:, : x.shape[1] - int(x.shape[0] == 1)]
 
     signature = sign({"x": "float32[batch, time]"}, {"y": "float32[batch, time]"}, batch=(1, 4, 6), time=(2, 7, 9))
-    with pytest.raises(ConversionError, match=r"its size is not that of 'time', as declared, but hangs on") as caught:
+    with pytest.raises(ConversionError, match=r"float32.*, not on 'time'") as caught:
         bench.convert("torch", to="torchscript", model=Cut(), signature=signature)
     assert "baked in" not in str(caught.value)
     assert "total_length" in (caught.value.hint or "")
