@@ -163,7 +163,6 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     deadline = started + float(args["time_limit_s"])
     place = ComparisonContext(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
-    causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     unused = [name for name in held if takes and name not in takes]
     notes = [
         *_unused_inputs(unused),
@@ -172,6 +171,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
+    causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
     checks = tuple(
         said_once((*result.checks, *strata_left_out(left_out), *_check_samples(job), *served, *answers.checks))

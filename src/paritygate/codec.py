@@ -199,8 +199,8 @@ def finite_or_none(value: float | None) -> float | None:
 
 
 def with_finite(value: _D) -> _D:
-    """Return a dataclass with None in each field that holds NaN or infinity."""
-    held = {item.name: getattr(value, item.name) for item in fields(value)}
+    """Return a dataclass with None in each field that holds NaN or infinity; `unwritten` fields stay as they are."""
+    held = {item.name: getattr(value, item.name) for item in fields(value) if _EXCLUDED not in item.metadata}
     odd = [name for name, number in held.items() if isinstance(number, float) and not math.isfinite(number)]
     return replace(value, **dict.fromkeys(odd)) if odd else value
 

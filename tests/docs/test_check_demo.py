@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -44,27 +43,6 @@ def test_what_differs_from_machine_to_machine_is_the_same_demo(project_root: Pat
 
     assert checked.returncode == 0, checked.stderr
     assert "the demo printed the 3 rows that README.md shows" in checked.stdout
-
-
-@pytest.mark.parametrize(
-    ("taken_from", "not_kept", "code"),
-    [("run", "", 0), ("", "it failed", 0), ("", "", 1), ("", "it sent something", 1)],
-)
-def test_a_job_that_the_second_run_does_again_is_seen(
-    project_root: Path, tmp_path: Path, taken_from: str, not_kept: str, code: int
-) -> None:
-    job = {"job": "the recording of a", "taken_from": taken_from, "not_kept": not_kept, "why": "", "is_found": False}
-    (tmp_path / "again.json").write_text(json.dumps({"runs": [{"jobs": [job]}]}), encoding="utf-8")
-
-    checked = subprocess.run(
-        [sys.executable, str(project_root / ".ci/check_reuse.py"), "again.json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert checked.returncode == code, checked.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from paritygate.codec import unwritten
 class WorstRow:
     """A row, and the difference in it that is furthest beyond its limit, or nearest to it.
 
-    What is not finite is None in the rows of finished statistics.
+    What is not finite is None in the rows of finished statistics, but for `in_limits`.
 
     Attributes:
         row_id: The id of the row in the samples.

@@ -76,7 +76,7 @@ def test_the_digest_is_that_of_the_rows() -> None:
 
 
 def test_without_rows_there_is_nothing_to_call_with() -> None:
-    with pytest.raises(ZeroRowsError, match="the samples hold no rows"):
+    with pytest.raises(ZeroRowsError):
         take_rows(_read(_batch(0, 2)), at_least=1)
 
 

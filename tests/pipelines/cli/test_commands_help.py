@@ -187,7 +187,7 @@ def test_a_file_for_json_that_cannot_be_written_is_said_before_any_work(desk: De
     called = desk.call("run", "--verbose", "spec.yaml", "--json", "folder.json")
 
     assert called.code == 5
-    assert "folder.json could not be written" in called.err
+    assert "folder.json cannot be written" in called.err
     assert desk.runs == []
 
 

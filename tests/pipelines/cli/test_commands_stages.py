@@ -178,7 +178,6 @@ def test_a_reference_recorded_of_a_model_file_can_be_compared_by(desk: Desk) -> 
     assert Path(recorded.data["folder"]).name == "reference"
     # The same bytes by another name: a file is not compared with itself.
     assert compared.code == 5, str(compared)
-    assert "not compared with itself" in compared.out
     # Nothing but the recording is left where the user works.
     assert not list(desk.folder.glob(".reference*"))
 

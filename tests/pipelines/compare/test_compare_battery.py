@@ -123,7 +123,7 @@ def test_a_pair_gets_its_verdict_with_ordinary_samples_alone_and_probes(
     is_told = edge == "warn" and name in _ONLY_AT_EDGE
     wanted = "pass" if is_told else expected
     assert (code, verdict) == ({"pass": 0, "fail": 1}[wanted], wanted), out
-    told = re.findall(r"^edge finding: probe_\w+: (.*?), as no sample has: the answers differ", out, re.MULTILINE)
+    told = re.findall(r"^edge finding: probe_\w+: (.*?), unlike every sample: outputs differ", out, re.MULTILINE)
     assert told == [_ONLY_AT_EDGE[name]] if is_told else expected == "fail" or not told
 
 

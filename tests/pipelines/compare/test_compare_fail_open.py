@@ -369,6 +369,6 @@ def test_too_few_rows_for_the_claim_are_inconclusive_in_a_real_process(isolated_
 
     assert process.returncode == 3
     printed = " ".join(process.stdout.split())
-    assert re.search(r"8 rows in 1 batch .*\b30\b.*\b31 %", printed)
+    assert re.search(r"\b8 rows .*\b30\b.*\b31 %", printed)
     assert "--min-rows 8" in printed
     assert process.stdout.rstrip().endswith("verdict: inconclusive")

@@ -81,7 +81,7 @@ def test_a_difference_where_the_mask_is_not_set_passes_and_is_counted(
     assert (outcome.code, outcome.result["verdict"]) == (0, "pass"), outcome.out
     every, count = 3 * _ROWS * _WIDTH, 3 * int(_padded(bench)["mask"].sum())
     assert outcome.check("valid_where")["detail"] == (
-        f"{count} of {every} values count, those where mask is set; {every - count} are left out"
+        f"{count} of {every} values count, those where mask is set; {every - count} do not count"
     )
     assert outcome.result["outputs"]["logits"]["values"] == count
     assert bench.compare(*sides, *asked).code == 1

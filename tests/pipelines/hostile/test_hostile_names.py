@@ -150,7 +150,8 @@ def test_a_file_outside_of_the_specs_folder_is_not_packed(finished: Desk, tmp_pa
     called = desk.call("pack", str(desk.run_folder), "--output", "run.tar")
 
     assert called.code == 5, str(called)
-    assert f"error: a file below {desk.folder} is wanted" in called.err
+    assert called.err.startswith("error: ")
+    assert str(desk.folder) in called.err
     assert not (desk.folder / "run.tar").exists()
 
 

@@ -185,7 +185,7 @@ def test_fewer_rows_than_a_verdict_needs_are_said(desk: Desk) -> None:
         ("nothing.onnx", "nothing.onnx does not exist"),
         ("model.txt", "is no model of a known kind"),
         ("net.xml", "is a model of kind 'openvino', from which nothing is converted"),
-        ("client:ask", "client:ask is a function that takes an argument"),
+        ("client:ask", "client:ask is a function with an argument"),
     ],
 )
 def test_what_is_no_source_is_refused(desk: Desk, model: str, message: str) -> None:

@@ -546,7 +546,7 @@ def test_a_result_that_cannot_be_written_is_said_before_anything_is_run(isolated
     process = _compare_with_tmp(isolated_bench, tool, isolated_bench.folder, "--json", str(isolated_bench.folder))
 
     assert process.returncode == 5
-    assert f"error: {isolated_bench.folder} could not be written: " in process.stderr
+    assert f"error: {isolated_bench.folder} cannot be written" in process.stderr
     assert "hint: name a file with --json" in process.stderr
 
 

@@ -172,7 +172,7 @@ def test_a_record_removed_from_the_middle_is_found_even_if_the_numbers_are_close
     for number in (3, 4):
         _log(tmp_path, number).replace(_log(tmp_path, number - 1))
 
-    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the one before it"):
+    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the record before it"):
         read_records(tmp_path, "m")
 
 
@@ -190,7 +190,7 @@ def test_records_in_another_order_are_found(tmp_path: Path) -> None:
     _write(_log(tmp_path, 2), third)
     _write(_log(tmp_path, 3), second)
 
-    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the one before it"):
+    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the record before it"):
         read_records(tmp_path, "m")
 
 
@@ -222,7 +222,7 @@ def test_an_edit_of_the_last_record_of_schema_1_is_found_by_the_first_of_schema_
     _append(tmp_path, _moved(prod=1))
     _write(_log(tmp_path, 1), _of_schema_1(1) + b"\n")
 
-    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the one before it"):
+    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the record before it"):
         read_records(tmp_path, "m")
 
 

@@ -97,7 +97,7 @@ def test_its_last_record_is_bound_by_the_next_one(old: Desk) -> None:
     path = old.folder / _REPOSITORY / "log/tiny/000003.json"
     path.write_text(path.read_text(encoding="utf-8").replace("inconclusive", "fail"), encoding="utf-8")
 
-    with pytest.raises(RepositoryError, match=r"000004\.json does not follow the one before it"):
+    with pytest.raises(RepositoryError, match=r"000004\.json does not follow the record before it"):
         list_models(old.folder / _REPOSITORY)
 
 

@@ -216,7 +216,7 @@ class TestOpening:
         model = _plan(tmp_path, _record())
         other = replace(model, ref=replace(model.ref, kind=SourceKind.TENSORRT))
 
-        with pytest.raises(InputFileError, match=r"built by 'tensorrt-rtx' by its engine\.json, .* run as 'tensorrt'"):
+        with pytest.raises(InputFileError, match=r"built by 'tensorrt-rtx' .*cannot run as 'tensorrt'"):
             open_model(other)
 
     @pytest.mark.usefixtures("gpu")

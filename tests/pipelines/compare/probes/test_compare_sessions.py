@@ -142,7 +142,7 @@ def test_a_runner_that_is_called_once_at_a_time_is_not_called_at_once(
 
     assert outcome.code == 0
     assert outcome.result["probes"]["asked"]["concurrent"]["status"] == "not asked"
-    assert "probe concurrent: not asked: its runner is called once at a time" in outcome.out
+    assert "probe concurrent: not run: its runner is called once at a time" in outcome.out
     assert "probe_concurrent" not in {check["name"] for check in outcome.result["checks"]}
 
 
@@ -215,7 +215,7 @@ def test_an_emulation_is_not_asked_what_its_process_says(bench: Bench) -> None:
         "optimisation",
         "fresh",
     }
-    assert asked["optimisation"]["detail"] == "not asked: it is emulated with its operators unfused"
+    assert asked["optimisation"]["detail"] == "not run: it is emulated with its operators unfused"
 
 
 def test_a_candidate_that_is_no_onnx_file_is_not_asked_without_optimisations(bench: Bench) -> None:
@@ -230,9 +230,9 @@ def test_a_candidate_that_is_no_onnx_file_is_not_asked_without_optimisations(ben
     asked = outcome.result["probes"]["asked"]
     assert outcome.code == 0, outcome.out + outcome.err
     assert asked["optimisation"]["detail"] == (
-        "not asked: graph optimisations are turned off in ONNX Runtime on the CPU alone"
+        "not run: graph optimisations are turned off in ONNX Runtime on the CPU alone"
     )
-    assert asked["concurrent"]["detail"] == "not asked: its runner is called once at a time"
+    assert asked["concurrent"]["detail"] == "not run: its runner is called once at a time"
 
 
 def test_probes_that_are_named_are_known(bench: Bench) -> None:

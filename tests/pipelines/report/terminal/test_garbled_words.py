@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Case = tuple[str, str, NDArray[np.float32], tuple[str, ...]]
 
-_TEXTS = frozenset({"detail", "message", "hint", "values", "first", "unfit_first", "looks_like"})
+_TEXTS = frozenset({"detail", "message", "hint", "advice", "values", "first", "unfit_first", "looks_like"})
 _TIMES = frozenset({"seconds", "reference_seconds", "samples_seconds", "reference_samples_seconds", "machine"})
 
 

@@ -69,5 +69,5 @@ def test_an_output_that_is_of_another_name_by_either_count_is_missing(bench: Ben
     outcome = bench.compare(str(path), other, "--samples", bench.samples(), "--probes", "none")
     assert outcome.code == 1
     assert (
-        "the candidate has no output 'head' (it has: output_1)" in outcome.check("contract.outputs", "head")["detail"]
+        "the candidate has no output 'head' (outputs: output_1)" in outcome.check("contract.outputs", "head")["detail"]
     )

@@ -192,7 +192,7 @@ def test_a_server_that_answers_otherwise_than_it_says_of_itself_fails(server: Se
     result = compare(server.model)
 
     assert result.verdict == "fail"
-    assert "and says of itself that it is logits: " in str(result)
+    assert "describes it as logits: " in str(result)
 
 
 def test_no_more_requests_are_sent_than_are_allowed(server: Server) -> None:

@@ -235,4 +235,4 @@ def test_a_mapping_that_is_not_there_says_what_such_a_file_holds(tmp_path: Path)
 
     assert str(caught.value) == f"the mapping {tmp_path}/mapping.yaml cannot be read: No such file or directory"
     assert "{request: {inputs: {x: features}}, response: {outputs: {logits: scores}}}" in caught.value.hint
-    assert caught.value.hint.endswith("docs/endpoints.md")
+    assert caught.value.hint.endswith("(docs/endpoints.md)")
