@@ -38,10 +38,10 @@ def _rows(result: ComparisonResult) -> Iterator[str]:
 
 def _probes(probes: ProbesResult) -> Iterator[str]:
     if probes.skipped:
-        yield f"no probe was asked: {probes.skipped}"
+        yield f"no probe ran: {probes.skipped}"
     not_asked = [*probes.switched_off, *probes.not_recorded]
     if not_asked:
-        yield f"probes that were not asked: {', '.join(not_asked)}"
+        yield f"probes that did not run: {', '.join(not_asked)}"
     if probes.edge == "off":
-        yield "rows that are unlike every sample were not asked"
+        yield "rows that are unlike every sample did not run"
     yield from (f"probe {name}: {note}" for name, probe in probes.asked.items() for note in probe.notes)

@@ -386,7 +386,7 @@ def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
         differs = shorten(f"{finding.check}: {finding.detail}", _SHORT_WHY_LENGTH)
         names = tuple(filter(None, found))
         has_spec = bool(names)
-        words = f"{edge}, as no sample has: the answers differ: {differs}; " + (
+        words = f"{edge}, unlike every sample: outputs differ: {differs}; " + (
             f"if it can occur, {how_to_declare(finding.if_it_occurs, has_spec=has_spec)}; "
             f"if it never can, {how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)}"
             if finding.if_it_occurs or finding.if_it_never_occurs

@@ -58,7 +58,7 @@ def lines_below(result: SelftestResult, *, most: int | None = None) -> Iterator[
         others = f" and {more} more: see the page, or -v" if more else ""
         yield f"not applicable to this model ({len(left_out)}): {', '.join(left_out[:most])}{others}"
     if result.probes_off:
-        yield f"probes not asked: {', '.join(result.probes_off)}"
+        yield f"probes that did not run: {', '.join(result.probes_off)}"
 
 
 def _in_words(finding: FindingResult) -> str:

@@ -13,18 +13,18 @@ from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.inputs.roles import Role
 
 FAILED_AT = "Failed at, the first ones"
-FOUND_AT = "Answered otherwise where no sample is"
+FOUND_AT = "Differences unlike every sample"
 _LEAD = (
-    "Probes are inputs derived from the samples, which a right conversion answers like the reference. What there is no "
-    "right answer of the reference to is left out, and so is what a candidate does not take by its own declaration; "
-    "where the rows of a probe did not suffice, its result is a warning."
+    "Probes are generated inputs, derived from the samples. A correct conversion must answer them like the reference. "
+    "Inputs are left out if the reference has no steady answer or the candidate's declaration excludes them. "
+    "If a probe has too few rows left, its result is a warning."
 )
 _OF_FINDINGS = (
-    "A right conversion may honestly answer rows otherwise that are unlike every sample. A difference there is an edge "
-    "finding: it fails nothing, unless the spec says edge: fail. Where the service can get such rows, say so in the "
-    "spec, and they have to hold; where it never can, say that, and they are not asked."
+    "A correct conversion can differ on rows that are unlike every sample. The report lists such a difference as an "
+    "edge finding, which fails nothing unless the spec has edge: fail. If your service can receive such rows, declare "
+    "it in the spec, and they must pass. If it never can, declare that, and they do not run."
 )
-_UNFIT = "what the candidate does not take or is not held to"
+_UNFIT = "inputs that the candidate does not accept or need not match"
 _PROBE_COLUMNS = (
     Column(title="probe"),
     Column(title="result"),
@@ -34,7 +34,7 @@ _PROBE_COLUMNS = (
     Column(title="left out", is_figure=True),
     Column(title="candidate s", is_figure=True),
     Column(title="reference s", is_figure=True),
-    Column(title="in words"),
+    Column(title="message"),
 )
 
 
@@ -64,15 +64,15 @@ def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
 def probe_words(result: ComparisonResult) -> tuple[str, ...]:
     """Return what is said above the tables."""
     probes = result.probes
-    found = [f"No probe was asked: {probes.skipped}."] if probes.skipped else [_LEAD]
+    found = [f"No probe ran: {probes.skipped}."] if probes.skipped else [_LEAD]
     if any(probe.findings for probe in probes.asked.values()):
         found.append(_OF_FINDINGS)
     if any(probe.edge_off for probe in probes.asked.values()):
-        found.append("The spec says edge: off, so rows that are unlike every sample were not asked.")
+        found.append("The spec has edge: off, so rows that are unlike every sample did not run.")
     if probes.switched_off:
         found.append(f"Switched off: {', '.join(probes.switched_off)}.")
     if probes.not_recorded:
-        found.append(f"Not asked, because the reference was recorded without them: {', '.join(probes.not_recorded)}.")
+        found.append(f"Not run because the reference was recorded without them: {', '.join(probes.not_recorded)}.")
     if probes.roles:
         found.append(f"What an input was taken for is inferred; the spec overrules it{_example(probes)}.")
     return tuple(found)
@@ -98,7 +98,7 @@ def _asked_table(probes: ProbesResult) -> Table:
 
 
 def _probe_row(name: str, probe: ProbeResult) -> tuple[Cell, ...]:
-    word = status("not asked") if probe.status == NOT_ASKED else status(probe.status)
+    word = status("not run") if probe.status == NOT_ASKED else status(probe.status)
     return (
         text(name),
         word,
@@ -114,7 +114,7 @@ def _probe_row(name: str, probe: ProbeResult) -> tuple[Cell, ...]:
 
 def _switched_off_row(name: str) -> tuple[Cell, ...]:
     empty = (figure("-"),) * 5
-    return (text(name), status("not asked"), text(ALL_PROBES[name].looks_for), *empty, text("switched off"))
+    return (text(name), status("not run"), text(ALL_PROBES[name].looks_for), *empty, text("switched off"))
 
 
 def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
@@ -151,7 +151,7 @@ def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ..
 def _findings_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
     columns = (
         Column(title="probe"),
-        Column(title="as no sample has"),
+        Column(title="unlike every sample"),
         Column(title="first at"),
         Column(title="batches", is_figure=True),
         Column(title="what differs"),

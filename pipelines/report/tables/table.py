@@ -18,7 +18,7 @@ SYMBOLS = {
     "not run here": "○",
     "not available for this model": "○",
     "nothing required": "○",
-    "not asked": "○",
+    "not run": "○",
 }
 _OTHER_SYMBOL = "○"
 

@@ -65,8 +65,8 @@ def checks_table(result: ComparisonResult) -> Table:
         Column(title="output"),
         Column(title="measured", is_figure=True),
         Column(title="limit", is_figure=True),
-        Column(title="of the limit", is_figure=True),
-        Column(title="in words"),
+        Column(title="tolerance used", is_figure=True),
+        Column(title="message"),
     )
     rows = tuple(_check_row(check, _check_words(check, result)) for check in checks)
     return Table(caption="Checks", columns=columns, rows=rows)

@@ -94,7 +94,7 @@ def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
         yield f"probes switched off: {', '.join(probes.switched_off)}"
     not_asked = sum(probe.edge_off for probe in probes.asked.values())
     if not_asked:
-        yield f"probes: {batches_in_words(not_asked)} unlike every sample not asked, as edge: off says"
+        yield f"probes: {batches_in_words(not_asked)} unlike every sample did not run because of edge: off"
     for name, probe in asked.items():
         yield from _first_failure(name, probe)
 

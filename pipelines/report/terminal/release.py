@@ -124,7 +124,7 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
         for finding in provenance.get("edge_findings", {}).get(name, ()):
             occurs = finding["if_it_occurs"] or "put such rows into the samples"
             yield (
-                f"edge finding of {name}: {finding['edge']}, as no sample has: the answers differ: "
+                f"edge finding of {name}: {finding['edge']}, unlike every sample: outputs differ: "
                 f"{finding['check']}: {finding['detail']}; if it can occur: {occurs}; "
                 f"if it never can: {finding['if_it_never_occurs'] or 'nothing has to be declared'}"
             )
@@ -137,9 +137,9 @@ def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, A
     for name in (name for name in names if name in provenance.get("emulated_not_passed", {})):
         yield f"{name} passed as it ran, and does not on {provenance['emulated_not_passed'][name]}"
     for name in (name for name in names if name in provenance.get("probes_not_asked", {})):
-        yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
+        yield f"did not run for {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
     for name in (name for name in names if name in provenance.get("edge_not_asked", ())):
-        yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
+        yield f"did not run for {name}: generated rows unlike every sample, because of edge: off"
     for name in (name for name in names if name in provenance.get("looser_tolerances", {})):
         tolerance, limits = provenance["tolerances"][name], provenance["looser_tolerances"][name]
         values = (f"{limit} {_limits(tolerance, limit)}" for limit in limits)

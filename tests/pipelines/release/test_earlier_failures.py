@@ -316,9 +316,9 @@ def test_what_was_switched_off_is_printed_with_the_release(desk: Desk) -> None:
     called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
-    assert "not asked of onnx-fp32: the probes " in called.out
+    assert "did not run for onnx-fp32: the probes " in called.out
     shown = desk.call("show", "tiny", "prod", "--verbose")
-    assert "not asked of onnx-fp32: the probes " in shown.out
+    assert "did not run for onnx-fp32: the probes " in shown.out
 
 
 def _edit(desk: Desk, name: str, change: Callable[[dict[str, Any]], object]) -> None:

@@ -201,8 +201,8 @@ def test_what_a_probe_failed_at_stands_in_one_place(report: ReportData) -> None:
     asked, failed, *_ = probe_tables(result, report.folder)
 
     (check,) = rows_of(checks_table(result))
-    assert check["in words"] == "failed at x: zeros, and at 3 more: see Probes"
-    assert rows_of(asked)[0]["in words"] == "failed at x: zeros, and at 3 more: see below"
+    assert check["message"] == "failed at x: zeros, and at 3 more: see Probes"
+    assert rows_of(asked)[0]["message"] == "failed at x: zeros, and at 3 more: see below"
     first = rows_of(failed)[0]
     assert (first["what failed"], first["inputs, in the run's folder"]) == (
         "max_abs_diff: zeros failed",
@@ -246,4 +246,4 @@ def test_a_check_says_its_numbers_once(report: ReportData, detail: str, words: s
 
     (row,) = rows_of(checks_table(replace(_result(report, "onnx-fp16"), checks=[check])))
 
-    assert row["in words"] == words
+    assert row["message"] == words

@@ -230,7 +230,7 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
     assert entry["result"]["probes"]["switched_off"] == off
     assert list(entry["result"]["probes"]["asked"]) == ["batches", "repeats"]
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {"onnx-fp32": off}
-    assert f"not asked of onnx-fp32: the probes {', '.join(off)}" in " ".join(shown.out.split())
+    assert f"did not run for onnx-fp32: the probes {', '.join(off)}" in " ".join(shown.out.split())
     for name in ("report.html", "report.md"):
         assert f"Switched off: {', '.join(off)}." in (desk.run_folder / name).read_text(encoding="utf-8")
 
@@ -243,7 +243,7 @@ def test_all_probes_are_asked_by_default_and_the_release_leaves_none_out(desk: D
     assert called.code == 0, str(called)
     assert entry["result"]["probes"]["switched_off"] == []
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {}
-    assert "not asked of" not in shown.out
+    assert "did not run for" not in shown.out
 
 
 def test_validate_may_ask_fewer_and_says_what_was_not_recorded(desk: Desk) -> None:

@@ -120,7 +120,9 @@ def test_edge_off_asks_nothing_of_the_kind_and_says_so(bench: Bench) -> None:
 
     assert (found.code, found.result["edge_findings"]) == (0, [])
     assert found.result["probes"]["edge"] == "off"
-    assert re.search(r"^probes: \d+ batches unlike every sample not asked, as edge: off says$", found.out, re.MULTILINE)
+    assert re.search(
+        r"^probes: \d+ batches unlike every sample did not run because of edge: off$", found.out, re.MULTILINE
+    )
     assert "verdict: pass\n" in found.out
 
 
@@ -174,7 +176,7 @@ def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
     assert row[4].text.startswith("max_abs_diff: 0.4 > 0.0001")
     assert [row[5].text, row[6].text] == [f"roles: {{attention_mask: {{empty: {said}}}}}" for said in ("true", "false")]
     assert row[7].text.startswith("kept/masks-")
-    assert "A difference there is an edge finding: it fails nothing, unless the spec says edge: fail." in " ".join(
+    assert "edge finding, which fails nothing unless the spec has edge: fail." in " ".join(
         probe_words(result)
     )
     (alone,) = failed_alone(result, bench.folder)

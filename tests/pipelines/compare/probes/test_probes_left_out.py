@@ -114,8 +114,8 @@ def test_a_release_says_what_differs_at_the_edge_and_what_was_not_asked() -> Non
 
     not_asked, finding = concessions(manifest)
 
-    assert not_asked == "not asked of b: made-up rows that are unlike every sample, as edge: off says"
+    assert not_asked == "did not run for b: generated rows unlike every sample, because of edge: off"
     assert finding == (
-        "edge finding of a: an empty row of mask, as no sample has: the answers differ: max_abs_diff: 0.4 > 0.0001; "
+        "edge finding of a: an empty row of mask, unlike every sample: outputs differ: max_abs_diff: 0.4 > 0.0001; "
         "if it can occur: roles: {mask: {empty: true}}; if it never can: roles: {mask: {empty: false}}"
     )

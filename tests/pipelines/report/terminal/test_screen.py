@@ -43,7 +43,7 @@ def test_a_run_that_passes_says_its_verdict_the_release_and_what_is_next(desk: D
     assert "verdict: pass: tiny: onnx-fp32 answers like the source, within the limits." in lines
     at = lines.index("released tiny version 1, alias prod: onnx-fp32")
     # What was not asked of a release stays in sight.
-    assert lines[at + 1].startswith("not asked of onnx-fp32: the probes batches, shapes,")
+    assert lines[at + 1].startswith("did not run for onnx-fp32: the probes batches, shapes,")
     assert lines[-2] == f"report: {desk.run_folder.relative_to(desk.folder)}/report.html"
     assert lines[-1] == "next: convert-and-validate show tiny prod"
 
