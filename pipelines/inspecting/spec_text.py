@@ -84,11 +84,11 @@ def flow_text(value: Any) -> str:  # noqa: ANN401 - plain data
 
 def _scalar(value: Any, *, is_in_braces: bool = True) -> str:  # noqa: ANN401 - plain data
     if not isinstance(value, str):
-        text: str = yaml.safe_dump(value, width=_WIDTH).removesuffix("...\n").strip()
+        text: str = yaml.safe_dump(value, width=_WIDTH, allow_unicode=True).removesuffix("...\n").strip()
         return text
     pattern = _PLAIN_IN_BRACES if is_in_braces else _PLAIN
     if pattern.fullmatch(value) and not value.endswith(":") and yaml.safe_load(value) == value:
         return value
     # In quotes, and on one line whatever it holds.
-    quoted: str = yaml.safe_dump(value, default_style='"', width=float("inf"))
+    quoted: str = yaml.safe_dump(value, default_style='"', width=float("inf"), allow_unicode=True)
     return quoted.strip()

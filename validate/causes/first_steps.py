@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # FLOAT, FLOAT16 and DOUBLE of `onnx.TensorProto`.
 _TYPES = frozenset({1, 10, 11})
 _MOST_VALUES = 4096
+# Constants of two files are the same within this part, or this much.
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,12 @@ class Affine:
     @property
     def is_identity(self) -> bool:
         """Whether nothing changes."""
-        return bool(np.allclose(self.scale, 1) and np.allclose(self.shift, 0))
+        return self.is_like(Affine())
+
+    def is_like(self, other: Affine) -> bool:
+        """Return whether both change an input alike, except for rounding."""
+        pairs = ((self.scale, other.scale), (self.shift, other.shift))
+        return all(np.allclose(one, another, rtol=_ROUNDING, atol=_ROUNDING) for one, another in pairs)
 
     def inverse(self) -> Affine:
         """Return the change back."""
@@ -58,11 +65,19 @@ class Affine:
         Args:
             is_missing: Whether it is what the candidate lacks; else it undoes what the candidate does once more.
         """
-        if np.size(self.scale) == 1 and np.allclose(self.shift, 0):
-            return "scaled", {"factor": float(np.ravel(self.scale)[0])}
+        factor = float(np.ravel(self.scale)[0])
+        if self.is_like(Affine(scale=factor)):
+            return "scaled", {"factor": factor}
         norm = self.inverse() if is_missing else self
-        mean, std = (np.ravel(value).tolist() for value in (norm.shift, norm.scale))
-        return "not_normalised" if is_missing else "normalised_again", {"mean": mean, "std": std}
+        return "not_normalised" if is_missing else "normalised_again", norm.constants()
+
+    def constants(self) -> dict[str, list[float]]:
+        """Return the shift as `mean` and the scale as `std`, each one number or one a channel."""
+        # Zero has no sign.
+        return {
+            "mean": (np.ravel(self.shift) + 0.0).tolist(),
+            "std": np.ravel(self.scale).tolist(),
+        }
 
 
 def first_steps(path: Path) -> Mapping[str, Affine]:
@@ -87,6 +102,10 @@ def first_steps(path: Path) -> Mapping[str, Affine]:
         for name, tensor in tensors.items()
         if tensor.data_type in _TYPES and not tensor.external_data and np.prod(tensor.dims) <= _MOST_VALUES
     }
+    for node in graph.node:
+        # Exporters write equal constants once, and refer to them.
+        if node.op_type == "Identity" and node.input[0] in constants:
+            constants[node.output[0]] = constants[node.input[0]]
     users: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         for name in node.input:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,16 +39,27 @@ def trials(case: Case) -> Iterator[Trial]:
         if array.dtype.kind != "f" or not array.ndim:
             continue
         values = np.concatenate([row.batch.inputs[name].ravel() for row in (*case.chosen, *case.others)])
-        of_candidate, of_source = own.get(name, Affine()), of_reference.get(name, Affine())
-        found = of_candidate.inverse().after(of_source), not of_source.is_identity
-        for change, is_missing in (found, *_usual(values.astype(np.float64), channel_axis(array), array)):
+        of_files = _of_files(own.get(name, Affine()), of_reference.get(name, Affine()))
+        usual = _usual(values.astype(np.float64), channel_axis(array), array)
+        named = ((change, *change.named(is_missing=is_missing)) for change, is_missing in usual)
+        for change, kind, said in (of_files, *named):
             if not change.is_identity:
-                kind, said = change.named(is_missing=is_missing)
                 yield Trial(
                     kind=kind,
                     open=functools.partial(case.runner.fed, functools.partial(_changed, name, change)),
                     values={"input": name, **said},
                 )
+
+
+def _of_files(candidate: Affine, reference: Affine) -> tuple[Affine, str, Mapping[str, Any]]:
+    """Return the change after which the candidate begins as the reference does, with its name and numbers."""
+    change = candidate.inverse().after(reference)
+    is_again = reference.is_identity or change.inverse().is_like(reference)
+    kind, said = change.named(is_missing=not is_again)
+    if kind == "scaled" or is_again or candidate.is_identity:
+        return change, kind, said
+    own, wanted = (side.inverse().constants() for side in (candidate, reference))
+    return change, "other_normalisation", {f"candidate_{key}": own[key] for key in own} | wanted
 
 
 def _steps(path: Path | None) -> Mapping[str, Affine]:

@@ -102,7 +102,10 @@ def check_is_even(path: Path, table: CsvTable, name: str) -> None:
 
 
 def no_number(path: Path, table: CsvTable, name: str) -> InputFileError:
-    """Return the error of a column of text, or of numbers with commas, that is to hold numbers."""
+    """Return the error of a column that must hold numbers and does not."""
+    if name not in table.texts:
+        msg = f"samples {path}: every cell of {name!r} is empty (expected a number)"
+        return InputFileError(msg, hint=f"leave the column {name!r} out, or give every row a value")
     line, cell = table.texts[name]
     where = f"samples {path}, line {line}: the cell of {name!r} is {cell[:40]!r}"
     if table.kinds[name] == "comma":

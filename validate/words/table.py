@@ -292,6 +292,8 @@ _CAUSES = {
     "{std:.4g}",
     "cause.normalised_again": "the candidate scales {input} once more, as by a second normalisation: it needs {input} "
     "times {std:.4g}, plus {mean:.4g}",
+    "cause.other_normalisation": "the candidate normalises {input} by mean {candidate_mean:.4g} and std "
+    "{candidate_std:.4g}; the reference by mean {mean:.4g} and std {std:.4g}",
     "cause.optimisations": "the runtime's graph optimisations change the answers",
     "cause.confirmed": "; with this changed, the largest difference in {rows:#other row} falls from {before:.4g} to "
     "{after:.4g} times its limit",

@@ -58,6 +58,15 @@ def test_a_decimal_comma_is_named_with_line_cell_and_the_number_meant(tmp_path: 
     assert "decimal=','" in caught.value.hint
 
 
+def test_a_column_without_any_value_is_named(tmp_path: Path) -> None:
+    source = _source(tmp_path, "a,b,c\n1,,3\n1,,4\n", columns={"x": ("a", "b", "c")})
+
+    with pytest.raises(InputFileError) as caught:
+        check_table(source, [_X])
+
+    assert "every cell of 'b' is empty" in str(caught.value)
+
+
 def test_text_with_a_comma_stays_text_for_a_model_that_takes_text(tmp_path: Path) -> None:
     source = _source(tmp_path, 'a,b\n"1,2",1\n"3,4",2\n')
 

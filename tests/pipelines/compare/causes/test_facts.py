@@ -177,6 +177,23 @@ def test_weights_that_take_in_a_normalisation_or_are_transposed_are_no_others(be
     assert named(compared(bench, "convolutions", candidate=Fault(instead={"a": kernels}))) == []
 
 
+@pytest.mark.parametrize("kind", ["half", "steps", "pruned"])
+def test_weights_of_the_same_checkpoint_that_were_rounded_or_pruned_are_no_others(bench: Bench, kind: str) -> None:
+    own = {"a": normal(6, 3, 3, 3, seed=3), "b": normal(24, 5, seed=6)}
+    rounded = {
+        "half": lambda array: array.astype(np.float16).astype(np.float32),
+        "steps": lambda array: np.rint(array * 127 / np.abs(array).max()) * np.abs(array).max() / 127,
+        "pruned": lambda array: np.where(np.abs(array) < np.quantile(np.abs(array), 0.3), 0, array),
+    }[kind]
+
+    outcome = compared(
+        bench, "convolutions", candidate=Fault(instead={name: rounded(array) for name, array in own.items()})
+    )
+
+    assert outcome.code == 1
+    assert named(outcome) == []
+
+
 def test_a_verdict_is_the_same_without_looking_for_causes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with_causes = compared(bench, "dense", candidate=_REVERSED).result
     monkeypatch.setattr(naming, "causes_of", lambda _: ())

@@ -104,6 +104,44 @@ def test_a_normalisation_by_any_constants_is_named_where_a_file_holds_them(
     assert named(outcome) == ["normalised_again" if is_in_candidate else "not_normalised"]
 
 
+def _steps(*constants: tuple[str, float | list[float]]) -> Fault:
+    """Plant operators with constants that a graph begins with."""
+    nodes, weights, name = [], {}, "x"
+    for at, (operator, value) in enumerate(constants):
+        after = "x1" if at == len(constants) - 1 else f"step{at}"
+        # Exporters write equal constants once, and refer to them.
+        nodes += [node("Identity", [f"given{at}"], f"value{at}"), node(operator, [name, f"value{at}"], after)]
+        weights[f"given{at}"] = np.asarray(value, np.float32).reshape(1, -1, 1, 1)
+        name = after
+    return Fault(nodes=nodes, weights=weights)
+
+
+_MEAN, _STD = ("Sub", [0.485, 0.456, 0.406]), ("Div", [0.229, 0.224, 0.225])
+
+
+@pytest.mark.parametrize(
+    ("candidate", "kind"),
+    [
+        (_steps(_MEAN, _STD, _MEAN, _STD), "normalised_again"),
+        (_steps(("Div", 255.0), _MEAN, _STD), "scaled"),
+        (_steps(("Sub", 0.5), ("Div", 0.5)), "other_normalisation"),
+        (_steps(_MEAN), "other_normalisation"),
+        (_steps(_STD), "other_normalisation"),
+        (Fault(), "not_normalised"),
+    ],
+    ids=["twice", "divided by 255", "half and half", "without std", "without mean", "none"],
+)
+def test_what_both_files_begin_with_says_how_they_differ(bench: Bench, candidate: Fault, kind: str) -> None:
+    outcome = compared(bench, "convolutions", reference=_steps(_MEAN, _STD), candidate=candidate, kind="unit")
+
+    assert named(outcome) == [kind]
+    values = next(words["values"] for words in outcome.result["causes"][0]["words"] if words["key"] == f"cause.{kind}")
+    if kind == "normalised_again":
+        assert values["std"] == pytest.approx([0.229, 0.224, 0.225], rel=1e-4)
+    if kind == "scaled":
+        assert values["factor"] == pytest.approx(255, rel=1e-4)
+
+
 def test_channels_last_where_first_were_recorded_is_a_layout(bench: Bench) -> None:
     fault = Fault(nodes=[node("Transpose", ["x"], "x1", perm=[0, 3, 1, 2])], shape=("batch", SIZE, SIZE, 3))
     outcome = compared(bench, "convolutions", candidate=fault)

@@ -176,9 +176,7 @@ def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
     assert row[4].text.startswith("max_abs_diff: 0.4 > 0.0001")
     assert [row[5].text, row[6].text] == [f"roles: {{attention_mask: {{empty: {said}}}}}" for said in ("true", "false")]
     assert row[7].text.startswith("kept/masks-")
-    assert "edge finding, which fails nothing unless the spec has edge: fail." in " ".join(
-        probe_words(result)
-    )
+    assert "edge finding, which fails nothing unless the spec has edge: fail." in " ".join(probe_words(result))
     (alone,) = failed_alone(result, bench.folder)
     assert alone.title == "masks, an empty row alone (attention_mask)"
 
