@@ -34,7 +34,7 @@ class TritonPythonModel:
         folder = Path(args["model_repository"]) / self.version
         for name, wanted in json.loads(config["parameters"]["digests"]["string_value"]).items():
             if digest_of(folder / name) != wanted:
-                msg = f"{name} is not what was released"
+                msg = f"{name} is corrupt: digest mismatch"
                 raise pb_utils.TritonModelException(msg)
         path = folder / "model.onnx"
         options = onnxruntime.SessionOptions()
