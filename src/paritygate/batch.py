@@ -1,4 +1,4 @@
-"""A batch of real inputs: what samples are made of."""
+"""Hold one batch of samples."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Batch:
 
     Attributes:
         inputs: Array of each input by name; axis 0 holds the rows of the batch.
-        ids: One id a row, unique over all batches; it names the row in reports.
-        gold: The known answer of each row, shape `(rows,)`, or None.
-        strata: For each stratum its value in each row, such as `{"source": ["news", "web"]}`.
-        case: Name of the batch where the file it comes from names it, else None.
-        lengths: Of inputs whose rows were filled up to one length, how long each row was along axis 1 before.
-        answer_bytes: How many bytes the reference's answer to it has, by output; empty where that is not known.
+        ids: One id a row, unique over all batches, for reports.
+        gold: The known answer of each row, shape `(rows,)`.
+
+    `strata` has for each stratum its value in each row, such as `{"source": ["news", "web"]}`. `case` is the batch's
+    name in its file. `lengths` has each row's length along axis 1 before padding. `answer_bytes` is the size of the
+    reference's answer by output, if known.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -39,5 +39,5 @@ class Batch:
         return len(self.ids)
 
     def with_answer(self, outputs: Mapping[str, NDArray[np.generic]]) -> Batch:
-        """Return the batch with how large the reference's answer to it is."""
+        """Return the batch with the size of the reference's answer."""
         return replace(self, answer_bytes={name: array.nbytes for name, array in outputs.items()})
