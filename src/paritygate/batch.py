@@ -13,25 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Some rows of real input, run through a model in one call.
+    """Some rows of real input, run through a model in one call."""
 
-    Attributes:
-        inputs: Array of each input by name; axis 0 holds the rows of the batch.
-        ids: One id a row, unique over all batches, for reports.
-        gold: The known answer of each row, shape `(rows,)`.
-
-    `strata` has for each stratum its value in each row, such as `{"source": ["news", "web"]}`. `case` is the batch's
-    name in its file. `lengths` has each row's length along axis 1 before padding. `answer_bytes` is the size of the
-    reference's answer by output, if known.
-    """
-
-    inputs: Mapping[str, NDArray[np.generic]]
-    ids: Sequence[str]
-    gold: NDArray[np.generic] | None = None
-    strata: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    case: str | None = None
-    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    answer_bytes: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, NDArray[np.generic]]  # axis 0 holds the rows
+    ids: Sequence[str]  # one a row, unique over all batches, for reports
+    gold: NDArray[np.generic] | None = None  # the known answers, shape (rows,)
+    strata: Mapping[str, Sequence[str]] = field(default_factory=dict)  # {"source": ["news", "web"]}: a value a row
+    case: str | None = None  # the batch's name in its file
+    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by input: rows along axis 1 before padding
+    answer_bytes: Mapping[str, int] = field(default_factory=dict)  # by output, of the reference
 
     @property
     def rows(self) -> int:
