@@ -1,4 +1,4 @@
-"""Converters: a model in, a model out, one file each."""
+"""Convert models, with one file for each converter."""
 
 if __name__ != "paritygate.convert":
     msg = f"{__name__!r} is a part of paritygate: import 'paritygate.convert' instead"

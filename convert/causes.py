@@ -1,4 +1,4 @@
-"""Where an error of a framework's came from, as far as its traceback tells."""
+"""Find the origin of a framework's error in its traceback."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def users_line(err: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(err.__traceback__)):
         path = Path(frame.filename)
         is_library = "site-packages" in path.parts or frame.filename.startswith("<")
-        # The demo's models stand for a user's.
+        # The demo's models count as a user's.
         is_ours = _PACKAGE in path.parents and _PACKAGE / "fixtures" not in path.parents
         if not is_library and not is_ours:
-            # Sentences go on after a colon of their own.
+            # The caller's sentence has its own colon.
             return f" at {frame.filename}:{frame.lineno}: {(frame.line or '').rstrip(' :')}"
     return ""

@@ -1,6 +1,6 @@
-"""Converts a model, or fixes dims of an artifact, and checks what was written.
+"""Convert a model, or fix dims of an artifact, and check the files written.
 
-That a converter ended without an error proves nothing: the check of the format has to pass.
+A converter without an error proves nothing, so the check of the format has to pass.
 """
 
 from __future__ import annotations
@@ -45,30 +45,23 @@ FIXERS: Mapping[str, str] = {
 
 
 def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
-    """Convert the model, and return what was written once it has proved sound.
+    """Convert the model into an empty folder, except our marker, and return the conversion once it is proved sound.
 
-    What is sound, the check of the format says: at least, that its runtime loads it, and that names, order,
-    dtypes, ranks and symbolic dims are those of the job's signature.
-
-    Args:
-        job: What to convert; its folder is empty but for our own marker.
-        target_format: Format of the variant, such as `onnx`.
-
-    Returns:
-        The conversion, its signature with the names and ranges of dims that were promised.
+    The format's check decides: at least, its runtime loads the files, and names, order, dtypes, ranks and symbolic dims
+    are those of the job's signature. The result has the names and ranges of dims that were promised.
 
     Raises:
         UsageError: There is no such converter, or the job does not fit the model.
         InputFileError: The source is missing or corrupt.
-        ConversionError: The converter failed, or wrote something else than was promised;
-            UnsupportedOperatorsError where it is for operators.
+        ConversionError: The converter failed or broke its promise; UnsupportedOperatorsError if operators are the
+            cause.
         MissingBackendError: A package that is needed is not installed.
         StorageError: The folder is not empty, or cannot be written.
     """
     variant = Variant(format=target_format, precision=job.precision)
     _check_exporter(job)
     converter = cast("Converter", importlib.import_module(_module(job, variant)))
-    # Before the work: what cannot be checked is not worth minutes of converting.
+    # First, because minutes of converting are useless without a check.
     require_builder(target_format)
     _check_empty(job)
     checker = cast("ArtifactCheck", importlib.import_module(CHECKS[target_format]))
@@ -79,7 +72,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
         dtype = half_dtype_of_model(job.model)
         if dtype is None:
             raise
-        # Runtimes lack many operators for these dtypes, which are no fault of the operators.
+        # Runtimes lack many operators for these dtypes, so the operators are not the cause.
         msg = f"the source computes in half precision ({dtype}), so it cannot become {variant}"
         raise ConversionError(msg, hint=LOAD_IN_FP32) from err
 
@@ -93,7 +86,7 @@ def _module(job: ConversionJob, variant: Variant) -> str:
         return CONVERTERS[kind, variant.format]
     made = [f"{form}-{Precision.FP32}" for source, form in CONVERTERS if source == kind]
     for name, derivation in DERIVATIONS.items():
-        # In the table's order: what is derived may be derived from again.
+        # In the table's order, because a derived variant may be the base of another.
         made += [name] if derivation.base in made else []
     allowed = ", ".join(made) or "none"
     msg = f"a model of kind {str(kind)!r} cannot be converted to {str(variant)!r} (allowed: {allowed})"
@@ -134,10 +127,10 @@ def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> C
 
 
 class Fixer(Protocol):
-    """What every module that fixes dims offers."""
+    """The function of every module that fixes dims."""
 
     def fix(self, job: ConversionJob, rule: FixedShape) -> Conversion:
-        """Write the artifact that is the job's source into `job.folder`, with the rule's dims and dtypes.
+        """Write the job's source, an artifact, into `job.folder`, with the rule's dims and dtypes.
 
         Raises:
             ConversionError: The dims could not be fixed.
@@ -146,15 +139,9 @@ class Fixer(Protocol):
 
 
 def fix_and_check(job: ConversionJob, target_format: str, rule: FixedShape) -> Conversion:
-    """Fix dims of an artifact, and return what was written once it has proved sound; the rule lies beside it.
+    """Fix dims of an artifact, and return the conversion once it is proved sound, with the rule beside it.
 
-    Args:
-        job: Its source is an artifact of the format, its folder is empty but for our own marker.
-        target_format: Format of the artifact and of what is made from it, one of `FIXERS`.
-        rule: What is fixed, and how.
-
-    Returns:
-        The conversion, its signature with the fixed sizes and the dtypes of the rule.
+    Its signature has the fixed sizes and dtypes of the rule. `target_format` is one of `FIXERS`.
 
     Raises:
         ConversionError: The dims could not be fixed, or the result is unsound.

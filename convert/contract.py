@@ -1,4 +1,4 @@
-"""Whether what was written has the inputs and outputs that were promised."""
+"""Check that the files written have the promised inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paritygate.signature import Dim, Signature, TensorSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Names:
-    """What the names of dims mean: those of inputs themselves, others what is found for them first."""
+    """Meanings of dims' names: those of inputs mean themselves, others the first expression found for them."""
 
     dims: Mapping[str, Dim]
     fed: Collection[int | str | None]
@@ -24,13 +24,13 @@ class _Names:
 
 
 def notes_left_out(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the note about outputs that the signature does not name; none for no such outputs."""
+    """Return the note on outputs that the signature does not name, if there are any."""
     return (f"outputs not in the signature were left out: {', '.join(names)}",) if names else ()
 
 
 @contextmanager
 def our_file() -> Iterator[None]:
-    """Take an unsound file for the converter's failure: it is not the one that the user gave."""
+    """Turn InputFileError into a converter's failure, because the file is not the user's."""
     try:
         yield
     except InputFileError as err:
@@ -47,15 +47,9 @@ def as_promised(  # noqa: PLR0913 - what was asked for, what was found, and how 
     keeps_names: bool,
     ties: Mapping[str, str] | None = None,
 ) -> Conversion:
-    """Return the conversion with the signature that the job promises, and what was seen besides.
+    """Return the conversion with the promised signature and more facts; `found` was read back from the files.
 
-    Args:
-        job: What was asked for.
-        conversion: What was written.
-        found: The signature read back from the files.
-        facts: What is to be added to the conversion's.
-        keeps_names: See `agreed_signature`.
-        ties: Likewise.
+    See `agreed_signature` for `keeps_names` and `ties`.
     """
     signature = found
     if job.signature is not None:
@@ -66,20 +60,15 @@ def as_promised(  # noqa: PLR0913 - what was asked for, what was found, and how 
 def agreed_signature(
     found: Signature, promised: Signature, *, keeps_names: bool, ties: Mapping[str, str] | None = None
 ) -> Signature:
-    """Return the signature of the converted model, once what was found is what was promised.
+    """Return the signature of the converted model, once the one found is the promised one.
 
-    Where nothing was promised of a dim or a rank, what was found stands. The ranges of the dims are
-    those promised: no format keeps them.
+    Where nothing was promised of a dim or rank, the found one counts. Ranges of dims are always the promised ones,
+    because no format keeps them.
 
-    Args:
-        found: Read from the files written.
-        promised: What the job asked for.
-        keeps_names: Whether the format keeps the order of the tensors and the names of dims. ONNX does,
-            a SavedModel does not: there a dim that was promised by name or size must only be open. An expression
-            fits a dim that it is equal to at every size promised; the name of a dim that no input has stands for
-            the first expression that is found for it.
-        ties: What a dim of the inputs always is, as an expression of others; only runs tell whether that is of the
-            model itself.
+    Formats with `keeps_names`, such as ONNX, keep the order of tensors and the names of dims. In a SavedModel, a
+    promised dim must only be open. An expression fits a dim that equals it at every promised size. The name of a dim
+    that no input has means the first expression found for it. `ties` are expressions that a dim of the inputs always
+    equals; only runs show whether the model itself requires them.
 
     Raises:
         ConversionError: They differ; the message names every difference.
@@ -153,7 +142,7 @@ def _fits(size: int | str | None, promise: int | str | None, names: _Names, *, k
         return True
     if not isinstance(size, int):
         return not keeps_names
-    # A dim that can only have one size may be fixed at it.
+    # A dim with only one allowed size may be fixed at it.
     only = names.dims.get(promise) if isinstance(promise, str) else None
     return only is not None and only.min == size == only.max
 

@@ -1,8 +1,7 @@
-"""The contract of a converter, and the tables of those there are.
+"""Define the contract of a converter, and the tables of converters and checks.
 
-A converter is a module with one function `convert(job)`. It writes into the empty folder it is given
-and returns what it wrote. What is written has to pass the check of its format, a module with one function
-`check(job, conversion)`: a converter that ended without an error has proved nothing.
+A converter is a module with one function `convert(job)`, which writes into the job's empty folder and returns a
+`Conversion`. The files must then pass the format's check, a module with one function `check(job, conversion)`.
 """
 
 from __future__ import annotations
@@ -26,101 +25,67 @@ if TYPE_CHECKING:
 class Calibration:
     """Real inputs that the ranges of integers are chosen by; none of their rows is ever compared.
 
-    Tool, method and activations are about ONNX: OpenVINO and TFLite have one way to quantize each, and take the rows.
-
-    Attributes:
-        read: Starts reading the batches from the first one on, inputs by the names served, as often as it is called.
-        tool: `onnxruntime` or `nncf`: what quantizes ONNX.
-        method: How the ranges of activations are chosen: `minmax`, `entropy`, `percentile` or `dynamic`.
-        activations: What activations become: `int8` or `uint8`.
-        facts: What they are: rows, digest, where from. It goes into the artifact's record.
+    Tool, method and activations are about ONNX. OpenVINO and TFLite quantize in one way, with the same rows.
     """
 
-    read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]]
-    tool: str
-    method: str = "minmax"
-    activations: str = "int8"
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]]  # starts at the first batch, by the names served
+    tool: str  # onnxruntime or nncf
+    method: str = "minmax"  # for ranges of activations: or entropy, percentile, dynamic
+    activations: str = "int8"  # or uint8
+    facts: Mapping[str, Any] = field(default_factory=dict)  # rows, digest and origin, for the artifact's record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConversionJob:
-    """What a converter is asked to do.
+    """The task of a converter."""
 
-    Attributes:
-        source: The model to convert, its kind known: the trained one, or for a derivation the artifact that it is
-            derived from.
-        model: The model object of a `module:callable` source, already made; None for a path.
-        folder: The empty folder to write into.
-        signature: Names (as served), dtypes, symbolic dims and their ranges that the result shall
-            have; None where it is to be taken from the source (ONNX, SavedModel, Keras).
-        rename: The name served, by the source's name, for inputs and outputs.
-        opset: The ONNX opset to write; None for the converter's default.
-        precision: What the result shall compute in. Converters write what the source computes in; a lower
-            precision is derived from what they wrote.
-        calibration: Real inputs to quantize by; None where there are none.
-        files: Files that the code of a `module:callable` reads, relative to the source's folder.
-        engine: How to build, where an engine is made.
-        rows: The first batch of real inputs by the names served, for what is found out by running the model; empty
-            where there is none.
-        ties: What a symbolic dim of the inputs is in all samples, as a sum of others: `{"total": "past + new"}`.
-        exporter: What exports a PyTorch module to ONNX, `dynamo` or `torchscript`; None for the first that does.
-    """
-
-    source: ModelRef
-    model: Any = None
-    folder: Path
-    signature: Signature | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    opset: int | None = None
-    precision: Precision = Precision.FP32
+    source: ModelRef  # its kind known; a derivation's is the artifact that it derives from
+    model: Any = None  # of a `module:callable`; None for a path
+    folder: Path  # empty, to write into
+    signature: Signature | None = None  # as served; None: the source's (ONNX, SavedModel, Keras)
+    rename: Mapping[str, str] = field(default_factory=dict)  # the name served, by the source's
+    opset: int | None = None  # of ONNX; None for the converter's default
+    precision: Precision = Precision.FP32  # converters keep the source's; lower ones are derived
     calibration: Calibration | None = None
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # read by the code of a `module:callable`, relative to its folder
     engine: EngineSettings = field(default_factory=EngineSettings)
-    rows: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    ties: Mapping[str, str] = field(default_factory=dict)
-    exporter: str | None = None
+    rows: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # a first batch to run, or empty
+    ties: Mapping[str, str] = field(default_factory=dict)  # in all samples: {"total": "past + new"}
+    exporter: str | None = None  # dynamo or torchscript; None for the first that works
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversion:
-    """What a converter wrote.
+    """The result of a converter."""
 
-    Attributes:
-        main: What the runtime opens, relative to the job's folder; `.` for a folder format.
-        signature: Read back from the files written, not from the job.
-        notes: What the user should know, one sentence each, such as that a module was in train mode.
-        facts: Read back: opset, ir_version, versions of the tools used.
-    """
-
-    main: str
-    signature: Signature
-    notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    main: str  # opened by the runtime, relative to the job's folder; `.` for a folder format
+    signature: Signature  # read back from the files written
+    notes: tuple[str, ...] = ()  # for the user, one sentence each
+    facts: Mapping[str, Any] = field(default_factory=dict)  # read back: opset, ir_version, versions of tools
 
 
 class Converter(Protocol):
-    """What every converter module offers."""
+    """The function of every converter module."""
 
     def convert(self, job: ConversionJob) -> Conversion:
         """Write the converted model into `job.folder`.
 
         Raises:
-            ConversionError: It could not be converted; UnsupportedOperatorsError with the table of
-                operators where that is the reason.
+            ConversionError: It could not be converted; UnsupportedOperatorsError with a table if operators are the
+                cause.
             MissingBackendError: A package the converter needs is not installed.
         """
         ...
 
 
 class ArtifactCheck(Protocol):
-    """What every module that checks a format offers."""
+    """The function of every module that checks a format."""
 
     def check(self, job: ConversionJob, conversion: Conversion) -> Conversion:
-        """Return the conversion with the signature promised and what was seen, once the files have proved sound.
+        """Return the conversion with the promised signature and more facts, once the files are proved sound.
 
         Raises:
-            ConversionError: The converter wrote something else than was promised.
+            ConversionError: The converter broke its promise.
             MissingBackendError: The runtime to check with is not installed.
         """
         ...
@@ -128,12 +93,7 @@ class ArtifactCheck(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derivation:
-    """How a variant is made from another one.
-
-    Attributes:
-        base: The variant it is made from.
-        module: The converter; its job's source is the base's artifact.
-    """
+    """A variant that is made from the artifact of another one, `base`, by a converter module."""
 
     base: str
     module: str
@@ -155,7 +115,7 @@ CONVERTERS: Mapping[tuple[SourceKind, str], str] = {
     (SourceKind.SAVEDMODEL, "onnx"): "paritygate.convert.tensorflow.savedmodel_to_onnx",
     (SourceKind.SAVEDMODEL, "savedmodel"): "paritygate.convert.tensorflow.savedmodel_to_savedmodel",
 }
-# What is made from an artifact instead, by variant.
+# Variants that are made from an artifact instead.
 DERIVATIONS: Mapping[str, Derivation] = {
     "onnx-fp16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_low_precision"),
     "onnx-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_low_precision"),

@@ -1,6 +1,6 @@
-"""Sizes that exporters write as expressions, such as `past + 1`: whether two of them are equal at every size promised.
+"""Compare sizes that exporters write as expressions, such as `past + 1`, at every promised size.
 
-They are evaluated, not simplified: no algebra system is needed, and what is not understood is equal to nothing.
+They are evaluated, not simplified, which needs no algebra system. An unknown expression equals nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from functools import reduce
 
 from paritygate.signature import Dim
 
-# Every combination of sizes is tried where there are no more than so many, else a part of them.
+# The most combinations of sizes to try; beyond, a part of them is tried.
 _MOST_TRIED = 20_000
-# Of a dim whose sizes are not declared.
+# For dims without declared sizes.
 _UNDECLARED = Dim(min=1, opt=8, max=1 << 16)
 _SEED = 0
 _LARGEST_POWER = 8
@@ -29,7 +29,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: lambda one, other: one // other,
     ast.Mod: lambda one, other: one % other,
 }
-# As SymPy and PyTorch print them.
+# The names that SymPy and PyTorch print.
 _FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {
     "Max": max,
     "Min": min,
@@ -44,14 +44,8 @@ _OF_MANY = frozenset({"Max", "Min"})
 def are_equal(one: str, other: str, dims: Mapping[str, Dim], ties: Mapping[str, str] | None = None) -> bool:
     """Return whether two expressions have the same value at all sizes of the dims in them, as far as was tried.
 
-    Args:
-        one: Whole numbers, names of dims, `+ - * // % **`, `Max` and `Min`.
-        other: Likewise.
-        dims: The sizes of the dims; of a dim that is not among them, from 1 to 65536.
-        ties: What a dim always is, as an expression of others.
-
-    Returns:
-        False where an expression holds anything else, or has no value at some size.
+    They hold whole numbers, names of dims, `+ - * // % **`, `Max` and `Min`; anything else, or no value at some size,
+    gives False. Undeclared dims have 1 to 65536. `ties` are expressions that a dim always equals.
     """
     try:
         trees = [ast.parse(_untied(text, ties or {}), mode="eval").body for text in (one, other)]

@@ -1,1 +1,1 @@
-"""Building TensorRT and TensorRT-RTX engines: the network that ONNX becomes, what it computes in, and the build."""
+"""Build TensorRT and TensorRT-RTX engines: the network of an ONNX model, its dtypes, and the build."""

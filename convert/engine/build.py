@@ -1,4 +1,4 @@
-"""Builds an engine from ONNX: parses it, counts what it computes in, configures the library, writes engine and record.
+"""Build an engine from ONNX: parse it, count its dtypes, configure the library, write engine and record.
 
 A setting that the library does not keep is an error.
 """
@@ -44,17 +44,14 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _LOW = {"FLOAT16": "HALF", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8", "FLOAT4E2M1": "FP4"}
-# Attributes of ONNX's operators that name the dtype of a result.
+# Attributes of operators that name the dtype of a result.
 _NAMING = frozenset({"to", "dtype", "output_dtype"})
 
 
 def build_engine(job: ConversionJob, name: str) -> Conversion:
-    """Write the engine as `model.plan`, and what the build saw as `engine.json`.
+    """Write the engine as `model.plan`, and its record as `engine.json`, with the library `tensorrt` or `tensorrt-rtx`.
 
-    Args:
-        job: Its source is an ONNX artifact that computes in the job's precision; its signature declares the sizes of
-            every symbolic dim.
-        name: The library: `tensorrt` or `tensorrt-rtx`.
+    The job's source is an ONNX artifact in the job's precision. Its signature declares the sizes of every symbolic dim.
     """
     require_builder(name)
     library = open_library(name)
@@ -99,7 +96,7 @@ class _Built:
 
 
 def _readable(work: _Work, place: Path) -> tuple[Path, int]:
-    """Return the model as the parser reads it, and how many biases had to be made float for that."""
+    """Return a model that the parser can read, and how many biases became float for that."""
     import onnx
 
     path = work.job.source.path
@@ -114,7 +111,7 @@ def _readable(work: _Work, place: Path) -> tuple[Path, int]:
 def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
     job, library, network = work.job, work.library, parsed.network
     check_inputs_and_outputs(network, work.model, title=library.title)
-    # By names and dtypes alone: a network has no names for the dims of its outputs.
+    # Only names and dtypes, because a network has no names for the dims of its outputs.
     signature = agreed_signature(signature_of_network(network), work.promised, keeps_names=False)
     counts, products = count_dtypes(network), quantized_products(network)
     given = frozenset(_LOW[name] for name in _dtypes(work.model) if name in _LOW)
@@ -143,7 +140,7 @@ def _write_engine(work: _Work, parsed: ParsedNetwork) -> int:
     job, library = work.job, work.library
     cache = job.engine.timing_cache
     if cache is not None:
-        # Now, not after a build that took minutes.
+        # Now, not after a build of minutes.
         with storage_errors(cache):
             cache.parent.mkdir(parents=True, exist_ok=True)
             cache.open("ab").close()
@@ -155,7 +152,7 @@ def _write_engine(work: _Work, parsed: ParsedNetwork) -> int:
     if cache is not None and not (cache.is_file() and cache.stat().st_size):
         msg = f"{library.title} wrote no timings to the timing_cache {cache}"
         raise ConversionError(msg, hint="leave timing_cache out, or name a file in a folder that can be written")
-    # Its memory itself, not a copy: engines are large.
+    # Its own memory, because engines are too large to copy.
     write_bytes_atomically(job.folder / ENGINE_FILE, plan)
     return int(plan.nbytes)
 
@@ -199,17 +196,11 @@ def create_config(
 ) -> Any:  # noqa: ANN401 - an IBuilderConfig
     """Return the builder's configuration: one profile, no TF32, the settings, and no flag of precision.
 
-    Args:
-        library: The library; its capabilities allow the settings.
-        parsed: The network to build.
-        profile: The shapes of each input.
-        settings: What was asked for.
-
     Raises:
-        ConversionError: The library does not keep what it was told.
+        ConversionError: The library does not keep a setting.
     """
     config = _loader(library, profile, settings)(parsed.builder, parsed.network)
-    # Polygraphy leaves it on for TensorRT-RTX, and products in FP32 would have a mantissa of 10 bits.
+    # Polygraphy leaves it on for TensorRT-RTX, and FP32 products would have a mantissa of 10 bits.
     config.clear_flag(library.module.BuilderFlag.TF32)
     for what, wanted, found in _read_back(library, config, settings):
         if wanted != found:
@@ -233,7 +224,7 @@ def _loader(library: EngineLibrary, profile: Mapping[str, ProfileShapes], settin
     if settings.version_compatible:
         asked["version_compatible"] = True
     cache = settings.timing_cache
-    # An empty one is about to be written.
+    # An empty one is still to be written.
     if cache is not None and cache.is_file() and cache.stat().st_size:
         asked["load_timing_cache"] = str(cache)
     if library.name != TENSORRT_RTX:
@@ -248,7 +239,7 @@ def _polygraphy_profile(profile: Mapping[str, ProfileShapes]) -> Any:  # noqa: A
 
     found = Profile()
     for name, shapes in profile.items():
-        # It takes names for patterns: `x[0]` would be the input `x0`.
+        # Names are patterns there: `x[0]` would be the input `x0`.
         found.add(glob.escape(name), min=shapes.min, opt=shapes.opt, max=shapes.max)
     return found
 
@@ -263,7 +254,7 @@ def _capability(name: str) -> tuple[int, int]:
 
 
 def _read_back(library: EngineLibrary, config: Any, settings: EngineSettings) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401
-    """Yield what was asked for in words, as it should be, and as the configuration has it."""
+    """Yield each setting's name, its requested value and the configuration's."""
     trt = library.module
     yield "TF32", "off", "on" if config.get_flag(trt.BuilderFlag.TF32) else "off"
     yield "optimization profiles", 1, config.num_optimization_profiles

@@ -1,4 +1,4 @@
-"""Whether an engine is sound: file and record agree, and, on a GPU it runs on, what the library reads from it too."""
+"""Check that an engine's file and record agree, also with the library's view on a GPU that runs it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ _HINT = "build the engine again: convert-and-validate build --run DIR"
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the files have proved sound.
-
-    Raises:
-        ConversionError: They are not.
-    """
+    """Return the conversion with the promised signature, once the files are proved sound, or raise ConversionError."""
     path = job.folder / conversion.main
     if not path.is_file() or not path.stat().st_size:
         msg = f"the engine {path.name} is missing or empty"
@@ -44,7 +40,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     if reason is None:
         facts = _read(path, record)
     else:
-        # What this machine cannot load is no failure of the build: where it runs is where it is proved.
+        # Not a failure of the build, because the engine is proved where it runs.
         facts = {"not_loaded_here": reason}
         conversion = replace(conversion, notes=(*conversion.notes, f"the engine was not loaded here: {reason}"))
     return as_promised(job, conversion, record.signature, facts, keeps_names=True)
@@ -63,11 +59,7 @@ def _why_not_loaded(record: EngineRecord) -> str | None:
 
 
 def _read(path: Path, record: EngineRecord) -> dict[str, Any]:
-    """Return what the library says of the engine, once it is what the record says.
-
-    Raises:
-        ConversionError: The library does not load it, or its tensors or shapes are others.
-    """
+    """Return the library's facts on the engine; raise ConversionError if it fails to load or contradicts its record."""
     library = open_library(record.library)
     try:
         loaded = load_engine(path, library)

@@ -1,7 +1,7 @@
-"""What a network computes in: how many outputs of its layers have which dtype, and whether that is what was asked for.
+"""Count the dtypes of a network's layers, and check that the requested precision is among them.
 
-A library that no longer has precision flags takes a model as it is. Asked for FP16 by way of a flag that is gone, it
-builds FP32 and says nothing. So the layers are counted before the build, and what was asked for has to be there.
+A library without precision flags builds the model as it is, so that a request for FP16 silently gives FP32. So layers
+are counted before the build, and must have the requested precision.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from paritygate.precision import Precision
 DtypeCounts = Mapping[str, Mapping[str, int]]
 
 _FLOATS = ("FLOAT", "HALF", "BF16", "FP8", "FP4")
-# What our quantizers dequantize to: a product of quantized values gives its result in it.
+# Our quantizers dequantize to it, and a product of quantized values has it as its result.
 _DEQUANTIZED = "FLOAT"
 _LOW = frozenset(_FLOATS) - {"FLOAT"}
 _PRODUCTS = frozenset({"CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY"})
-# Between the dequantized weights and their product.
+# Layers between dequantized weights and their product.
 _PASSING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
 _INT8_HINT = "look at what calibration quantizes, or remove the int8 target"
 
 
 def count_dtypes(network: Any) -> DtypeCounts:  # noqa: ANN401 - an INetworkDefinition
-    """Return how many outputs of layers there are, by dtype and type of layer, in the library's words."""
+    """Return the number of layers' outputs, by dtype and type of layer, under the library's names."""
     counted: dict[str, Counter[str]] = {}
     for layer in _layers(network):
         for index in range(layer.num_outputs):
@@ -38,10 +38,10 @@ def count_dtypes(network: Any) -> DtypeCounts:  # noqa: ANN401 - an INetworkDefi
 
 
 def quantized_products(network: Any) -> Mapping[str, int]:  # noqa: ANN401 - an INetworkDefinition
-    """Return how many convolutions and matrix products work on dequantized values alone, which is how int8 is asked."""
+    """Return the number of convolutions and matrix products of only dequantized values, which int8 consists of."""
     dequantized: set[str] = set()
     found: Counter[str] = Counter()
-    # In the order of the network, which is one in which they can be computed.
+    # A network's order is one in which its layers can be computed.
     for layer in _layers(network):
         kind = layer.type.name
         inputs = [layer.get_input(index) for index in range(layer.num_inputs)]
@@ -59,7 +59,7 @@ def _layers(network: Any) -> Iterator[Any]:  # noqa: ANN401 - an INetworkDefinit
 
 
 def _computing(counts: DtypeCounts, products: Mapping[str, int]) -> DtypeCounts:
-    """Return what of counts computes in floating point, products of quantized values left out."""
+    """Return the layers that compute in floating point, without products of quantized values."""
     found = {}
     for dtype in _FLOATS:
         layers = {kind: count for kind, count in counts.get(dtype, {}).items() if kind not in MOVING}
@@ -74,20 +74,14 @@ def _computing(counts: DtypeCounts, products: Mapping[str, int]) -> DtypeCounts:
 def check_dtypes(
     counts: DtypeCounts, precision: Precision, *, products: Mapping[str, int], given: frozenset[str], title: str
 ) -> str:
-    """Return in one sentence what the network computes in, once that is what was asked for.
+    """Return a sentence on the network's dtypes, once they are the requested ones.
 
-    An engine for FP32 may compute in less only where the ONNX model that it is made from says so itself: a model that
-    was trained in mixed precision stays what it is.
-
-    Args:
-        counts: Of the network.
-        precision: What was asked for.
-        products: Products on quantized values, by type of layer.
-        given: Float dtypes that the ONNX model has anywhere, in the library's words.
-        title: The library.
+    An engine for FP32 may compute in less only where its ONNX model does, because a model trained in mixed precision
+    stays so. `given` are the float dtypes anywhere in that model, and `products` those on quantized values, under the
+    library's names.
 
     Raises:
-        ConversionError: It is not.
+        ConversionError: The dtypes are others.
     """
     found = _computing(counts, products)
     described = _described(found)

@@ -1,6 +1,6 @@
-"""Parses an ONNX model into a strongly typed network of the library: precision is what stands in the ONNX graph.
+"""Parse an ONNX model into a strongly typed network of the library, where the ONNX graph decides precision.
 
-The parser reports every failure at once, and all of them become one table.
+The parser reports all failures at once, which become one table.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from paritygate.signature import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-# From this version on a network is strongly typed whatever the flag says.
+# From this version on, a network is always strongly typed.
 _ALWAYS_STRONGLY_TYPED = 11
 _TYPED_HINT = "install a later version of the library"
 _HINT = "replace the operator by others of ONNX, or serve the model in ONNX"
 _INPUT_HINT = "give the model inputs of another dtype, or serve it in ONNX"
 _STATIC_HINT = "write calibration: {method: minmax}: engines take ranges that are found ahead of time"
 _DYNAMIC_INT8 = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"})
-# An input of the model: it belongs to no node.
+# The number of an input of the model, which belongs to no node.
 _NO_NODE = -1
 _INPUT = "(input)"
 _UNNAMED = "(unnamed)"
@@ -44,24 +44,18 @@ _REASONS: Mapping[str, str] = {
     "UNSUPPORTED_NODE_SHAPE": "does not support it for these shapes",
     "INVALID_NODE": "takes it for invalid",
 }
-# The parser says which of its own conditions did not hold; what follows the condition is meant for people.
+# The parser names its failed condition, followed by text for people.
 _CONDITION = re.compile(r"^Assertion failed: .*?: (?=[A-Z])")
 _CONDITION_AND_TEXT = re.compile(r'&& "(?P<text>[^"]+)"')
 _PREAMBLE = re.compile(r"^Invalid Node - \S*\s*")
 _NO_PLUGIN = "Plugin not found"
-# A condition without words, such as "false".
+# A condition without a message, such as "false".
 _WORDLESS = re.compile(r"^[\w:.>()!\-]*$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedNetwork:
-    """A network, and what has to live as long as it does.
-
-    Attributes:
-        builder: The library's Builder.
-        network: Its INetworkDefinition.
-        parser: The OnnxParser, which holds the weights that the network uses.
-    """
+    """A network, and the objects that must live as long, such as the parser, which holds the weights."""
 
     builder: Any
     network: Any
@@ -70,15 +64,9 @@ class ParsedNetwork:
 
 @contextmanager
 def library_errors(library: EngineLibrary, log: BuilderLog, what: str) -> Iterator[None]:
-    """Turn what the library or Polygraphy raises into one error with the reason that stands in the log.
+    """Turn an exception of the library or Polygraphy into a ConversionError with the log's reason.
 
-    Args:
-        library: The library.
-        log: Its log.
-        what: What it was to do, such as `build the engine`.
-
-    Raises:
-        ConversionError: Something was raised.
+    `what` is the failed action, such as `build the engine`.
     """
     from polygraphy.exception import PolygraphyException
 
@@ -103,27 +91,23 @@ def _hint_for(reason: str, name: str) -> str:
 
 
 def parse_network(library: EngineLibrary, log: BuilderLog, path: Path, model: onnx.ModelProto) -> ParsedNetwork:
-    """Return the network of the ONNX model in `path`.
+    """Return the network of the ONNX model in `path`, whose external data lies beside it.
 
-    Args:
-        library: The library.
-        log: Where it writes what it says.
-        path: The file, whose external data has been found to lie beside it.
-        model: The same model, for the words of errors; weights that are not in the file are not needed.
+    `model` is the same model, without external weights, for names in errors.
 
     Raises:
-        UnsupportedOperatorsError: The library does not take every operator and input; all are in its table.
-        ConversionError: It does not read the model at all, or has no strongly typed networks.
+        UnsupportedOperatorsError: The library lacks operators or inputs, all of which are in its table.
+        ConversionError: It cannot read the model, or has no strongly typed networks.
     """
     trt = library.module
     logger = make_logger(library, log)
     with library_errors(library, log, "start"):
-        # Some operators of ONNX are plugins of the library's own.
+        # Some ONNX operators are plugins of the library.
         trt.init_libnvinfer_plugins(logger, "")
         builder = trt.Builder(logger)
         network = _typed_network(library, builder)
         parser = trt.OnnxParser(network, logger)
-        # The file, not its bytes: external data is looked for beside it.
+        # The file, not its bytes, because external data is beside it.
         is_parsed = parser.parse_from_file(str(path))
     if not is_parsed or parser.num_errors:
         raise parser_error(parser, model, title=library.title, reason=log.reason())
@@ -157,16 +141,16 @@ def _spec(tensor: Any) -> TensorSpec:  # noqa: ANN401 - an ITensor
     try:
         shape = tuple(int(size) if size >= 0 else None for size in tensor.shape)
     except ValueError:
-        # The library's way to say that the rank is not known: a length of -1.
+        # The library gives an unknown rank the length -1.
         shape = None
     return TensorSpec(name=tensor.name, dtype=dtype, shape=shape)
 
 
 def check_inputs_and_outputs(network: Any, model: onnx.ModelProto, *, title: str) -> None:  # noqa: ANN401 - a network
-    """Do nothing if the network's inputs and outputs have the dtypes of the ONNX model, and inputs decide no shapes.
+    """Check that the network's inputs and outputs have the ONNX model's dtypes, and that inputs decide no shapes.
 
     Raises:
-        ConversionError: A dtype was changed on the way, as float64 is, or an input's values are a shape.
+        ConversionError: A dtype was changed, as float64 is, or an input's values are a shape.
     """
     wanted, found = signature_of_onnx(model), signature_of_network(network)
     dtypes = {spec.name: spec.dtype for spec in (*found.inputs, *found.outputs)}
@@ -185,14 +169,7 @@ def check_inputs_and_outputs(network: Any, model: onnx.ModelProto, *, title: str
 
 
 def parser_error(parser: Any, model: onnx.ModelProto, *, title: str, reason: str) -> ConversionError:  # noqa: ANN401 - a binding
-    """Return the error that carries everything the parser did not take.
-
-    Args:
-        parser: The library's OnnxParser, after it has failed.
-        model: What it was given, for the names of what has none in its words.
-        title: The library.
-        reason: What its log says: for where the parser itself says nothing.
-    """
+    """Return the error with everything that the failed parser refused; `reason` is the log's, for a silent parser."""
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
     rows = list(dict.fromkeys(_row(error, model, title) for error in errors if _is_of_model(error, model)))
     if not rows:
@@ -212,7 +189,7 @@ def _is_of_model(error: Any, model: onnx.ModelProto) -> bool:  # noqa: ANN401 - 
 
 
 def _input_of(error: Any, model: onnx.ModelProto) -> onnx.ValueInfoProto | None:  # noqa: ANN401 - a ParserError
-    # Where an error of a node has a file of the parser's sources, one of an input has the input's name.
+    # This field has a source file for a node's error, but the input's name for an input's.
     return next((value for value in model.graph.input if value.name == error.file()), None)
 
 
@@ -238,7 +215,7 @@ def _node(error: Any, model: onnx.ModelProto) -> str:  # noqa: ANN401 - a Parser
     there = model.graph.node[index] if 0 <= index < len(model.graph.node) else None
     if there is not None and there.op_type == operator:
         return node_name(there)
-    # The number may be that of a node inside of another, or of a function.
+    # The number may be that of a node inside another node, or of a function.
     those = [node for node in all_nodes(model) if node.op_type == operator]
     return node_name(those[0]) if len(those) == 1 else _UNNAMED
 
@@ -261,7 +238,7 @@ def _reason(error: Any, title: str) -> str:  # noqa: ANN401 - a ParserError
 
 
 def _words(error: Any) -> str:  # noqa: ANN401 - a ParserError
-    """Return what the parser says for people; empty where it only shows a condition of its own."""
+    """Return the parser's message for people; empty if it is only an internal condition."""
     text = _PREAMBLE.sub("", error.desc().strip())
     quoted = _CONDITION_AND_TEXT.search(text)
     text = quoted["text"] if quoted else said(_CONDITION.sub("", text))

@@ -1,4 +1,4 @@
-"""ONNX to a TensorRT engine, on the GPU that it is built for."""
+"""Build a TensorRT engine from ONNX, on the GPU that runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX to a TensorRT-RTX engine, built ahead of time: no GPU is needed."""
+"""Build a TensorRT-RTX engine from ONNX ahead of time, without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quantized ONNX model as TensorRT reads it: int8 with zero points of 0, and biases in float."""
+"""Adapt a quantized ONNX model to TensorRT: int8 with zero points of 0, and biases in float."""
 
 from __future__ import annotations
 
@@ -19,16 +19,9 @@ _HINT = "write calibration: {tool: onnxruntime, activations: int8}"
 
 
 def check_quantization(model: onnx.ModelProto, *, title: str) -> None:
-    """Do nothing if what is quantized is quantized as the library computes it, or nothing is.
+    """Raise ConversionError for a zero point that is uint8 or not 0, which the library does not compute.
 
-    The parser takes uint8 for int8 with no more than a warning: everything above the middle would be cut off.
-
-    Args:
-        model: The model; weights that are not in the file are not needed.
-        title: The library.
-
-    Raises:
-        ConversionError: A zero point is uint8, or is not 0.
+    The parser reads uint8 as int8 with only a warning, which would clip everything above the middle.
     """
     constants = _constants(model)
     nodes = [node for node in all_nodes(model) if node.op_type in {_QUANTIZE, _DEQUANTIZE}]
@@ -50,10 +43,10 @@ def has_integer_biases(model: onnx.ModelProto) -> bool:
 
 
 def fold_integer_biases(model: onnx.ModelProto) -> int:
-    """Make float constants, in place, of biases stored in int32, which TensorRT does not dequantize; return how many.
+    """Make float constants, in place, of biases in int32, which TensorRT does not dequantize; return their number.
 
-    The values are those that dequantizing gives. Only the model's own graph is looked at: quantizers leave alone what
-    is inside of If, Loop and Scan.
+    Their values are the dequantized ones. Only the model's own graph has them, because quantizers ignore the nodes
+    inside If, Loop and Scan.
     """
     import onnx
 
@@ -61,7 +54,7 @@ def fold_integer_biases(model: onnx.ModelProto) -> int:
     biases = [node for node in model.graph.node if _is_integer_bias(node, constants)]
     for node in biases:
         stored, scale, *zero = (_values(constants[name]) for name in node.input if name)
-        # In int64: a difference of two int32 values may not fit into int32.
+        # In int64, because a difference of two int32 values may not fit into int32.
         steps = stored.astype(np.int64) - (_along(zero[0], stored, node).astype(np.int64) if zero else 0)
         value = steps.astype(np.float32) * _along(scale, stored, node).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(value.astype(np.float32), node.output[0]))
@@ -92,7 +85,7 @@ def _is_unsigned(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -
     if node.op_type == _DEQUANTIZE:
         stored = constants.get(node.input[0])
         return stored is not None and bool(stored.data_type == onnx.TensorProto.UINT8)
-    # What ONNX says of a QuantizeLinear with neither a zero point nor an output_dtype.
+    # ONNX's rule for a QuantizeLinear with neither a zero point nor an output_dtype.
     dtype = next((item.i for item in node.attribute if item.name == "output_dtype"), 0)
     has_one = len(node.input) > _ZERO_POINT and bool(node.input[_ZERO_POINT])
     return not has_one and dtype in {0, onnx.TensorProto.UINT8}
@@ -121,7 +114,7 @@ def _values(tensor: onnx.TensorProto) -> NDArray[np.generic]:
 
 
 def _along(values: NDArray[np.generic], stored: NDArray[np.generic], node: onnx.NodeProto) -> NDArray[np.generic]:
-    """Return scales or zero points, one for all or one a channel, in a shape that goes with the values stored."""
+    """Return scales or zero points, one for all or one a channel, in a shape that broadcasts to the stored values."""
     if values.size == 1 or values.ndim == 0:
         return values.reshape(())
     axis = next((item.i for item in node.attribute if item.name == "axis"), 1) % max(stored.ndim, 1)

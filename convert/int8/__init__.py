@@ -1,1 +1,1 @@
-"""Quantizing to INT8: what is quantized, by which tool, and what came of it."""
+"""Quantize to INT8: choose nodes, run a tool, and count the result."""

@@ -1,7 +1,7 @@
-"""Which nodes of an ONNX graph are quantized: those that integers make faster, and what lies between convolutions.
+"""Choose the nodes of an ONNX graph to quantize: those that integers make faster, and nodes between convolutions.
 
-Quantizing every operator that can be is slower than FP32 in transformers, and far less exact: around an operator
-that has no integer kernel, each value is only rounded, and converted there and back.
+Quantizing every possible operator makes transformers slower than FP32, and far less exact. Around an operator without
+an integer kernel, each value is only rounded, and converted back and forth.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paritygate.models.onnx.graph import graphs_in, nodes_in, subgraphs_of
 if TYPE_CHECKING:
     import onnx
 
-# Such a node is quantized if all that it works on are integers already: they then go from convolution to convolution.
+# These are quantized if all their inputs are integers already, which then pass from convolution to convolution.
 _BETWEEN = frozenset(
     {"Add", "AveragePool", "Clip", "Concat", "Flatten", "GlobalAveragePool", "MaxPool", "Relu", "Reshape", "Squeeze",
      "Transpose", "Unsqueeze"}
@@ -26,7 +26,7 @@ _SHOWN = 5
 
 
 def has_products(graph: onnx.GraphProto) -> bool:
-    """Return whether the model has a convolution or a product of matrices, whatever it is multiplied by."""
+    """Return whether the model has a convolution or a product of matrices with any factor."""
     return any(node.op_type in _PRODUCTS for node in nodes_in(graph))
 
 
@@ -42,13 +42,11 @@ def nothing_to_quantize(graph: onnx.GraphProto) -> NotAvailableError:
 
 
 def nodes_to_quantize(graph: onnx.GraphProto) -> tuple[str, ...]:
-    """Return the names of the nodes to quantize: products with constant weights, and what is between convolutions.
+    """Return the names of the nodes to quantize: products with constant weights, and nodes between convolutions.
 
-    Products of two activations, such as attention scores, stay in float, and so does every node with a value that a
-    graph inside an If, Loop or Scan uses too: what those compute with must not change.
-
-    Args:
-        graph: The model's own graph; every node has a name, weights are initializers.
+    Products of two activations, such as attention scores, stay in float. So does every node with a value that a graph
+    inside an If, Loop or Scan uses, because its values must not change. Nodes need names, and weights must be
+    initializers.
     """
     weights = {tensor.name: len(tensor.dims) for tensor in graph.initializer if tensor.data_type == tensor.FLOAT}
     constants = {tensor.name for tensor in graph.initializer}
@@ -73,7 +71,7 @@ def _has_constant_weights(node: onnx.NodeProto, weights: dict[str, int]) -> bool
 
 def _is_product(node: onnx.NodeProto, weights: dict[str, int]) -> bool:
     if node.op_type == "MatMul":
-        # Of a stack of matrices, axis 1 is not the one of the output's channels.
+        # In a stack of matrices, axis 1 does not hold the output's channels.
         return weights.get(node.input[1]) == _MATRIX_RANK and node.input[0] not in weights
     return node.op_type == "Gemm" and node.input[0] not in weights and _has_constant_weights(node, weights)
 
@@ -104,7 +102,7 @@ def inner_nodes(graph: onnx.GraphProto) -> int:
 
 
 def has_attention(graph: onnx.GraphProto) -> bool:
-    """Return whether the graph is that of a transformer: it has a product of two activations, and a softmax."""
+    """Return whether the graph is a transformer's, with a product of two activations and a softmax."""
     constants = {tensor.name for tensor in graph.initializer}
     products = (node for node in graph.node if node.op_type == "MatMul")
     has_product = any(not constants.intersection(node.input) for node in products)

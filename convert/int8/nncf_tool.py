@@ -1,4 +1,4 @@
-"""Quantizing ONNX and OpenVINO models with NNCF, which reports nothing to anybody."""
+"""Quantize ONNX and OpenVINO models with NNCF, without its reports on its use."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from paritygate.convert.conversion import Calibration
 
 _ONLY_METHOD = "minmax"
-# NNCF's own way to say that there is none.
+# NNCF's number for none.
 _NO_SMOOTHING = -1
 
 
 def check_nncf_settings(settings: Int8Settings) -> None:
-    """Do nothing if NNCF can do what is asked for.
-
-    Raises:
-        UsageError: It cannot.
-    """
+    """Raise UsageError for settings that NNCF does not support."""
     if settings.method == DYNAMIC:
         msg = "dynamic quantization is ONNX Runtime's, and the tool is nncf"
         raise UsageError(msg, hint="write calibration: {tool: onnxruntime, method: dynamic}")
@@ -37,12 +33,9 @@ def check_nncf_settings(settings: Int8Settings) -> None:
 
 
 def quantize_with_nncf(model: Any, calibration: Calibration, *, is_transformer: bool) -> Any:  # noqa: ANN401 - models of two formats
-    """Return the model quantized: an `onnx.ModelProto` or an `openvino.Model`, as it was given.
+    """Return the model quantized, an `onnx.ModelProto` or an `openvino.Model` as given, which it may change.
 
-    Args:
-        model: In FP32; it may be changed.
-        calibration: What the ranges of activations are chosen by, read a batch at a time.
-        is_transformer: Whether attention needs more care than other operators.
+    Batches are read one at a time. Attention of a transformer needs more care than other operators.
     """
     nncf = _import_nncf()
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
@@ -50,21 +43,22 @@ def quantize_with_nncf(model: Any, calibration: Calibration, *, is_transformer: 
     return nncf.quantize(
         model,
         nncf.Dataset(_Batches(calibration)),
-        # Batches, not rows.
+        # It counts batches, not rows.
         subset_size=sum(1 for _ in calibration.read()),
         model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
         advanced_parameters=nncf.AdvancedQuantizationParameters(
-            # It adds a multiplication before every product, and moves the loss from activations to weights: less
-            # exact where activations have no outlying channels, as in encoders.
+            # Smoothing adds a multiplication before every product, and moves the loss from activations to
+            # weights. That is less exact where activations have no outlying channels, as in encoders.
             smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=_NO_SMOOTHING, convolution=_NO_SMOOTHING),
-            # By default the ranges are means over batches: how rows happen to be batched would decide what is cut off.
+            # By default the ranges are means over batches, so that the batching of rows would decide
+            # which values are clipped.
             activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX,
         ),
     )
 
 
 class _Batches:
-    """The calibration batches, iterable as often as is asked for."""
+    """The calibration batches, which can be iterated many times."""
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
@@ -75,7 +69,7 @@ class _Batches:
 
 def _import_nncf() -> Any:  # noqa: ANN401 - NNCF has no types
     require_backend("nncf")
-    # It would tell its makers of every use: by way of this package, unless this variable is set when it is imported.
+    # It reports every use through this package, unless this variable is set at its import.
     os.environ["NNCF_CI"] = "1"
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None is how a module is barred
     import nncf

@@ -1,4 +1,4 @@
-"""Quantizes ONNX with ONNX Runtime's own tools: statically, by calibration rows, or dynamically."""
+"""Quantize ONNX with ONNX Runtime's own tools: statically, by calibration rows, or dynamically."""
 
 from __future__ import annotations
 
@@ -31,15 +31,10 @@ _PAIR = ("QuantizeLinear", "DequantizeLinear")
 def quantize_statically(
     model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration
 ) -> onnx.ModelProto:
-    """Return the model with quantize and dequantize nodes around what is worth it, weights in int8 by channel.
+    """Return a prepared FP32 model with quantize and dequantize nodes where they pay, weights in int8 by channel.
 
-    Calibration rows are read one batch at a time, and so are the values inside the model.
-
-    Args:
-        model: Prepared, in FP32.
-        folder: For temporary files of the size of the model; empty.
-        settings: How to quantize.
-        calibration: What the ranges of activations are chosen by.
+    One batch of calibration rows, and of values inside the model, is in memory at a time. The empty `folder` gets
+    temporary files of the model's size.
 
     Raises:
         NotAvailableError: There is nothing to quantize.
@@ -49,7 +44,7 @@ def quantize_statically(
 
     names = nodes_to_quantize(model.graph)
     if not names:
-        # With an empty list, every node would be quantized.
+        # An empty list means every node.
         raise nothing_to_quantize(model.graph)
     is_symmetric = settings.activations == "int8"
     is_large = is_too_large(model)
@@ -69,7 +64,7 @@ def quantize_statically(
             extra_options={
                 "ActivationSymmetric": is_symmetric,
                 "WeightSymmetric": True,
-                # A batch at a time: without it, histograms want the values of all batches in memory.
+                # Otherwise histograms need the values of all batches in memory.
                 "CalibStridedMinMax": 1,
                 # Rounding a result that is used in float only loses digits.
                 "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
@@ -81,11 +76,9 @@ def quantize_statically(
 
 
 def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """Return the model with the weights of its matrix products in int8 by channel, ranges found at each call.
+    """Return a prepared FP32 model with weights of matrix products in int8 by channel, and ranges found at each call.
 
-    Args:
-        model: Prepared, in FP32.
-        folder: For temporary files of the size of the model; empty.
+    The empty `folder` gets temporary files of the model's size.
 
     Raises:
         UsageError: The model has convolutions.
@@ -131,7 +124,7 @@ def _method(name: str) -> Any:  # noqa: ANN401 - a CalibrationMethod
 
 
 def _reader(calibration: Calibration) -> Any:  # noqa: ANN401 - a CalibrationDataReader
-    """Return the batches as ONNX Runtime's tool asks for them: how many there are, then some at a time, in order."""
+    """Return the batches for ONNX Runtime's tool, which needs their number, and then some at a time, in order."""
     from onnxruntime.quantization import CalibrationDataReader
 
     class Reader(CalibrationDataReader):  # type: ignore[misc] # ONNX Runtime has no types
@@ -155,7 +148,7 @@ def _reader(calibration: Calibration) -> Any:  # noqa: ANN401 - a CalibrationDat
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Send what the tool prints to the log, and leave out its advice to run another tool of its own first."""
+    """Send the tool's output to the log, without its advice to run another tool first."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
@@ -167,11 +160,11 @@ def _quiet() -> Iterator[None]:
 
 
 def _read_unrounded(graph: onnx.GraphProto, quantized: Collection[str]) -> None:
-    """Let nodes that stay in float read values as they were made in float, not rounded for somebody else, in place.
+    """Let nodes in float read unrounded values where only other readers need them rounded, in place.
 
-    ONNX Runtime's tool rounds a value once for all its readers: an ArgMax beside a quantized product would then
-    answer otherwise, and gain nothing. What a quantized node made stays rounded: with another reader before its
-    QuantizeLinear, ONNX Runtime would compute that node in float.
+    ONNX Runtime's tool rounds a value for all its readers, which changes an ArgMax beside a quantized product for no
+    gain. Outputs of quantized nodes stay rounded, because another reader before the QuantizeLinear makes ONNX Runtime
+    compute that node in float.
     """
     maker = {name: node for node in graph.node for name in node.output}
     for node in graph.node:
@@ -184,7 +177,7 @@ def _read_unrounded(graph: onnx.GraphProto, quantized: Collection[str]) -> None:
 
 
 def _before_the_pair(name: str, maker: dict[str, onnx.NodeProto]) -> str | None:
-    """Return what was quantized and dequantized into `name`; None if that is not how it was made."""
+    """Return the value that was quantized and dequantized into `name`; None if it was not."""
     dequantize = maker.get(name)
     if dequantize is None or dequantize.op_type != _PAIR[1]:
         return None

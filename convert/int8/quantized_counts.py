@@ -1,4 +1,4 @@
-"""What of an ONNX model is quantized, read back from the quantized graph, and whether its scales can be right."""
+"""Count the quantized nodes of an ONNX graph, read back from it, and check their scales."""
 
 from __future__ import annotations
 
@@ -16,28 +16,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _INT8, _UINT8 = "int8", "uint8"
-# Weights have two dims and more; what has fewer is a bias or a constant.
+# Weights have two dims and more; biases and constants have fewer.
 _MATRIX_RANK = 2
 _INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuantizedCounts:
-    """What is quantized.
+    """Counts of what is quantized."""
 
-    Attributes:
-        nodes: Nodes whose weights are integers, by operator.
-        weights: How many weights are int8.
-        weights_by_channel: How many of them have a scale for each channel.
-        activations: How many activations are quantized, by dtype.
-        is_symmetric: Whether all zero points are 0.
-    """
-
-    nodes: Mapping[str, int]
-    weights: int
-    weights_by_channel: int
-    activations: Mapping[str, int]
-    is_symmetric: bool
+    nodes: Mapping[str, int]  # those with integer weights, by operator
+    weights: int  # in int8
+    weights_by_channel: int  # those with a scale for each channel
+    activations: Mapping[str, int]  # by dtype
+    is_symmetric: bool  # all zero points are 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -54,7 +46,7 @@ class QuantizedCounts:
 
 
 def count_quantized(model: onnx.ModelProto) -> QuantizedCounts:
-    """Return what is quantized in the model's own graph, weights loaded."""
+    """Return the counts of the model's own graph, weights loaded."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     weights: dict[str, bool] = {}
     activations: Counter[str] = Counter()
@@ -87,7 +79,7 @@ def count_quantized(model: onnx.ModelProto) -> QuantizedCounts:
 
 
 def _has_channels(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) -> bool:
-    # The last of the inputs is the zero point of the weights, one a channel.
+    # The last input is the zero point of the weights, one a channel.
     return len(node.input) > 3 and _values(tensors, node.input[3]).size > 1  # noqa: PLR2004 - its place
 
 

@@ -1,4 +1,4 @@
-"""How a model is to be quantized, as the calibration of a job says it."""
+"""Read the settings of quantization from the calibration of a job."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ _TOOLS = ("onnxruntime", "nncf")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Int8Settings:
-    """How to quantize.
+    """The settings of quantization.
 
-    Attributes:
-        tool: `onnxruntime` or `nncf`.
-        method: How the ranges of activations are chosen: `minmax`, `entropy` or `percentile` of the calibration
-            rows; `dynamic` for ranges found at each call.
-        activations: What ONNX Runtime makes of activations: `int8` with zero points of 0, which every runtime
-            takes, or `uint8` with zero points of their own, which x86 processors compute fastest.
+    Method `dynamic` finds ranges at each call, the others from calibration rows. Activations in `int8` have zero points
+    of 0, which every runtime supports. In `uint8` they have their own, which x86 processors compute fastest.
     """
 
-    tool: str = "onnxruntime"
-    method: str = "minmax"
-    activations: str = "int8"
+    tool: str = "onnxruntime"  # or nncf
+    method: str = "minmax"  # or entropy, percentile, dynamic
+    activations: str = "int8"  # or uint8
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -41,11 +37,7 @@ class Int8Settings:
 
 
 def settings_of(job: ConversionJob) -> tuple[Int8Settings, Calibration]:
-    """Return how to quantize, and by which inputs.
-
-    Raises:
-        UsageError: The job has no calibration, or one that asks for what is not known.
-    """
+    """Return the settings of quantization, and the calibration; raise UsageError if it is missing or unknown."""
     calibration = job.calibration
     if calibration is None:
         msg = "int8 is quantized by real inputs, and there is no calibration"

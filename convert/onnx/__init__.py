@@ -1,1 +1,1 @@
-"""Converts ONNX models to other ONNX models: optimised, in a lower precision, with fixed shapes."""
+"""Convert ONNX models to other ONNX models: optimised, in a lower precision, with fixed shapes."""

@@ -1,6 +1,6 @@
-"""Checks that a converted ONNX model can be served: it is valid, its operators are known, and ONNX Runtime loads it.
+"""Check that a converted ONNX model can be served: it is valid, its operators are known, and ONNX Runtime loads it.
 
-A precision that ONNX Runtime's CPU provider does not run is not loaded, and the facts say so.
+A precision without support in ONNX Runtime's CPU provider is not loaded, as the facts show.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _OPERATOR_HINT = "write the model with operators that ONNX has, or serve it in its own format"
 _HINT = "replace the operator by standard ONNX ones of the opset, or write the model with another opset"
-# ONNX Runtime's own words: it has no other way to say which operator, or which version, it does not know.
+# ONNX Runtime names an unknown operator or version only in these messages.
 _NOT_IMPLEMENTED = re.compile(r"Could not find an implementation for (\S+?)\(\d+\) node with name '(.*?)'")
 _NOT_REGISTERED = re.compile(r"error: (?:(?P<domain>[^:\s]*):)?(?P<operator>\w+)\(-?\d+\) is not a registered")
 _IR_LIMIT = re.compile(r"max supported IR version: (\d+)")
@@ -33,13 +33,13 @@ _FAR_TOO_HIGH = 1000
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound."""
+    """Return the conversion with the promised signature, once the file is proved sound."""
     path = job.folder / conversion.main
     with our_file():
         model = read_onnx(path)
         check_operators(model, hint=_OPERATOR_HINT)
         check_onnx(path)
-    # What cannot be loaded here is no failure of the converter: where it runs is where it is proved.
+    # Not a failure of the converter, because the model is proved where it runs.
     reason = why_not_run(Variant(format="onnx", precision=job.precision), "cpu")
     loaded_in = f"onnxruntime {load_in_onnxruntime(path)}" if reason is None else f"nothing: {reason}"
     facts = {"loaded_in": loaded_in}
@@ -61,8 +61,7 @@ def load_in_onnxruntime(path: Path) -> str:
     """Load the model on the CPU, with the optimisations it is served with; return the runtime's version.
 
     Raises:
-        ConversionError: ONNX Runtime refuses the model; UnsupportedOperatorsError where it is for
-            an operator. It names only one such operator, the rows hold all nodes that have it.
+        ConversionError: ONNX Runtime refuses the model. UnsupportedOperatorsError names one operator and all its nodes.
         MissingBackendError: ONNX Runtime is not installed.
     """
     require_backend("onnxruntime")
@@ -112,7 +111,7 @@ def _nodes_of(model: onnx.ModelProto, domain: str, operator: str) -> list[onnx.N
 
 
 def highest_ir_version() -> int | None:
-    """Return the highest IR version that the installed ONNX Runtime reads; None if it does not say."""
+    """Return the highest IR version that the installed ONNX Runtime reads, or None if unknown."""
     from onnx import TensorProto, helper
 
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])

@@ -1,4 +1,4 @@
-"""ONNX to ONNX with dims fixed: for accelerators that compile a model for one shape."""
+"""Fix dims of an ONNX model, for accelerators that compile a model for one shape."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _MAIN = "model.onnx"
 def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
     """Write the model as `model.onnx` with the rule's dims fixed, and shapes inferred again from them.
 
-    An input that is given in another dtype is cast back to its own where it enters the graph; a mask that was bool
-    is true where it is not 0. Nothing else of what the model computes is touched.
+    An input in another dtype is cast back where it enters the graph, and a mask that was bool is true where it is not
+    0. The rest of the model stays.
     """
     import onnx
 
@@ -29,10 +29,10 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
     model = read_onnx(source)
     _fix_dims(model, rule)
     casts = [_cast_input(model, name, dtype) for name, dtype in rule.dtypes.items()]
-    # With the values of what is computed from shapes: a Reshape that follows its input is fixed by that alone.
+    # With the values computed from shapes, which alone fix a Reshape that follows its input.
     model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     if external_files(model):
-        # Not before: weights are of no use to the inference, and it copies them.
+        # Not before, because the inference copies weights and does not need them.
         onnx.load_external_data_for_model(model, str(source.parent))
     save_onnx(model, job.folder / _MAIN)
     facts = {"opset": opset_of(model), "ir_version": model.ir_version}
@@ -41,13 +41,13 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
 
 
 def _fix_dims(model: onnx.ModelProto, rule: FixedShape) -> None:
-    # The graph may be silent on a dim that the signature names, as in an output that the user declared.
+    # The graph may lack a dim that the signature names, as in an output that the user declared.
     declared = {spec.name: spec for spec in (*rule.signature.inputs, *rule.signature.outputs)}
     for value in (*model.graph.input, *model.graph.output):
         if value.name in declared:
             _fix_shape(value, declared[value.name], rule)
     for graph in graphs_in(model.graph):
-        # What was known of the values inside holds for any size; it is found again for this one.
+        # Types of inner values apply to any size, and are inferred again for this one.
         del graph.value_info[:]
         for value in (*graph.input, *graph.output):
             for dim in value.type.tensor_type.shape.dim:
@@ -66,7 +66,7 @@ def _fix_shape(value: onnx.ValueInfoProto, spec: TensorSpec, rule: FixedShape) -
 
 
 def _cast_input(model: onnx.ModelProto, name: str, dtype: str) -> str:
-    """Let the graph take the input in another dtype; return a note, empty if it is its own."""
+    """Give the input another dtype in the graph; return a note, empty if it already has it."""
     import numpy as np
     import onnx
 

@@ -1,6 +1,6 @@
-"""Converts ONNX in FP32 to ONNX in INT8 with quantize and dequantize nodes; inputs and outputs stay as they were.
+"""Convert ONNX in FP32 to ONNX in INT8 with quantize and dequantize nodes; inputs and outputs stay.
 
-The model is prepared as quantizers want it, quantized by one of the tools, and its nodes are put in order again.
+The model is prepared for quantizers, quantized by one of the tools, and its nodes are sorted again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ if TYPE_CHECKING:
     import onnx
 
 _MAIN = "model.onnx"
-# A scale a channel came with this opset.
+# A scale for each channel needs this opset.
 _LOWEST_OPSET = 13
 
 
 def convert(job: ConversionJob) -> Conversion:
     """Write the model as `model.onnx`, the weights of its products and convolutions in int8 by channel.
 
-    Args:
-        job: Its source is an ONNX artifact in FP32; its calibration says by which tool and rows.
+    The job's source is an ONNX artifact in FP32, and its calibration selects tool and rows.
     """
     settings, calibration = settings_of(job)
     if settings.tool == "nncf":
@@ -52,7 +51,7 @@ def convert(job: ConversionJob) -> Conversion:
     quantized = _quantized(model, job.folder, settings, calibration)
     _sort_nodes(quantized.graph)
     lower_ir_version(quantized)
-    # Shapes as a tool left them: they are found again where they are needed.
+    # A tool's shapes are inferred again where they are needed.
     del quantized.graph.value_info[:]
     counts = count_quantized(quantized)
     path = job.folder / _MAIN
@@ -81,7 +80,7 @@ def _quantized(
             raise ConversionError(msg, hint="write calibration: {tool: onnxruntime}")
         quantized: onnx.ModelProto = quantize_with_nncf(model, calibration, is_transformer=has_attention(model.graph))
         return quantized
-    # On the disk of the artifact: there has to be room for it anyway.
+    # On the artifact's disk, which needs the space anyway.
     with tempfile.TemporaryDirectory(dir=folder) as place:
         if settings.method == DYNAMIC:
             return quantize_dynamically(model, Path(place))
@@ -99,10 +98,10 @@ def _notes(settings: Int8Settings, counts: QuantizedCounts, inner: int) -> tuple
 
 
 def prepared_model(path: Path) -> onnx.ModelProto:
-    """Return the model in `path` with its weights loaded, ready to be quantized; it computes what it did.
+    """Return the model in `path`, weights loaded, ready for quantizers; its outputs do not change.
 
     Raises:
-        ConversionError: Its opset has no quantization by channel; NotAvailableError where it has no products at all.
+        ConversionError: Its opset has no quantization by channel; NotAvailableError if it has no products at all.
     """
     import onnx
 
@@ -110,7 +109,7 @@ def prepared_model(path: Path) -> onnx.ModelProto:
     opset = opset_of(model)
     if opset < _LOWEST_OPSET:
         if not has_products(model.graph):
-            # Another opset would be no help.
+            # Another opset would not help.
             raise nothing_to_quantize(model.graph)
         msg = f"a model of opset {opset} cannot be quantized by channel (needed: {_LOWEST_OPSET} and up)"
         raise ConversionError(msg, hint=f"set opset: {_LOWEST_OPSET} or higher in the spec, or export the model so")
@@ -120,13 +119,13 @@ def prepared_model(path: Path) -> onnx.ModelProto:
     _lift_constants(model.graph)
     name_nodes(model.graph)
     for graph in graphs_in(model.graph):
-        # Shapes that an exporter noted may contradict those that quantizers infer; they can be found again.
+        # Shapes of an exporter may contradict those that quantizers infer, and can be inferred again.
         del graph.value_info[:]
     return model
 
 
 def _lift_constants(graph: onnx.GraphProto) -> None:
-    """Make initializers of the Constant nodes that hold a tensor, in place: quantizers look for weights there."""
+    """Make initializers of Constant nodes with a tensor, in place, because quantizers look for weights there."""
     kept = []
     for node in graph.node:
         value = next((item for item in node.attribute if item.name == "value"), None)
@@ -141,9 +140,9 @@ def _lift_constants(graph: onnx.GraphProto) -> None:
 
 
 def _sort_nodes(graph: onnx.GraphProto) -> None:
-    """Put the nodes in an order in which values are made before they are used, in place; else the order is kept.
+    """Sort the nodes in place so that values are made before their use, and else keep the order.
 
-    Quantizers sort them by the inputs that nodes list, and an If or Loop uses values that it does not list.
+    Quantizers sort by the listed inputs, but an If or Loop uses values that it does not list.
     """
     left = {name for node in graph.node for name in node.output if name}
     waiting = [(node, {*node.input, *names_used_inside(node)} & left) for node in graph.node]
@@ -151,7 +150,7 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
     while waiting:
         ready = next((index for index, (_, needs) in enumerate(waiting) if not needs & left), None)
         if ready is None:
-            # A cycle: which the check of the written file has better words for.
+            # A cycle, which the check of the written file reports better.
             nodes.extend(node for node, _ in waiting)
             break
         node, _ = waiting.pop(ready)

@@ -1,4 +1,4 @@
-"""Converts ONNX in FP32 to ONNX in FP16 or BF16; inputs and outputs stay FP32, and so do nodes that have to."""
+"""Convert ONNX in FP32 to FP16 or BF16, except inputs, outputs and the nodes that have to stay FP32."""
 
 from __future__ import annotations
 
@@ -40,32 +40,29 @@ if TYPE_CHECKING:
 
 _MAIN = "model.onnx"
 _SHOWN = 3
-# The oldest opset whose Cast knows dtypes as numbers; the oldest one whose Cast makes bfloat16.
+# The oldest opset whose Cast has dtypes as numbers, and the oldest whose Cast makes bfloat16.
 _OLDEST = {Precision.FP16: 6, Precision.BF16: 13}
-# The first IR version in which a weight need not be an input of the graph as well.
+# The first IR version whose weights need not be inputs of the graph.
 _IR_WITH_FREE_WEIGHTS = 4
-# Operators that hand values on as they are: to round these alone is no computing in the precision.
+# Operators that pass values on unchanged; rounding only these is no computation in the precision.
 _MOVING = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
      "Unsqueeze"}
 )  # fmt: skip
-# The values of small tensors, such as shapes, are needed to infer types.
+# Values of small tensors, such as shapes, are needed to infer types.
 _SMALL_TENSOR = 1024
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the model as `model.onnx`, rewritten to the job's precision but for its inputs and outputs.
-
-    Args:
-        job: Its source is an ONNX artifact in FP32.
+    """Write the FP32 ONNX artifact as `model.onnx`, rewritten to the job's precision except its inputs and outputs.
 
     Raises:
-        NotAvailableError: Nothing of the model would compute in the precision.
+        NotAvailableError: No node would compute in the precision.
     """
     source = job.source.path
     result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)
     if not _computes(result):
-        # It would be the FP32 model, held to looser limits under another name.
+        # It would be the FP32 model under another name, with looser limits.
         listed = ", ".join(dict.fromkeys(node.operator for node in result.nodes_kept)) or "none"
         msg = f"nothing to compute in {job.precision}: no node that computes is converted; in fp32 stay: {listed}"
         raise NotAvailableError(msg, hint=f"remove the {job.precision} target")
@@ -101,43 +98,29 @@ def _computes(result: RewriteResult) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptNode:
-    """A node that reads or makes FP32 values and still does so.
-
-    Attributes:
-        name: Its name in the rewritten model.
-        operator: Its operator, with the domain where that is not ONNX's own.
-        reason: Why, as a part of a sentence: `kept as asked`.
-    """
+    """A node that reads or makes FP32 values and still does so, by its name in the rewritten model."""
 
     name: str
-    operator: str
-    reason: str
+    operator: str  # with a domain that is not ONNX's own
+    reason: str  # a part of a sentence: `kept as asked`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewriteResult:
-    """A model in a lower precision and all that was done to it.
+    """A model in a lower precision, and every change to it.
 
-    Attributes:
-        model: The rewritten model, all its weights inside it.
-        clamps: Finite constants beyond the range of the lower precision, which became its largest
-            finite value of that sign. Infinities stay infinities, NaN stays NaN.
-        flushes: Constants that are not zero and became zero, or, where the constant is one single value, the
-            smallest value that is not zero.
-        casts_added: Number of Cast nodes that the model has now and had not before.
-        nodes_converted: Names of the nodes that compute in the lower precision now.
-        nodes_kept: Nodes that still compute in FP32, with the reason. A node that has nothing to do
-            with FP32 values is in neither list, nor is a constant.
-        notes: What the user should know besides, one sentence each.
+    `clamps` are finite constants beyond the range, which became its largest finite value of that sign. `flushes` became
+    zero, or, for a single value, the smallest value that is not zero. Infinities and NaN stay. `nodes_kept` lacks
+    constants and nodes without FP32 values.
     """
 
-    model: onnx.ModelProto
+    model: onnx.ModelProto  # all its weights inside it
     clamps: tuple[ConstantChange, ...]
     flushes: tuple[ConstantChange, ...]
     casts_added: int
-    nodes_converted: tuple[str, ...]
+    nodes_converted: tuple[str, ...]  # names
     nodes_kept: tuple[KeptNode, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # for the user, one sentence each
 
 
 def rewrite_precision(
@@ -147,29 +130,23 @@ def rewrite_precision(
     kept: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> RewriteResult:
-    """Return the model computing in FP16 or BF16.
+    """Return a copy of the model that computes in FP16 or BF16.
 
-    Every node that reads or makes FP32 tensors is converted if ONNX's schema of its operator allows that,
-    unless it is to be kept. FP32 inputs and outputs of the model stay so, and so do values of other dtypes. A value
-    that is read in a dtype other than the one it is made in is cast once, whatever the number of its readers.
-    Local functions are inlined: their nodes are named `CALL/NODE`. What enters and leaves a subgraph (If,
-    Loop, Scan) stays FP32, the nodes inside are treated like any other.
+    Every node that reads or makes FP32 tensors is converted if ONNX's schema of its operator allows it and `kept` does
+    not name it. Inputs and outputs of the model stay FP32, and values of other dtypes stay. A value that is read in
+    another dtype than it is made in is cast once for all readers. Local functions are inlined, with nodes named
+    `CALL/NODE`. Values that enter or leave a subgraph (If, Loop, Scan) stay FP32; nodes inside are treated like any
+    other.
 
-    The weights of the result are inside it: save a large one with external data. One above 2 GiB is not
-    checked here, but has to be in its file.
-
-    Args:
-        model: The model; it is not changed. Its external data need not be loaded.
-        precision: FP16 or BF16.
-        kept: The names of further nodes to keep in FP32, each with the reason. A node without a name goes by the one
-            that `paritygate.models.onnx.graph.name_nodes` gives it.
-        folder: Where the model's external data is; None if it has none or it is loaded.
+    `kept` has reasons by the names of nodes, as `name_nodes` gives them. `folder` has external data that is not loaded.
+    The weights of the result are inside it, so a large one must be saved with external data. One above 2 GiB is only
+    checked in its file.
 
     Raises:
-        UsageError: Another precision was asked for.
-        InputFileError: External data is missing or damaged.
-        ConversionError: The model is quantized, is of an opset without casts to this precision, or the
-            result is not valid ONNX.
+        UsageError: The precision is another one.
+        InputFileError: External data is missing or corrupt.
+        ConversionError: The model is quantized, its opset lacks casts to the precision, or the result is not valid
+            ONNX.
     """
     dtype = low_dtype(precision)
     work = _copied(model)
@@ -214,7 +191,7 @@ def _prepare(model: onnx.ModelProto, folder: Path | None) -> None:
 
 
 def _write(model: onnx.ModelProto, plan: GraphPlan, rounding: ConstantRounding, folder: Path | None) -> int:
-    """Carry out the plan; return how many casts that took."""
+    """Carry out the plan; return the number of casts."""
     writer = Writer(
         ConstantNodes(
             rounding=rounding,
@@ -261,14 +238,14 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def _load_tensors(model: onnx.ModelProto, folder: Path | None, limit: int | None = None) -> None:
-    """Bring external data into the model, that of tensors up to so many elements only, if there is a limit."""
+    """Load external data, with a limit only of tensors up to so many elements."""
     for tensor in _tensors(model.graph):
         if limit is None or math.prod(tensor.dims) <= limit:
             load_external(tensor, folder)
 
 
 def _free_weights(plan: GraphPlan, dtype: LowDtype) -> tuple[str, ...]:
-    """Take weights off the graph's inputs: an input is FP32, and what was given for it would be rounded unseen."""
+    """Remove lowered weights from the graph's inputs, which are FP32 and would be rounded silently."""
     graph = plan.graph
     lowered = {each.name for each in plan.values.values() if each.constant is not None and dtype.element in each.names}
     listed = {item.name for item in graph.input}
@@ -302,7 +279,7 @@ def _check(model: onnx.ModelProto, given: onnx.ModelProto) -> None:
 
 
 def _unsoundness(model: onnx.ModelProto) -> str:
-    """Return why the model is not valid; empty if it is, or is too large to be looked at here."""
+    """Return why the model is not valid; empty if it is, or is too large for the check."""
     import onnx
 
     if is_too_large(model):

@@ -1,4 +1,4 @@
-"""ONNX as it is: a copy with its external data, rewritten only where names, dims, a ZipMap or the IR version ask it."""
+"""Copy ONNX with its external data, rewritten only for names, dims, a ZipMap or the IR version."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MAIN = "model.onnx"
 def convert(job: ConversionJob) -> Conversion:
     """Copy the model to `model.onnx`, and its external data beside it under the names it refers to.
 
-    The file stays the same byte for byte, unless the job's signature asks for other names, another order
-    or names of dims, the model answers with mappings, or the installed ONNX Runtime does not read its IR version.
+    The file is byte for byte the same, unless the signature has other names, another order or names of dims. Mappings
+    as outputs, and an IR version that the installed ONNX Runtime cannot read, are also changed.
 
     Raises:
-        ConversionError: Another opset was asked for, or the dims contradict the signature.
+        ConversionError: Another opset was requested, or the dims contradict the signature.
     """
     source = job.source.path
     model = read_onnx(source)

@@ -1,4 +1,4 @@
-"""Which nodes of an ONNX model no runtime can run: operators that ONNX does not have."""
+"""Find nodes of an ONNX model that no runtime can run, because ONNX lacks their operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 OperatorRow = tuple[str, str, str, str]
 
 _ONNX_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
-# ONNX Runtime's own operators: only loading the model tells whether it has one.
+# ONNX Runtime's own operators; only loading the model shows whether it has one.
 _RUNTIME_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
@@ -27,15 +27,10 @@ def node_name(node: onnx.NodeProto) -> str:
 def unknown_operators(
     model: onnx.ModelProto, *, reason_of: Callable[[onnx.NodeProto], str | None], hint: str
 ) -> list[OperatorRow]:
-    """Return a row for every node whose operator ONNX does not have in the opset that the model imports.
+    """Return a row with the hint for every node whose operator ONNX lacks in the model's opset, or that has a reason.
 
-    A node with a reason of its own has one too. Nodes of ONNX Runtime's own domain and of functions that the model
-    brings along are left out.
-
-    Args:
-        model: The model; its weights are not needed.
-        reason_of: Why a node was not converted; None where that is not known, and it is looked for in ONNX.
-        hint: What to do about such a node.
+    `reason_of` returns why a node was not converted; None looks it up in ONNX. Nodes of ONNX Runtime's own domain and
+    of the model's functions are left out. Weights are not needed.
     """
     versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
     local = {(function.domain, function.name) for function in model.functions}
@@ -43,7 +38,7 @@ def unknown_operators(
     for node in all_nodes(model):
         if (node.domain, node.op_type) in local or node.domain in _RUNTIME_DOMAINS:
             continue
-        # What could not be converted may be called like an operator of ONNX's that does something else.
+        # An unconverted operator may share its name with a different one of ONNX's.
         reason = reason_of(node) or _reason(node, versions.get(node.domain or "ai.onnx", 0))
         if reason:
             operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
@@ -65,15 +60,7 @@ def _reason(node: onnx.NodeProto, version: int) -> str:
 
 
 def check_operators(model: onnx.ModelProto, *, hint: str) -> None:
-    """Do nothing if ONNX has every operator of the model.
-
-    Args:
-        model: The model; its weights are not needed.
-        hint: What to do about a node whose operator it does not have.
-
-    Raises:
-        UnsupportedOperatorsError: It does not have all of them, with one row per node.
-    """
+    """Raise UnsupportedOperatorsError with a row a node if ONNX lacks operators of the model."""
     rows = unknown_operators(model, reason_of=lambda _: None, hint=hint)
     if rows:
         raise unsupported_operators(rows, target="ONNX")
@@ -82,13 +69,7 @@ def check_operators(model: onnx.ModelProto, *, hint: str) -> None:
 def unsupported_operators(
     rows: list[OperatorRow], *, target: str, lack: str = "does not have"
 ) -> UnsupportedOperatorsError:
-    """Return the error that carries the rows; its message names the operators.
-
-    Args:
-        rows: One per node, at least one.
-        target: What does not have the operators.
-        lack: What is so of them instead, in words.
-    """
+    """Return the error with these rows, whose message names the operators; `target` lacks them."""
     operators = list(dict.fromkeys(row[0] for row in rows))
     listed = ", ".join(operators[:5]) + (f" and {len(operators) - 5} more" if len(operators) > 5 else "")  # noqa: PLR2004
     msg = f"{target} {lack} {'this operator' if len(operators) == 1 else 'these operators'} of the model: {listed}"

@@ -1,6 +1,6 @@
-"""Rewriting an ONNX model's interface: names, order and dims of its inputs and outputs, its IR version.
+"""Rewrite an ONNX model's names, order and dims of inputs and outputs, and its IR version.
 
-None of this touches what the model computes.
+The computation stays the same.
 """
 
 from __future__ import annotations
@@ -22,25 +22,21 @@ from paritygate.signature import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-# Below this, weights are stored in the file itself: a file of its own breaks when one of the two is renamed.
-# A protocol buffer ends at 2 GiB; the rest is room for the graph.
+# Smaller weights are stored in the file itself, because renaming one of two files breaks the model. A protocol buffer
+# ends at 2 GiB; the rest is room for the graph.
 EXTERNAL_DATA_BYTES = 1_800_000_000
-# The element types whose values have no size of their own: undefined, and strings.
+# The element types whose values have no fixed size: undefined, and strings.
 _WITHOUT_SIZE = frozenset({0, 8})
-# ONNX Runtime reads version 10 since 1.18, the oldest that is supported here; exporters write newer ones for no need.
+# ONNX Runtime reads version 10 since 1.18, the oldest supported here; exporters needlessly write newer ones.
 _IR_VERSION = 10
-# That of the oldest IR version that is still written.
+# For the oldest IR version that is still written.
 _OPSET_OF_IDENTITY = 8
 
 
 def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
-    """Rename values of the graph in place, everywhere they are used.
+    """Rename values of the graph in place, everywhere they are used; `names` has new names by old ones.
 
-    A value that already has one of the new names, and keeps no name of its own, gets a fresh one.
-
-    Args:
-        model: The model.
-        names: The new name, by the old one.
+    A value that has one of the new names, and is not renamed itself, gets a fresh one.
     """
     changed = _with_room_made(model.graph, {old: new for old, new in names.items() if old != new})
     if not changed:
@@ -72,11 +68,7 @@ def _with_room_made(graph: onnx.GraphProto, changed: dict[str, str]) -> dict[str
 
 
 def take_zip_maps_apart(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Make each output that a ZipMap makes the table that it is made of, under the same name; return notes.
-
-    Args:
-        model: The model, changed in place.
-    """
+    """Replace each output of a ZipMap by its table, in place, under the same name; return notes."""
     import onnx
 
     graph, notes = model.graph, []
@@ -93,7 +85,7 @@ def take_zip_maps_apart(model: onnx.ModelProto) -> tuple[str, ...]:
                 other.name = found.table if other.name == name else other.name
             rename_values(model, {found.table: name})
         else:
-            # The table has a name of its own that is needed: that of an input, a weight or another output.
+            # The table needs its own name, as an input, a weight or another output.
             graph.node[at].CopyFrom(onnx.helper.make_node("Identity", [found.table], [name], graph.node[at].name))
             _import_default_opset(model)
         classes = ", ".join(map(repr, found.classes))
@@ -114,20 +106,13 @@ def apply_signature(
     rename: Mapping[str, str],
     ties: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Give the graph the names, the order and the symbolic dims of the signature; return notes.
+    """Give the graph the names, the order and the symbolic dims of the signature, in place; return notes.
 
-    Outputs that the signature does not have are dropped. A dim that the graph fixes is left as it
-    is: whether that agrees with the signature is checked on the file written.
-
-    Args:
-        model: The model, changed in place.
-        signature: Names as served; None to keep order and dims.
-        rename: The name served, by the source's name.
-        ties: What a dim of the inputs always is, as an expression of others.
+    None as the signature keeps order and dims. Other outputs are dropped. A dim that the graph fixes stays, because the
+    check of the written file compares it. `ties` are expressions that a dim of the inputs always equals.
 
     Raises:
-        UsageError: The graph lacks an input or output that `rename` or the signature names, or needs
-            an input that the signature does not have.
+        UsageError: The graph lacks a named input or output, or needs an input that the signature lacks.
     """
     found = signature_of_onnx(model)
     names = [spec.name for spec in (*found.inputs, *found.outputs)]
@@ -195,7 +180,7 @@ def _write_dims(model: onnx.ModelProto, signature: Signature, ties: Mapping[str,
 
 
 def _symbols_by_found_name(model: onnx.ModelProto, signature: Signature) -> dict[str, int | str]:
-    """Return what the signature calls each symbolic dim of the graph's inputs."""
+    """Return the signature's name for each symbolic dim of the graph's inputs."""
     symbols: dict[str, int | str] = {}
     for value, spec in zip(model.graph.input, signature.inputs, strict=False):
         dims = value.type.tensor_type.shape.dim
@@ -225,8 +210,8 @@ def _write_shape(
     for dim, wanted in zip(tensor.shape.dim, spec.shape, strict=True):
         if wanted is None or dim.HasField("dim_value"):
             continue
-        # What the graph says of a dim stands: that it is an input's dim, or an expression such as 2*batch. One that is
-        # always the dim promised is written as that.
+        # A dim of an input, or an expression such as 2*batch, stays in the graph. It is renamed if it always
+        # equals the promised one.
         is_told = dim.dim_param in known or not re.fullmatch(r"\w*", dim.dim_param)
         is_alias = isinstance(wanted, str) and (wanted not in known or is_equal(dim.dim_param, wanted))
         if not is_told or is_alias:
@@ -241,12 +226,9 @@ def _set_dim(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:
 
 
 def lower_ir_version(model: onnx.ModelProto, limit: int | None = None) -> str | None:
-    """Lower the IR version of the model, where it is higher; return a note if it was changed.
+    """Lower the IR version of the model to the limit, in place; return a note if it was changed.
 
-    Args:
-        model: The model, changed in place.
-        limit: The highest version to leave; None for the one that every supported ONNX Runtime
-            reads, or a higher one where the model's opset was published with it.
+    Without a limit, it is the version that every supported ONNX Runtime reads, or the one published with the opset.
     """
     import onnx
 
@@ -261,9 +243,9 @@ def lower_ir_version(model: onnx.ModelProto, limit: int | None = None) -> str | 
 
 
 def is_too_large(model: onnx.ModelProto) -> bool:
-    """Return whether the model with the weights that are in it has to be saved as two files.
+    """Return whether the model with its loaded weights has to be saved as two files.
 
-    Above 2 GiB protobuf does not even say how many bytes there are: weights are counted by their shapes first.
+    Protobuf cannot count bytes above 2 GiB, so weights are counted by their shapes first.
     """
     import onnx
 

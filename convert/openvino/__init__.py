@@ -1,1 +1,1 @@
-"""Converts ONNX models to OpenVINO."""
+"""Convert ONNX models to OpenVINO."""

@@ -1,4 +1,4 @@
-"""Whether a converted OpenVINO model is sound: it is read, compiles as its settings ask, and keeps the signature."""
+"""Check that a converted OpenVINO model loads, compiles with its settings, and keeps the signature."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BF16 = "bf16"
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the files have proved sound."""
+    """Return the conversion with the promised signature, once the files are proved sound."""
     path = job.folder / conversion.main
     with our_file():
         model = read_openvino(path)
@@ -30,13 +30,13 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     hint = str((settings or {}).get(PRECISION_HINT, DEFAULT_HINT))
     notes = conversion.notes
     if not is_capable(hint):
-        # What this CPU cannot run is no failure of the converter: where it runs is where it is proved.
+        # Not a failure of the converter, because the model is proved where it runs.
         settings = None
         facts["not_compiled_for"] = f"{hint}: this CPU does not compute in it"
         notes = (*notes, f"this CPU does not compute in {hint}: the model was compiled here for {DEFAULT_HINT} only")
     compiled = compile_openvino(model, settings)
     if hint == _BF16 == compiled.hint and _BF16 not in compiled.operators and not compiled.has_bodies:
-        # It would be the FP32 model, held to looser limits under another name.
+        # It would be the FP32 model under another name, with looser limits.
         msg = f"nothing to compute in bf16: of the model's operators compute {compiled.describe_operators()}"
         raise NotAvailableError(msg, hint="remove the bf16 target")
     facts |= {"precision_hint": compiled.hint, "operators_by_precision": dict(compiled.operators)}

@@ -1,4 +1,4 @@
-"""OpenVINO to OpenVINO with dims fixed: for devices that compile a model for one shape."""
+"""Fix dims of an OpenVINO model, for devices that compile a model for one shape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPES = {"int32": "i32", "float32": "f32"}
 def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
     """Write the model as `model.xml` and `model.bin` with the rule's dims fixed, and the settings of its base.
 
-    An input that is given in another dtype is cast back to its own where it enters the graph.
+    An input in another dtype is cast back where it enters the graph.
 
     Raises:
         ConversionError: OpenVINO cannot give the model this shape.

@@ -1,6 +1,6 @@
-"""Converts ONNX in FP32 to an OpenVINO model, to be computed in FP32 or BF16.
+"""Convert ONNX in FP32 to an OpenVINO model that computes in FP32 or BF16.
 
-Inputs and outputs are those of the ONNX model, each with its one name.
+It has the inputs and outputs of the ONNX model, each with one name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAIN = "model.xml"
 _HINT = "replace the operator by others of ONNX, or serve the model in ONNX"
-# OpenVINO's own words: it has no other way to say which operators it does not know, or cannot convert and why.
+# OpenVINO names unknown or failed operators, with reasons, only in these messages.
 _NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
 _FAILED_RULE = re.compile(
     r"^-- (?P<operator>\S+) with a message:\n(?P<message>.*?(?:<Node\(.*?\): (?P<node>.+?)>.*?)?)(?=^-- |^Summary:)",
@@ -41,11 +41,8 @@ _FAILED_RULE = re.compile(
 def convert(job: ConversionJob) -> Conversion:
     """Write the model as `model.xml` and `model.bin`, its weights in FP32, and the settings to compile it with.
 
-    Dims that are open in the ONNX model are open here too, without bounds: an OpenVINO model with bounds refuses
-    sizes beyond them, which the model that it was made from takes.
-
-    Args:
-        job: Its source is an ONNX artifact in FP32; its precision, `fp32` or `bf16`, becomes the precision hint.
+    Open dims stay open without bounds, because an OpenVINO model with bounds refuses sizes that the original takes. The
+    job's precision, `fp32` or `bf16`, becomes the precision hint.
     """
     openvino = import_openvino()
     source = job.source.path
@@ -91,7 +88,7 @@ def _refuse_text(model: onnx.ModelProto) -> None:
 
 
 def _operator(named: str) -> str:
-    # Such as Det-17, com.foo.Twist or util::SequenceInsert: with the opset, the domain, or a mark of OpenVINO's own.
+    # Such as Det-17, com.foo.Twist or util::SequenceInsert: with the opset, the domain, or a mark of OpenVINO.
     return re.sub(r"-\d+$", "", named.strip().removeprefix("util::"))
 
 
@@ -108,14 +105,10 @@ def _rows(text: str, model: onnx.ModelProto, reason: str) -> Iterator[OperatorRo
 
 
 def _restore_ports(model: Any, onnx_model: onnx.ModelProto) -> None:  # noqa: ANN401 - an openvino.Model
-    """Give the model the inputs and outputs of the ONNX model, under their names.
-
-    Args:
-        model: The `openvino.Model`, read from the ONNX model; it is changed.
-        onnx_model: The ONNX model; its weights are not needed.
+    """Give the OpenVINO model, in place, the inputs and outputs of its ONNX model, under their names.
 
     Raises:
-        ConversionError: OpenVINO did not make an output of each of the ONNX model's.
+        ConversionError: OpenVINO made another number of outputs.
     """
     signature = signature_of_onnx(onnx_model)
     if len(model.outputs) != len(signature.outputs):
@@ -139,22 +132,23 @@ def _restore_ports(model: Any, onnx_model: onnx.ModelProto) -> None:  # noqa: AN
 
 
 def _part_outputs_from_inputs(model: Any, outputs: Sequence[TensorSpec]) -> None:  # noqa: ANN401 - an openvino.Model
-    """Put an operator between each output and the input that it is, which else have all their names in common."""
+    """Put an operator between an output and the input that it equals, because they would share all names."""
     from openvino import opset13
 
     for spec, result in zip(outputs, model.get_results(), strict=True):
         source = result.input_value(0)
-        # An output that is called like the input it is, is the same tensor in ONNX too.
+        # An output with the name of its input is the same tensor in ONNX too.
         if source.get_node().get_type_name() == "Parameter" and source.get_node().get_friendly_name() != spec.name:
             result.output(0).get_tensor().set_names(set())
-            # Not an Identity, which OpenVINO has not always run; from a type to itself this is none the less.
+            # Not an Identity, which older OpenVINO versions lack; a conversion to the same type does
+            # nothing either.
             same = opset13.convert(source, source.get_element_type())
             result.input(0).replace_source_output(same.output(0))
     model.validate_nodes_and_infer_types()
 
 
 def _input_of(tensor: str, made_by: Mapping[str, onnx.NodeProto], inputs: Container[str]) -> str | None:
-    """Return the input that a tensor of the ONNX model is, however many operators that do nothing lie between."""
+    """Return the input that a tensor of the ONNX model equals, through operators that do nothing."""
     while tensor not in inputs:
         node = made_by.get(tensor)
         if node is None or not node.input:

@@ -1,4 +1,4 @@
-"""An OpenVINO model in FP32 to one in INT8, by NNCF; what stays in float is computed in FP32."""
+"""Quantize an OpenVINO model in FP32 to INT8 with NNCF; the rest computes in FP32."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRODUCTS = frozenset(
     {"Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul"}
 )
 _ATTENTION = "ScaledDotProductAttention"
-# What may lie between weights stored as integers and the product that they are for.
+# Operators between weights stored as integers and their product.
 _ON_THE_WAY = frozenset({"Convert", "Multiply", "Reshape", "Subtract", "Transpose"})
 _INTEGERS = frozenset({"i8", "u8"})
 
@@ -26,9 +26,7 @@ _INTEGERS = frozenset({"i8", "u8"})
 def convert(job: ConversionJob) -> Conversion:
     """Write the model as `model.xml` and `model.bin`, weights in int8, and the settings to compile it with.
 
-    Args:
-        job: Its source is an OpenVINO artifact in FP32; its calibration says by which rows. Tool, method and
-            activations are about ONNX: there is one tool for OpenVINO.
+    The job's calibration provides the rows; its tool, method and activations are about ONNX.
 
     Raises:
         NotAvailableError: There is nothing to quantize.
@@ -56,7 +54,7 @@ def convert(job: ConversionJob) -> Conversion:
             "openvino": openvino_version(),
             "nncf": version_of("nncf"),
             "quantized": {"nodes": nodes},
-            # How ONNX Runtime chooses ranges is nothing of NNCF's.
+            # NNCF ignores ONNX Runtime's method for ranges.
             "calibration": {**calibration.facts, "tool": "nncf"},
         },
     )
@@ -77,7 +75,7 @@ def _is_constant(value: Any) -> bool:  # noqa: ANN401 - an openvino.Output
 
 
 def _quantized_products(model: Any) -> dict[str, int]:  # noqa: ANN401 - an openvino.Model
-    """Return how many products and convolutions have weights that are stored as integers, by operator."""
+    """Return the number of products and convolutions whose weights are integers, by operator."""
     found = Counter(
         node.get_type_name()
         for node in model.get_ordered_ops()

@@ -1,1 +1,1 @@
-"""Converts Keras models and SavedModels."""
+"""Convert Keras models and SavedModels."""

@@ -1,4 +1,4 @@
-"""Whether a converted SavedModel is sound: it loads, with the signature promised."""
+"""Check that a converted SavedModel loads, with the promised signature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paritygate.models.tensorflow.savedmodel import load_savedmodel
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the SavedModel has proved sound."""
+    """Return the conversion with the promised signature, once the SavedModel is proved sound."""
     with our_file():
         found = load_savedmodel(job.folder / conversion.main).signature
     facts = {"loaded_in": f"tensorflow {backend_state('tensorflow').version}"}

@@ -1,4 +1,4 @@
-"""Whether a converted TFLite model is sound: LiteRT loads it, with the signature promised."""
+"""Check that LiteRT loads a converted TFLite model, with the promised signature."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paritygate.models.tensorflow.tflite_file import open_tflite
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound."""
+    """Return the conversion with the promised signature, once the file is proved sound."""
     with our_file():
         model = open_tflite(job.folder / conversion.main)
     facts = {"loaded_in": f"litert {model.version}"}

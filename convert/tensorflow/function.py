@@ -1,7 +1,7 @@
-"""A TensorFlow function to ONNX, by tf2onnx: what SavedModel and Keras have in common.
+"""Convert a TensorFlow function, of a SavedModel or Keras model, to ONNX with tf2onnx.
 
-tf2onnx returns a model, and no error, when it could not convert an operator; it orders the inputs as it
-likes, takes constants for inputs, and makes up names for open dims. All that is put right here.
+tf2onnx returns a model and no error after it failed to convert an operator. It reorders inputs, mistakes constants for
+inputs, and generates names for open dims. This module corrects all of that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAIN = "model.onnx"
 _OPSET = 18
-# The highest that tf2onnx has conversions for; it refuses what is above.
+# The highest that tf2onnx converts to; it refuses others.
 _HIGHEST_OPSET = 18
 _HINT = "write it with operators that ONNX has, or serve the model as a SavedModel"
 
@@ -51,18 +51,13 @@ def function_to_onnx(
     opset: int | None,
     notes: Callable[[], tuple[str, ...]] = tuple,
 ) -> Conversion:
-    """Write a function of TensorFlow tensors as `model.onnx`.
+    """Write a function of TensorFlow tensors as `model.onnx` into the folder, in opset 18 or another one.
 
-    Args:
-        function: Takes one tensor per input and returns a tuple with one per output, in the order of
-            the signature; its variables become weights of the file.
-        signature: Names as served. It need not be names that TensorFlow allows.
-        folder: The folder to write into.
-        opset: The opset to write; None for 18.
-        notes: Called after the function was traced.
+    It takes one tensor per input and returns a tuple with one per output, in the order of the signature, whose names
+    TensorFlow need not allow. Its variables become weights. `notes` is called after tracing.
 
     Raises:
-        ConversionError: It cannot be converted; UnsupportedOperatorsError where it is for operators.
+        ConversionError: It cannot be converted; UnsupportedOperatorsError if operators are the cause.
     """
     require_backend("tf2onnx")
     if opset is not None and opset > _HIGHEST_OPSET:
@@ -97,7 +92,7 @@ def _traced_and_converted(
 ) -> tuple[onnx.ModelProto, Mapping[str, str]]:
     tf = import_tensorflow()
 
-    # Names of our own, because TensorFlow does not allow all; a tensor may be an input and two outputs at once.
+    # Own names, because TensorFlow does not allow all, and a tensor may be an input and two outputs at once.
     specs = [tensor_spec(spec.shape, spec.dtype, f"input_{index}") for index, spec in enumerate(signature.inputs)]
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
@@ -110,11 +105,11 @@ def _traced_and_converted(
 
 
 def _converted(concrete: Any, specs: list[Any], opset: int) -> onnx.ModelProto:  # noqa: ANN401 - TensorFlow has no types
-    """Do what tf2onnx.convert.from_function does, which takes every constant that was captured for an input."""
+    """Do the work of tf2onnx.convert.from_function, which mistakes every captured constant for an input."""
     import tensorflow as tf
     from tf2onnx import optimizer, tf_loader, tfonnx
 
-    # What was captured comes after the arguments.
+    # Captured tensors come after the arguments.
     inputs = {tensor.name: spec.name for tensor, spec in zip(concrete.inputs[: len(specs)], specs, strict=True)}
     outputs = {tensor.name: name for name, tensor in concrete.structured_outputs.items()}
     frozen = tf_loader.from_function(concrete, list(inputs), list(outputs))
@@ -137,7 +132,7 @@ def _converted(concrete: Any, specs: list[Any], opset: int) -> onnx.ModelProto: 
 def _check_operators(model: onnx.ModelProto, failures: Mapping[str, str]) -> None:
     rows = unknown_operators(model, reason_of=lambda node: failures.get(node.name), hint=_HINT)
     if any(node in failures for _, node, _, _ in rows):
-        # ONNX may well have what tf2onnx fails at.
+        # ONNX may have an operator that tf2onnx fails at.
         raise unsupported_operators(rows, target="tf2onnx", lack="cannot convert")
     if rows:
         raise unsupported_operators(rows, target="ONNX")
@@ -152,11 +147,7 @@ def _check_that_all_are_fed(model: onnx.ModelProto, served: Mapping[str, str]) -
 
 @contextmanager
 def explained_tracing() -> Iterator[None]:
-    """Say what to do where tracing a model fails because it is no graph.
-
-    Raises:
-        ConversionError: The model branches on the values of a tensor.
-    """
+    """Turn a branch on the values of a tensor, which fails in tracing, into a ConversionError with a remedy."""
     try:
         yield
     except Exception as err:
@@ -169,7 +160,7 @@ def explained_tracing() -> Iterator[None]:
 
 
 class _FailureLog(logging.Handler):
-    """Keeps why tf2onnx could not convert a node, by the node's name: it only logs that."""
+    """Keeps why tf2onnx could not convert a node, by the node's name, because it only logs that."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -184,7 +175,7 @@ class _FailureLog(logging.Handler):
 
 
 def _said(error: BaseException | None) -> str:
-    """Return in one line why it was; of an error that nobody raised on purpose, the class tells what kind of fault."""
+    """Return the reason in one line, with the class of an error that nobody raised on purpose."""
     words = next(iter(str(error or "").splitlines()), "") or "no reason given"
     return words if error is None or isinstance(error, ValueError) else f"{type(error).__name__}: {words}"
 

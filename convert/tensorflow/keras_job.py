@@ -1,4 +1,4 @@
-"""What a job on a Keras model works on: the model, its signature, the function behind it."""
+"""Open the Keras model of a job, with its signature and its function."""
 
 from __future__ import annotations
 
@@ -19,22 +19,15 @@ from paritygate.signature import Signature
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KerasSource:
-    """A Keras model ready to be exported.
-
-    Attributes:
-        model: The `keras.Model`.
-        signature: The job's, or the one inferred from the model.
-        function: The model as a function of the tensors of the signature.
-        on_names: What the user should know of the names of its outputs.
-    """
+    """A Keras model ready to be exported."""
 
     model: Any
-    signature: Signature
-    function: NamedKerasModel
-    on_names: tuple[str, ...] = ()
+    signature: Signature  # the job's, or inferred from the model
+    function: NamedKerasModel  # of the tensors of the signature
+    on_names: tuple[str, ...] = ()  # notes on the names of its outputs
 
     def notes(self) -> tuple[str, ...]:
-        """Return what the user should know once the function has been traced."""
+        """Return notes for the user once the function has been traced."""
         return (*self.on_names, *notes_left_out(self.function.unused_outputs))
 
 

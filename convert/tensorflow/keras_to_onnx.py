@@ -1,7 +1,6 @@
-"""Keras 3 to ONNX, by tf2onnx on the traced model.
+"""Convert Keras 3 to ONNX, with tf2onnx on the traced model.
 
-Why not by way of a SavedModel? That would write every weight twice, and a SavedModel does not allow all
-names and does not keep the order of inputs.
+A SavedModel in between would write every weight twice, refuse some names, and lose the order of inputs.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from paritygate.convert.tensorflow.keras_job import open_keras
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the model, in inference mode, as `model.onnx`.
+    """Write the model, an object or a `.keras` file, in inference mode as `model.onnx`.
 
-    Args:
-        job: Its `model` is a `keras.Model`, or its source a `.keras` file. Without a signature it is
-            inferred, which a subclassed model does not allow.
+    Without a signature it is inferred, which fails for a subclassed model.
     """
     keras = open_keras(job)
     return function_to_onnx(

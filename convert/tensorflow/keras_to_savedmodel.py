@@ -1,4 +1,4 @@
-"""Keras 3 to a TensorFlow SavedModel whose serving_default has the names of the signature."""
+"""Convert Keras 3 to a TensorFlow SavedModel whose serving_default has the names of the signature."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE, signature
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the model, in inference mode, as a SavedModel into the job's folder itself.
+    """Write the model, an object or a `.keras` file, in inference mode as a SavedModel into the job's folder itself.
 
-    Why not `model.export`? It names a single output `output_0`, whatever the signature says.
-
-    Args:
-        job: Its `model` is a `keras.Model`, or its source a `.keras` file. Without a signature it is
-            inferred, which a subclassed model does not allow.
+    `model.export` would always name a single output `output_0`. Without a signature it is inferred, which fails for a
+    subclassed model.
     """
     source = open_keras(job)
     keras, tf = import_keras(), import_tensorflow()

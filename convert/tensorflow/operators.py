@@ -1,4 +1,4 @@
-"""TensorFlow operators that tf2onnx leaves as they are, or computes wrongly, written with those that ONNX has."""
+"""Write TensorFlow operators that tf2onnx leaves or computes wrongly with ONNX's operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Replacement:
-    """Nodes that stand in for a node of one tensor, and have its shape and dtype, which is one of floats."""
+    """Nodes that replace a node of one float tensor, with its shape and dtype."""
 
     def __init__(self, graph: Any, node: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
         self._graph, self._name, self._outputs = graph, node.name, node.output
@@ -36,8 +36,8 @@ class _Replacement:
 def _write_erfc(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
     """Write 1 - erf(x).
 
-    Keras 3 computes an exact GELU by it. Below 1e-7 the result loses its relative precision, which is
-    nothing beside the 1 that a GELU takes it from.
+    Keras 3 computes an exact GELU with it. Below 1e-7 it loses its relative precision, which is negligible next to the
+    1 that a GELU subtracts it from.
     """
     new = _Replacement(graph, node)
     new.end("Sub", new.constant(1), new.add("Erf", new.tensor))
@@ -46,9 +46,8 @@ def _write_erfc(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN
 def _write_log1p(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
     """Write log(w) + (x - (w - 1)) / w, where w is 1 + x as rounded.
 
-    The second term is the first one of the series of what the rounding took from log(1 + x): of log1p(x) = x, all
-    of it. The source is `s_log1p.c` of Sun's fdlibm, version 5.3. Where nothing was taken it is left out, which
-    keeps -1 and infinity from becoming NaN.
+    The second term is the first of the series of the part that rounding took from log(1 + x). Source: `s_log1p.c` of
+    Sun's fdlibm, version 5.3. It is left out where rounding took nothing, so that -1 and infinity do not become NaN.
     """
     new = _Replacement(graph, node)
     one = new.constant(1)
@@ -63,8 +62,8 @@ def _write_log1p(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: AN
 def _write_expm1(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
     """Write tanh(x / 2) * (exp(x) + 1), in which nothing cancels, and x where exp(x) is 1 as rounded.
 
-    The identity is the one by which XLA computes it (`EmitExpm1` in `elemental_ir_emitter.cc`). A tanh that is
-    a quotient of polynomials loses its digits where x is almost too small to be a number: hence the second part.
+    XLA uses this identity (`EmitExpm1` in `elemental_ir_emitter.cc`). A tanh that is a quotient of polynomials loses
+    its digits for the smallest x, hence the second part.
     """
     new = _Replacement(graph, node)
     one = new.constant(1)
@@ -75,7 +74,7 @@ def _write_expm1(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: AN
 
 
 def _write_select(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
-    """Write Where for floats: tf2onnx multiplies by 0 what is not chosen, which makes NaN of an infinity.
+    """Write Where for floats, because tf2onnx multiplies unselected values by 0, which turns infinity into NaN.
 
     So a guard such as where(x > 0, log(x), 0) would return NaN at 0.
     """
@@ -89,9 +88,9 @@ def _write_select(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: A
 
 
 def _write_bucketize(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
-    """Write the number of boundaries that the value is not below: at a boundary it counts, and NaN is below none.
+    """Write the number of boundaries that the value is not below; it counts at a boundary, and NaN is below none.
 
-    TensorFlow compares integers with its float32 boundaries in float32, as it is done here.
+    As in TensorFlow, integers are compared with float32 boundaries in float32.
     """
     import numpy as np
     import onnx
@@ -119,12 +118,12 @@ def _write_bucketize(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa
 
 
 def _write_bitcast(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
-    """Write the bits of a float of which the sign alone is looked at, as keras.ops.argmax, argmin and signbit do.
+    """Write the bits of a float where only its sign is read, as keras.ops.argmax, argmin and signbit do.
 
-    A number is negative where it or its reciprocal is below 0, which tells -0.0. The sign of NaN is taken as positive.
+    A number is negative where it or its reciprocal is below 0, which finds -0.0. NaN counts as positive.
 
     Raises:
-        ValueError: Other bits are looked at: up to its opset 18, ONNX has no operator for them.
+        ValueError: Other bits are read, for which ONNX has no operator up to opset 18.
     """
     import numpy as np
     from onnx import TensorProto
@@ -164,16 +163,12 @@ def _write_bitcast(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: 
 
 
 def _refuse_case(_graph: Any, _node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
-    """Write nothing: what tf2onnx writes changes all letters, by a locale that not every machine has.
-
-    Raises:
-        ValueError: Always.
-    """
+    """Raise ValueError, because tf2onnx would change all letters, by a locale that not every machine has."""
     msg = "TensorFlow changes the case of ASCII letters, and ONNX that of all letters by a locale of the machine"
     raise ValueError(msg)
 
 
-# As tf2onnx takes them: the function and its arguments, by operator.
+# The function and its arguments by operator, for tf2onnx.
 HANDLERS: dict[str, tuple[Any, list[str]]] = {
     "Bitcast": (_write_bitcast, []),
     "Bucketize": (_write_bucketize, []),

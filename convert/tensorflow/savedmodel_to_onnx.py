@@ -1,4 +1,4 @@
-"""TensorFlow SavedModel to ONNX: one of its signatures, by tf2onnx."""
+"""Convert one signature of a TensorFlow SavedModel to ONNX with tf2onnx."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from paritygate.signature import Signature, TensorSpec
 def convert(job: ConversionJob) -> Conversion:
     """Write the signature that the source names, or serving_default, as `model.onnx`.
 
-    Args:
-        job: Without a signature, the model's own is taken, its inputs and outputs sorted by name.
+    Without a signature in the job, the model's own is used, with inputs and outputs sorted by name.
     """
     saved = load_savedmodel(job.source.path, job.source.signature_key)
     signature = job.signature or _served(saved.signature, job)

@@ -1,4 +1,4 @@
-"""A SavedModel as it is: a copy, file by file; or saved again, where another of its signatures is to be served."""
+"""Copy a SavedModel file by file, or save it again to serve another of its signatures."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from paritygate.models.tensorflow.savedmodel import (
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Copy the SavedModel into the job's folder itself, so that serving_default of it is the signature named.
+    """Copy the SavedModel into the job's folder itself, with the chosen signature as serving_default.
 
-    What serves a SavedModel takes serving_default: another signature becomes that by saving the model again.
+    Servers use serving_default, so another signature is saved again under that name.
 
     Raises:
         UsageError: The job renames tensors, which a copy cannot.

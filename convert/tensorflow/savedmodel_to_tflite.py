@@ -1,7 +1,6 @@
-"""TensorFlow SavedModel to TFLite, by TensorFlow's own converter: FP32, FP16 weights, or integers.
+"""Convert a TensorFlow SavedModel to TFLite with TensorFlow's converter: FP32, FP16 weights, or integers.
 
-Only TFLite's own operators are written. The converter could fall back on TensorFlow's kernels ("select TF ops"),
-and would write a file that LiteRT cannot run.
+It writes only TFLite's own operators. With TensorFlow's kernels ("select TF ops"), LiteRT could not run the file.
 """
 
 from __future__ import annotations
@@ -28,29 +27,26 @@ if TYPE_CHECKING:
 
 _MAIN = "model.tflite"
 _HINT = "write the model with operators that TFLite has, or serve it as a SavedModel"
-# By the beginning of the operator's name.
+# By the prefix of the operator's name.
 _HINTS = {
-    # TFLite wants to know the size of every state that a loop, such as a recurrent layer's, collects.
+    # TFLite needs the size of every state that a loop, such as a recurrent layer's, collects.
     "TensorList": "give recurrent layers unroll=True, or the model a fixed batch size, or serve it as a SavedModel",
     # TFLite does not insert an axis by slicing where the sizes are open.
     "StridedSlice": "write x[..., None] as tf.expand_dims(x, -1), or serve the model as a SavedModel",
 }
 _CALIBRATION_HINT = "give calibration.source in the spec, or leave it to hold rows of samples out"
-# What the converter does, whatever the calibration says of other tools.
+# The converter's own method, whatever the calibration has for other tools.
 _CALIBRATED = {"tool": "tensorflow", "method": "minmax", "activations": "int8"}
 
 Batch = Mapping[str, "NDArray[np.generic]"]
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the signature serving_default as `model.tflite`, with the names and the open dims of the SavedModel.
+    """Write the signature serving_default as `model.tflite`, with the names and open dims of the SavedModel.
 
-    FP16 stores the weights in float16, which LiteRT's CPU kernels widen again. INT8 quantizes weights and
-    activations by the calibration, inputs and outputs still float32; an operator that TFLite has in floats only stays
-    in floats, and a note says so.
-
-    Args:
-        job: Its source is a SavedModel in FP32.
+    FP16 stores the weights in float16, which LiteRT's CPU kernels widen again. INT8 quantizes weights and activations
+    by the calibration, with inputs and outputs in float32. Operators that TFLite has only in floats stay so, as a note
+    reports.
 
     Raises:
         UsageError: The job renames tensors, or has no calibration for INT8.
@@ -108,11 +104,11 @@ def _operator_rows(errors: Any) -> list[OperatorRow]:  # noqa: ANN401 - protocol
     found: dict[tuple[str, str], str] = {}
     for error in errors:
         operator = error.operator.name.removeprefix("tf.")
-        # What has no place in the model sums up what the others say.
+        # An error without a place sums up the others.
         if operator and error.location.call:
             node = error.location.call[0].name.partition("@")[0]
             reason = _reason(error.error_message)
-            # Several may be about one node, and this one says least.
+            # Several may be about one node, and this one is the least specific.
             if (operator, node) not in found or found[operator, node].startswith("failed to legalize"):
                 found[operator, node] = reason
     return [(operator, node, reason, _hint(operator)) for (operator, node), reason in sorted(found.items())]
@@ -125,7 +121,7 @@ def _hint(operator: str) -> str:
 def _reason(message: str) -> str:
     if "is neither a custom op nor a flex op" not in message:
         return re.sub(r"^'tf\.\w+' op ", "", message.strip().splitlines()[0])
-    # The converter shows the node with the types of its inputs and outputs, which may be why.
+    # The converter shows the node with the types of its inputs and outputs, which may be the reason.
     types = re.search(r" : (\(.*)$", message, flags=re.MULTILINE)
     return "TFLite has no operator of its own for it" + (f" on {types[1]}" if types else "")
 
@@ -133,9 +129,8 @@ def _reason(message: str) -> str:
 class _EachTime(str):
     """The name of a signature that equals that name, but no other object of this class.
 
-    Given the same name again, the calibrator sets the inputs to the shapes of the next batch one after the other and
-    runs through what is between, where they do not fit each other. Given a name that it has not seen, it sets them
-    all at once, and keeps the ranges found so far.
+    For a known name, the calibrator sets the inputs to the next batch's shapes one after the other, and runs the graph
+    in between, where shapes may not fit. For a new name, it sets them all at once, and keeps the ranges so far.
     """
 
     __slots__ = ()
@@ -154,7 +149,7 @@ def _checked(calibration: Calibration | None, names: list[str]) -> Calibration:
         is_empty = False
         _check_batch(batch, names)
     if is_empty:
-        # The converter would take ranges that it made up.
+        # The converter would generate ranges.
         msg = "tflite-int8 is quantized by real inputs, and the calibration holds none"
         raise UsageError(msg, hint=_CALIBRATION_HINT)
     return calibration
@@ -168,17 +163,13 @@ def _check_batch(batch: Batch, names: list[str]) -> None:
             msg = f"the calibration inputs have no {name!r} (they have: {', '.join(batch)})"
             raise UsageError(msg, hint="give every input of the model in the calibration samples")
         if batch[name].dtype.kind == "f" and not np.isfinite(batch[name]).all():
-            # It crashes on infinity, and takes no notice of NaN.
+            # It crashes on infinity, and ignores NaN.
             msg = f"TensorFlow's calibrator takes finite inputs only, and {name!r} holds NaN or infinity"
             raise ConversionError(msg, hint="calibrate with finite inputs, or leave tflite-int8 out of targets")
 
 
 def _precision_notes(written: TfliteModel, precision: Precision) -> Iterator[str]:
-    """Yield what is not of the precision asked for, or does not fit into it.
-
-    Raises:
-        ConversionError: No weight is.
-    """
+    """Yield notes on weights outside the requested precision; raise ConversionError if none is in it."""
     found = precision_of_tflite(written.graph)
     if precision is Precision.FP32:
         return

@@ -1,8 +1,7 @@
-"""Makes tf2onnx write the same file each time: the order of what it keeps in sets is always the same.
+"""Make tf2onnx write the same file each time.
 
-It keeps nodes in sets, whose order follows from where they lie in memory, and merges equal ones into the first that it
-meets; and it names what an einsum becomes by the place in memory as well. The order of texts in sets follows from
-PYTHONHASHSEED, which exports are started with.
+It keeps nodes in sets, ordered by memory addresses, and merges equal ones into the first. It also names parts of an
+einsum by addresses. The order of texts in sets follows PYTHONHASHSEED, which exports start with.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _NUMBER = "_paritygate_number"
 
 @contextmanager
 def steady_order() -> Iterator[None]:
-    """Number the nodes that tf2onnx makes meanwhile, and let it go by these numbers."""
+    """Number the nodes that tf2onnx makes inside the context, and let it order them by these numbers."""
     from tf2onnx.graph import Node
     from tf2onnx.optimizer.einsum_optimizer import EinsumSubOp
 

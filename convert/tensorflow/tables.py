@@ -1,4 +1,4 @@
-"""TensorFlow's look-up tables, such as those of StringLookup and IntegerLookup, written with ONNX's LabelEncoder."""
+"""Write TensorFlow's look-up tables, such as those of StringLookup and IntegerLookup, with ONNX's LabelEncoder."""
 
 from __future__ import annotations
 
@@ -12,23 +12,20 @@ if TYPE_CHECKING:
     Table = tuple[NDArray[np.generic], NDArray[np.generic]]
 
 _LOOKUP, _TABLE = "LookupTableFindV2", "MutableHashTableV2"
-# What LabelEncoder calls a dtype, texts being objects or of a length to NumPy. It has no int32, which is cast.
+# LabelEncoder's names of dtypes; NumPy has texts as objects or with a length. int32, which it lacks, is cast.
 _KINDS = {"object": "string", "int64": "int64", "int32": "int64", "float32": "float"}
 
 
 def take_tables(concrete: Any, graph: Any) -> Mapping[str, Table]:  # noqa: ANN401 - TensorFlow has no types
-    """Return keys and values of the tables that a graph looks something up in, by the node that stands for the table.
+    """Return keys and values of the tables that a graph uses, by the node that represents the table.
 
-    That node becomes one of a table in the graph, by which TensorFlow knows the shape of what is found.
-
-    Args:
-        concrete: The function that the graph was frozen from, which still has the tables.
-        graph: The frozen graph's definition, where placeholders stand for them.
+    That node, a placeholder in the frozen graph, becomes one of a table, which shows TensorFlow the shapes of results.
+    The function `concrete`, from which the graph was frozen, still has the tables.
     """
     import tensorflow as tf
 
     captured = concrete.captured_inputs
-    # What was captured comes after the arguments.
+    # Captured tensors come after the arguments.
     handles = {
         tensor.op.name: handle
         for tensor, handle in zip(concrete.inputs[len(concrete.inputs) - len(captured) :], captured, strict=True)
@@ -48,7 +45,7 @@ def take_tables(concrete: Any, graph: Any) -> Mapping[str, Table]:  # noqa: ANN4
 
 
 def handlers(tables: Mapping[str, Table]) -> dict[str, tuple[Any, list[Any]]]:
-    """Return what writes look-ups in these tables and comparisons of text, as tf2onnx takes it."""
+    """Return tf2onnx's handlers for look-ups in these tables and comparisons of text."""
 
     def write(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
         _write_lookup(graph, node, tables)
@@ -62,7 +59,7 @@ def handlers(tables: Mapping[str, Table]) -> dict[str, tuple[Any, list[Any]]]:
 
 
 def _write_table(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
-    """Write a constant that nothing reads: each node that looks something up holds a copy of the table."""
+    """Write an unused constant, because each look-up node holds a copy of the table."""
     import numpy as np
     from onnx import numpy_helper
 
@@ -90,9 +87,9 @@ def _write_lookup(graph: Any, node: Any, tables: Mapping[str, Table]) -> None:  
 
 
 def _write_equal(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
-    """Write the comparison of text with one text as a look-up: in the highest opset of tf2onnx, Equal has numbers only.
+    """Write a comparison with one text as a look-up, because Equal of tf2onnx's highest opset has numbers only.
 
-    What compares numbers is left to tf2onnx.
+    Comparisons of numbers are left to tf2onnx.
     """
     import numpy as np
     from onnx import TensorProto
@@ -119,14 +116,9 @@ def _replace(
     table: Table,
     unknown: NDArray[np.generic],
 ) -> None:
-    """Put a look-up into the place of the node.
+    """Replace the node, which has one output, by a look-up of the tensor `given` in the table.
 
-    Args:
-        graph: Where the node is.
-        node: It has one output.
-        given: The tensor whose values are looked up.
-        table: Values that are known, and what is answered for each.
-        unknown: What is answered for any other value.
+    Keys that the table lacks give `unknown`.
     """
     from onnx import TensorProto
 
@@ -163,6 +155,6 @@ def _kind(array: NDArray[np.generic]) -> str:
 
 
 def _attribute(array: NDArray[np.generic]) -> list[Any]:
-    """Return the values as ONNX's attributes take them."""
+    """Return the values for ONNX's attributes."""
     values: list[Any] = array.tolist()
     return [value.decode() if isinstance(value, bytes) else value for value in values]

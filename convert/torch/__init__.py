@@ -1,1 +1,1 @@
-"""Converts PyTorch modules, TorchScript and `.pt2` files."""
+"""Convert PyTorch modules, TorchScript and `.pt2` files."""

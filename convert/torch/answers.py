@@ -1,4 +1,4 @@
-"""Whether a converted model answers at every size that its signature promises: a trace has seen only one of them."""
+"""Check that a converted model works at every size that its signature promises, because a trace shows only one."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from paritygate.signature import Signature, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-# Finite differences are the gate's to judge, on real inputs: this is to tell another computation from the same one.
+# Only large differences count here, which show another computation. The gate judges others on real inputs.
 _LARGEST_DIFFERENCE = 1e-3
 # For a dim whose sizes are not declared.
 _OTHER_SIZES = (1, 17)
-# Above so many values in the inputs a run takes long, and the memory of much more than them.
+# With more values in the inputs a run takes long, and much more memory than they do.
 _MOST_VALUES = 1 << 23
-# Where the exporter left its comparisons of sizes to go by, the far ends are the least of what is to be tried.
+# With comparisons of sizes from the exporter, far ends matter less.
 _MOST_VALUES_ELSEWHERE = 1 << 20
-# How many times a size that the module refuses is tried instead.
+# The most multiples to try of a size that the module refuses.
 _MOST_TIMES = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Trial:
-    """Sizes to run at: all as in the trace, but for one dim."""
+    """Sizes to run at: all as in the trace, except one dim."""
 
     sizes: dict[str, int]
     dim: str | None
     is_declared: bool = True
-    # Whether another large size would do as well.
+    # Another large size would do as well.
     is_end: bool = False
-    # Whether nobody named the size: then a module need not take it.
+    # Nobody promised the size, so the module may refuse it.
     is_found: bool = False
-    # What to run at where the module does not take these.
+    # Sizes to run at if the module refuses these.
     instead: tuple[dict[str, int], ...] = ()
 
     def __str__(self) -> str:
@@ -56,12 +56,10 @@ _Call = Callable[[Sequence["torch.Tensor"]], Sequence["torch.Tensor"]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answered:
-    """What a check of the answers has to say of a model that passed it.
+    """The result of a passed check.
 
-    Attributes:
-        note: What could not be looked at; None where there is nothing to say.
-        is_near: Whether it answers within rounding at the sizes of its trace, to real rows where there are any. Where
-            it does not, another runtime may round far otherwise, or the file is wrong: the gate tells.
+    `note` lists what could not be checked. `is_near` means equal within rounding to real rows, if any, at the trace's
+    sizes. Otherwise another runtime rounds very differently, or the file is wrong, which the gate decides.
     """
 
     note: str | None
@@ -79,26 +77,19 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
     rows: Rows | None = None,
     ties: Mapping[str, str] | None = None,
 ) -> Answered:
-    """Check that the model answers at the sizes of its trace, and at the ends of the range of each symbolic dim.
+    """Check that the model works at the sizes of its trace, and at the ends of the range of each symbolic dim.
 
-    The inputs are real rows brought to these sizes, and others that are made up: floats normal, integers 0 or 1,
-    masks full, so that a branch which was traced one way shows. Where the inputs at an end would be very large, a
-    smaller size is taken instead, and a note says so.
+    Inputs are real rows brought to these sizes, and generated ones: normal floats, integers 0 or 1, full masks. They
+    reveal a branch that was traced one way. If inputs at an end are very large, a smaller size is tried, with a note.
 
-    Args:
-        candidate: The converted model: tensors in, tensors out, both in the order of the signature.
-        signature: What is promised.
-        expected: What it was made from, called likewise; None to look at shapes and dtypes only.
-        is_other_runtime: Whether the two are computed by different runtimes. Then what differs at the sizes of the
-            trace already is the gate's to judge, on real inputs, and so are integers, which ties may turn.
-        is_module: Whether `expected` is the user's module, in which nothing is traced: sizes that it refuses and that
-            nobody named, or that it takes only together with other dims, are left out with a note.
-        other_sizes: More sizes to run at, by dim.
-        rows: Real inputs.
-        ties: What a dim is in all samples, as a sum of others: it is so at all sizes tried.
+    `candidate` and `expected`, its original, take and return tensors in the order of the signature. Without `expected`,
+    only shapes and dtypes are checked. If `is_other_runtime`, differences at the trace's sizes are left to the gate,
+    and so are integers, which ties may flip. If `is_module`, `expected` is the user's untraced module. Then other sizes
+    that it refuses, or only takes with other dims, become a note. `other_sizes` are more sizes by dim. `ties` are sums
+    that a dim equals in all samples, and at all sizes tried.
 
     Raises:
-        ConversionError: It fails, or answers otherwise, at a size that is promised; the message names the dim.
+        ConversionError: It fails, or differs, at a promised size; the message names the dim.
     """
     notes: list[str] = []
     ties = ties or {}
@@ -110,7 +101,7 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
     most_values = _MOST_VALUES_ELSEWHERE if is_other_runtime else _MOST_VALUES
     pair = _Pair(
         candidate=candidate,
-        # A model of what was made is asked first: where that fails, the signature promises what it does not do.
+        # Without an original the model runs first, whose failure breaks the signature's promise.
         asked=expected or candidate,
         is_compared=expected is not None,
         is_other_runtime=is_other_runtime,
@@ -133,12 +124,12 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         else:
             raise _fails_itself(refusal.inputs, trial, refusal.cause, is_source=expected is not None) from refusal.cause
     note = "; ".join(dict.fromkeys((*notes, *pair.notes))) or None
-    # The first kind of inputs is of real rows, if there are any.
+    # The first kind of inputs are real rows, if there are any.
     return Answered(note=note, is_near=0 not in pair.uncompared)
 
 
 def _tried_instead(pair: _Pair, trial: _Trial, most_values: int) -> _Trial | None:
-    """Run at other sizes than those that the module refused; return the first that it takes."""
+    """Run at other sizes than the refused ones; return the first that the module takes."""
     for sizes in trial.instead:
         other = replace(trial, sizes=sizes)
         if sizes != trial.sizes and _values(pair.signature, sizes) <= most_values and pair.try_at(other) is None:
@@ -152,18 +143,18 @@ def _refused_note(trial: _Trial, instead: _Trial | None) -> str:
 
 
 class _Seen(Enum):
-    """What came of the values at one draw of inputs."""
+    """The comparison of values for one draw of inputs."""
 
     COMPARED = auto()
-    # Some are finite on neither side or on one, or there are none that are on both.
+    # Some values are finite on neither or one side, or none on both.
     NOT_ALL_COMPARED = auto()
-    # All of what is expected is finite.
+    # All expected values are finite.
     NOT_FINITE_ALONE = auto()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Refusal:
-    """That a model takes none of the inputs, with the last of them and why."""
+    """The last inputs and error of a model that takes none of them."""
 
     inputs: Sequence[torch.Tensor]
     cause: Exception
@@ -171,7 +162,7 @@ class _Refusal:
 
 @dataclass(kw_only=True, slots=True)
 class _Pair:
-    """A converted model beside what it was made from, tried at one size after the other."""
+    """A converted model and its original, tried at one size after the other."""
 
     candidate: _Call
     asked: _Call
@@ -180,11 +171,11 @@ class _Pair:
     signature: Signature
     rows: Rows
     notes: list[str] = field(default_factory=list)
-    # Kinds of inputs whose values are not compared, because they differ at the sizes of the trace already.
+    # Kinds of inputs whose values are not compared, because they already differ at the trace's sizes.
     uncompared: set[int] = field(default_factory=set)
 
     def try_at(self, trial: _Trial) -> _Refusal | None:
-        """Run both at these sizes with each kind of inputs; return why if what is asked takes none of them."""
+        """Run both at these sizes with each kind of inputs; return why if the original takes none of them."""
         kinds = input_draws(self.signature, trial.sizes, self.rows)
         refusals = [
             self._try_kind(trial, kind, draws, is_only_kind=len(kinds) == 1) for kind, draws in enumerate(kinds)
@@ -203,7 +194,7 @@ class _Pair:
                 refusal = _Refusal(inputs=fed, cause=err)
                 continue
             is_zeros = not any(bool(tensor.any()) for tensor in fed if tensor.numel())
-            # Zeros are for models that take nothing else: what others said is not taken back for them.
+            # Zeros are for models that take nothing else, so they cannot revoke other results.
             if is_zeros and seen:
                 continue
             if is_zeros and is_only_kind and any(tensor.numel() for tensor in fed):
@@ -239,7 +230,7 @@ class _Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sizes:
-    """The sizes promised, and what is always a sum of what."""
+    """The promised sizes, and sums that a dim always equals."""
 
     signature: Signature
     ties: Mapping[str, str]
@@ -261,7 +252,7 @@ class _Sizes:
 def _trials(
     promised: _Sizes, others: Mapping[str, Sequence[int]], most_values: int, notes: list[str]
 ) -> Iterator[_Trial]:
-    """Yield what is to be run, of what is too large a smaller one; say in `notes` what was changed or left out."""
+    """Yield the trials, smaller for sizes that are too large; note the changed and omitted ones."""
     usual, signature = promised.usual, promised.signature
     for wanted in _all_trials(signature, others, usual):
         trial = wanted if wanted.dim is None else promised.fit(wanted)
@@ -312,7 +303,8 @@ def _all_trials(signature: Signature, others: Mapping[str, Sequence[int]], usual
         if name not in signature.dims:
             yield from (_Trial(sizes={**usual, name: size}, dim=name, is_declared=False) for size in _OTHER_SIZES)
         elif signature.dims[name].max not in {usual_size, least[name]}:
-            # The other dims at their smallest, which have been tried by now: large models at their largest take long.
+            # Other dims are at their smallest, tried before, because large models at their largest take
+            # long.
             sizes = {**least, name: signature.dims[name].max}
             yield _Trial(sizes=sizes, dim=name, is_end=True, instead=(most,))
 
@@ -364,7 +356,7 @@ def _differs(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -
 
 
 def _not_as_declared(spec: TensorSpec, answer: torch.Tensor, trial: _Trial) -> str | None:
-    """Return the dim that an axis of the module's answer is declared by, and does not have the size of."""
+    """Return the declared dim of an axis whose size in the module's output is another one."""
     shape = spec.shape if spec.shape is not None and len(spec.shape) == answer.ndim else ()
     return next(
         (
@@ -417,14 +409,14 @@ def _how_compared(actual: torch.Tensor, expected: torch.Tensor, *, only_floats: 
     there, wanted = torch.isfinite(actual), torch.isfinite(expected)
     if wanted.numel() and not bool((there & wanted).any()):
         return _Seen.NOT_FINITE_ALONE if bool(wanted.all()) and not only_floats else _Seen.NOT_ALL_COMPARED
-    # What a row is that is masked altogether, runtimes do not agree on.
+    # Runtimes disagree on rows that are fully masked.
     if only_floats or torch.equal(there, wanted):
         return _Seen.COMPARED
     return _Seen.NOT_FINITE_ALONE if bool(wanted.all()) else _Seen.NOT_ALL_COMPARED
 
 
 def _difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the largest difference of what is finite on both sides, relative to the largest value or 1."""
+    """Return the largest difference of values that are finite on both sides, relative to the largest value or 1."""
     import torch
 
     there, wanted = actual.detach().cpu().to(torch.float64), expected.detach().cpu().to(torch.float64)

@@ -1,9 +1,8 @@
-"""Sizes at which an exported module may take another branch, by the comparisons left in the program's graph.
+"""Find sizes at which an exported module may take another branch, from the comparisons in the program's graph.
 
-torch.onnx exports with guards put off: where the module branches on a size, such as `if x.shape[0] == 3`, the program
-follows the branch of the example, and all that is left of the other one is a comparison that nothing reads. ONNX does
-not hold it, so what it says would be lost. Some of them are of no consequence, most often those with 1: only a run
-tells.
+torch.onnx exports with deferred guards. Where the module branches on a size, such as `if x.shape[0] == 3`, the program
+follows the example's branch. Only an unused comparison remains of the other one, which ONNX would lose. Many are
+harmless, most often those with 1, which only a run shows.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from paritygate.signature import Dim, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-# Of a comparison such as of a remainder, some size from the smallest on is an example; other sizes are found by the
-# numbers in the comparison.
+# One of the first sizes flips a comparison such as that of a remainder; its numbers suggest other sizes.
 _TRIED = 64
 _MOST_SIZES = 4
 
@@ -28,16 +26,10 @@ def branching_sizes(
     dims: Mapping[str, Dim],
     usual: Mapping[str, int],
 ) -> dict[str, tuple[int, ...]]:
-    """Return for each symbolic dim promised sizes at which a comparison comes out otherwise than in the trace.
+    """Return for each promised symbolic dim at most four sizes at which a comparison differs from the trace.
 
-    Args:
-        program: What torch.onnx exported.
-        inputs: The inputs in the program's order.
-        dims: The sizes promised; every size from 1 on of a dim that is not among them.
-        usual: The size of each dim that the module was traced with.
-
-    Returns:
-        For each comparison the smallest such size of each dim, at most four sizes a dim.
+    For each comparison it is the smallest such size of each dim. `inputs` are in the program's order. Undeclared dims
+    have all sizes from 1. `usual` has the sizes of the trace.
     """
     symbols = dict(_symbols(program, inputs))
     found: dict[str, set[int]] = {name: set() for name in symbols.values()}
@@ -50,7 +42,7 @@ def branching_sizes(
 
 
 def _symbols(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]) -> Iterator[tuple[Any, str]]:
-    """Yield each of the program's symbols with the name of the dim that it stands for."""
+    """Yield each of the program's symbols with the name of its dim."""
     nodes = {node.name: node for node in program.graph.nodes}
     for spec, name in zip(inputs, program.graph_signature.user_inputs, strict=False):
         value = nodes[name].meta.get("val") if name in nodes else None
@@ -73,7 +65,7 @@ def _first_branching(
     name: str,
     promised: Dim | None,
 ) -> int | None:
-    """Return the smallest size of the dim that turns the comparison, the other dims as usual; None if none is found."""
+    """Return the smallest size of the dim that flips the comparison, the other dims as usual, or None."""
 
     def outcome(size: int) -> Any:  # noqa: ANN401 - SymPy's true or false, or an expression
         return comparison.subs({symbol: size if dim == name else usual[dim] for symbol, dim in symbols.items()})

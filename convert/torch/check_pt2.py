@@ -1,4 +1,4 @@
-"""Whether a program of torch.export is sound: it loads, with the dims promised, and answers at every size of them."""
+"""Check that a program of torch.export loads, has the promised dims, and works at every size of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paritygate.signature import Signature
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound."""
+    """Return the conversion with the promised signature, once the file is proved sound."""
     path = job.folder / conversion.main
     with our_file():
         program = load_pt2(path)
@@ -29,7 +29,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         found = tied_dims(program, [interface.signature.inputs[index] for index in interface.inputs])
     ties = {**found, **job.ties}
     facts = {"loaded_in": f"torch {version_of('torch')}"}
-    # First what the file says of its dims, because that names what is wrong; then what it answers.
+    # The file's dims first, because they show the cause, then the outputs.
     checked = as_promised(job, conversion, interface.found, facts, keeps_names=job.model is not None, ties=ties)
     module = program.module()
     named, signature = named_file(taking_its_names(program, module, module), known)
@@ -52,7 +52,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
 
 
 def _untied_sizes(names: Iterable[str], signature: Signature, ties: Mapping[str, str]) -> dict[str, list[int]]:
-    """Return sizes at which a dim is not what only the program says it always is: the module must refuse them, too."""
+    """Return sizes that break a tie that only the program has, and that the module must refuse, too."""
     usual = example_sizes(signature, ties)
     found = {}
     for name in sorted(names):

@@ -1,4 +1,4 @@
-"""Whether the copy of a PyTorch source is sound: it makes the same parameters, and answers like the source."""
+"""Check that the copy of a PyTorch source makes the same parameters, and the same outputs as the source."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
 
 @contextmanager
 def _missing_files(job: ConversionJob) -> Iterator[None]:
-    """Say which file the copied code misses, and that the spec names it: nobody else knows what code reads."""
+    """Report the file that the copied code misses, which the spec must name, because only the user knows it."""
     try:
         yield
     except Exception as err:
@@ -66,7 +66,7 @@ def _missing_files(job: ConversionJob) -> Iterator[None]:
 
 
 def _missing_file(err: BaseException, job: ConversionJob) -> str | None:
-    """Return the file that was not found beside the copied code and lies beside the source, relative to that."""
+    """Return the file that is missing beside the copied code and exists beside the source, relative to that."""
     named = err.filename if isinstance(err, FileNotFoundError) else None
     code = (job.folder / CODE_FOLDER).resolve()
     if not isinstance(named, str | Path) or not Path(named).resolve().is_relative_to(code):

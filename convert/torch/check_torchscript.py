@@ -1,4 +1,4 @@
-"""Whether a TorchScript file is sound: it loads, and answers at every size promised like what it was made from."""
+"""Check that a TorchScript file loads, and gives its original's outputs at every promised size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paritygate.models.torch.torchscript_file import load_torchscript, taking_it
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
-    """Return the conversion with the signature promised, once the file has proved sound."""
+    """Return the conversion with the promised signature, once the file is proved sound."""
     path = job.folder / conversion.main
     with our_file():
         module = load_torchscript(path)

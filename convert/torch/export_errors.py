@@ -1,4 +1,4 @@
-"""What an error of PyTorch's exporters means for the user, in one line or one table."""
+"""Explain errors of PyTorch's exporters to the user, in one line or one table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
 from paritygate.errors import ConversionError, ParitygateError
 
-# One operator in the exporter's report: its name, why, the nodes that have it.
+# One operator in the exporter's report: its name, the reason, its nodes.
 _REPORTED = re.compile(
     r"^- `(?P<operator>[^`]+)`:\s+(?P<reason>.*?)\.? Example node: .*All nodes: `\[(?P<nodes>.*)\]`$"
 )
@@ -22,9 +22,9 @@ _FIRST_REPORTED = re.compile(
 )
 _FIRST_NODE = re.compile(r"translating node %(\S+)")
 _OPERATOR_HINT = "write it with operators that ONNX has, or serve the model as it is"
-# By name: the class is not public, and has moved between versions of PyTorch.
+# By name, because the class is not public, and has moved between versions of PyTorch.
 _RAISED = "GuardOnDataDependentSymNode"
-# What of PyTorch a module computes with; the rest of it traces, and stands in every traceback.
+# Parts of PyTorch that compute; others trace, and are in every traceback.
 _COMPUTING = frozenset({"nn", "distributions", "functional.py"})
 _CHOOSE = "compute both sides and choose with torch.where, or use torch.cond"
 _ELSEWHERE = "call it so that it does not look at values, or leave this format out of targets"
@@ -35,21 +35,19 @@ _HINTS = {
 
 
 class ModuleError(ConversionError):
-    """What is wrong lies in the module itself: no other exporter makes it right."""
+    """The fault is in the module itself, so no other exporter can succeed."""
 
 
 def explained(err: Exception, export_with_report: Callable[[Path], object]) -> ParitygateError:
-    """Return what to tell the user of an error that torch.onnx.export raised.
+    """Return the user's error for one that torch.onnx.export raised.
 
-    Args:
-        err: The error.
-        export_with_report: Exports again, and writes the exporter's report into the folder it is given.
+    `export_with_report` exports again, and writes the exporter's report into its folder.
     """
     chain = causes(err)
     for cause in chain:
         if isinstance(cause, ParitygateError):
             return cause
-    # By name: these classes are not public, and have moved between versions of PyTorch.
+    # By name, because these classes are not public, and have moved between versions of PyTorch.
     kinds = [type(cause).__name__ for cause in chain]
     if "DispatchError" in kinds:
         rows = _reported_operators(export_with_report) or _first_operator(chain)
@@ -59,7 +57,7 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
     place = users_line(root)
     if (branch := branch_on_values(chain)) is not None:
         msg, hint = branch
-        # The TorchScript exporter would write the side that the example took, and say nothing.
+        # The TorchScript exporter would silently write the example's branch.
         return ModuleError(msg, hint=hint)
     step = "torch.onnx does not write the module" if is_traced else "torch.export does not trace the module"
     msg = f"{step}: {type(root).__name__}: {one_line(root)}{place}"
@@ -69,10 +67,10 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
 
 
 def _reported_operators(export_with_report: Callable[[Path], object]) -> list[OperatorRow]:
-    """Return all operators that the exporter has no translation for: its error names only the first."""
+    """Return all operators without a translation, because the error names only the first."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # It fails again, of course: the report that it leaves is what is asked for.
+        # It fails again, but leaves the report.
         with contextlib.suppress(Exception):
             export_with_report(folder)
         lines = [line for file in sorted(folder.glob("*.md")) for line in file.read_text("utf-8").splitlines()]
@@ -94,7 +92,7 @@ def _first_operator(chain: list[BaseException]) -> list[OperatorRow]:
 
 
 def branch_on_values(chain: Sequence[BaseException]) -> tuple[str, str] | None:
-    """Return message and hint where a tracer of PyTorch's met a branch on values; None where it failed otherwise."""
+    """Return message and hint if a tracer of PyTorch's met a branch on values; None for other errors."""
     found = [cause for cause in chain if type(cause).__name__ == _RAISED]
     if not found:
         return None
@@ -108,7 +106,7 @@ def branch_on_values(chain: Sequence[BaseException]) -> tuple[str, str] | None:
 
 
 def _library_function(err: BaseException) -> tuple[str, str]:
-    """Return package and function of the innermost code that computes, if that is a library's; else empty ones."""
+    """Return package and function of the innermost code that computes, if it is a library's; else empty ones."""
     for frame in reversed(traceback.extract_tb(err.__traceback__)):
         parts = Path(frame.filename).parts
         if "site-packages" not in parts:

@@ -1,11 +1,10 @@
-"""What is done to a module while it is exported, so that an exporter takes it: the module itself stays as it was.
+"""Change a module while it is exported, so that an exporter accepts it, and restore it.
 
-Attention of transformers is written out, and its experts are computed by one matrix product a batch, because what is
-fused or grouped is not always translated. What recurrent layers return for
-packed sequences becomes more outputs: the TorchScript exporter crashes on a layer of which nothing but the last state
-is used, as of a classifier of texts. An autograd function of the module's own is computed by its forward alone: a trace
-would hold a call of Python, which no file can. Transformer layers of PyTorch's do without their fast path: it is one
-operator, which ONNX does not have.
+Attention of transformers is written out, and its experts use one matrix product a batch, because fused or grouped ones
+are not always translated. Packed sequences that recurrent layers return become more outputs. Otherwise the TorchScript
+exporter crashes on a layer whose last state alone is used, as in a classifier of texts. Autograd functions of the
+module compute only their forward, because no file can hold a trace's call of Python. PyTorch's transformer layers omit
+their fast path, an operator that ONNX lacks.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-# Where configurations of transformers say how their model computes attention and experts, and how exporters take it.
+# Settings of transformers for attention and experts, with values that exporters accept.
 _PLAIN = {"_attn_implementation": "eager", "_experts_implementation": "batched_mm"}
 _SETTING = "_attn_implementation"
 
 
 def plain_settings(module: torch.nn.Module) -> dict[str, str]:
-    """Return the settings of transformers under which exporters take what the module computes otherwise."""
+    """Return settings of transformers that let exporters accept the module."""
     configs = list(_configs(module))
     return {
         name.removeprefix("_"): plain
@@ -38,11 +37,11 @@ def _is_fused(config: Any, name: str) -> bool:  # noqa: ANN401 - a configuration
 
 @contextmanager
 def plainly_computed(module: torch.nn.Module) -> Iterator[None]:
-    """Let all parts of the module compute by these settings, and as they did before when this is left.
+    """Let all parts of the module compute by these settings inside the context.
 
-    The module itself is changed for the while, and not a copy: its weights may fill the memory.
+    The module itself is changed, because a copy of its weights may not fit into memory.
     """
-    # Whole dicts: the setting has a setter, which changes configurations within others as well.
+    # Whole dicts, because the setter also changes configurations inside others.
     before = [(config, dict(vars(config))) for config in _configs(module)]
     try:
         for config, _ in before:
@@ -58,7 +57,7 @@ def plainly_computed(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def forward_alone() -> Iterator[None]:
-    """Let autograd functions that are written in Python compute their forward alone, without a way back."""
+    """Let autograd functions in Python compute only their forward."""
     import torch
 
     function = torch.autograd.Function
@@ -81,7 +80,7 @@ def forward_alone() -> Iterator[None]:
 
 @contextmanager
 def without_fast_path() -> Iterator[None]:
-    """Let transformer layers of PyTorch's compute by plain operators, and as they did before when this is left."""
+    """Let PyTorch's transformer layers compute by plain operators inside the context."""
     import torch
 
     before = torch.backends.mha.get_fastpath_enabled()
@@ -93,10 +92,9 @@ def without_fast_path() -> Iterator[None]:
 
 
 def with_packed_outputs(named: torch.nn.Module) -> torch.nn.Module:
-    """Return a module that answers like a named one, and after that with all that layers returned packed, unpacked.
+    """Return a named module with additional outputs: all packed sequences of its layers, unpacked.
 
-    Args:
-        named: What `as_named_module` returned; it is returned itself where nothing in it is recurrent.
+    Without recurrent layers, the module itself is returned.
     """
     import torch
     from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
@@ -137,6 +135,6 @@ def _configs(module: torch.nn.Module) -> Iterator[Any]:
         if id(config) in seen or not hasattr(config, _SETTING):
             continue
         seen.add(id(config))
-        # Those of the parts of a model, such as its text and its vision.
+        # Of the parts of a model, such as its text and its vision.
         found += [value for value in vars(config).values() if hasattr(value, _SETTING)]
         yield config

@@ -1,4 +1,4 @@
-"""Inputs to trace a module with, and to try it at other sizes: real rows brought to the sizes, and made-up ones."""
+"""Make inputs to trace a module with, and to try it at other sizes: resized real rows, and generated ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-# The first batch of real inputs, by the name served; empty where there is none.
+# The first batch of real inputs, by the name served; may be empty.
 Rows = Mapping[str, "NDArray[np.generic]"]
 
 _SEED = 0
@@ -23,11 +23,7 @@ _WORDS = re.compile(r"[a-z]+")
 
 
 def full_shape(spec: TensorSpec, sizes: Mapping[str, int]) -> list[int]:
-    """Return the shape of an input at these sizes of the symbolic dims.
-
-    Raises:
-        UsageError: It has no full shape.
-    """
+    """Return the shape of an input at these sizes of the symbolic dims; raise UsageError if it is not full."""
     if spec.shape is None or None in spec.shape:
         msg = f"input {spec} has no full shape"
         raise UsageError(msg, hint="give every dim a size or a name, for example [batch, 3, 224, 224]")
@@ -35,11 +31,7 @@ def full_shape(spec: TensorSpec, sizes: Mapping[str, int]) -> list[int]:
 
 
 def torch_dtype(spec: TensorSpec) -> torch.dtype:
-    """Return the dtype of an input in PyTorch.
-
-    Raises:
-        UsageError: PyTorch has none.
-    """
+    """Return the dtype of an input in PyTorch; raise UsageError if it has none."""
     import torch
 
     dtype = getattr(torch, spec.dtype, None)
@@ -50,18 +42,10 @@ def torch_dtype(spec: TensorSpec) -> torch.dtype:
 
 
 def input_draws(signature: Signature, sizes: Mapping[str, int], rows: Rows) -> list[Iterator[list[torch.Tensor]]]:
-    """Return the inputs to be tried at these sizes: of real rows, if there are any, and then of what is made up.
+    """Return the inputs to try at these sizes, by kind: real rows, if they fit the signature, and generated ones.
 
-    Of each kind one draw is enough. The others stand in for it where the model does not take it: what an input is
-    cannot be told for certain.
-
-    Args:
-        signature: The inputs.
-        sizes: The size of each symbolic dim.
-        rows: The first batch of real inputs; what does not fit the signature is left aside.
-
-    Returns:
-        For each kind its draws, one tensor an input in the order of the signature; the last one is of zeros.
+    One draw of each kind is enough. Others follow in case the model refuses it, because an input's meaning is
+    uncertain. A draw has one tensor an input, in the order of the signature; the last draw is zeros.
     """
     made_up = _made_up(signature, sizes)
     return [_real(signature, sizes, rows), made_up] if _fits(signature, rows) else [made_up]
@@ -84,7 +68,7 @@ def _made_up(signature: Signature, sizes: Mapping[str, int]) -> Iterator[list[to
                 tensor = torch.ones(shape)
             elif knows_roles and spec.name in longest:
                 tensor = torch.randint(1, longest[spec.name] + 1, shape, generator=generator)
-                # One row is as long as the others are filled up to, as in real batches.
+                # As in real batches, one row has the full length.
                 tensor[:1] = longest[spec.name]
             elif whole is None:
                 tensor = torch.randint(0, 2, shape, generator=generator)
@@ -93,7 +77,7 @@ def _made_up(signature: Signature, sizes: Mapping[str, int]) -> Iterator[list[to
             tensors.append(tensor.to(dtype))
         return tensors
 
-    # Whole numbers are 0 or 1: few vocabularies have less.
+    # Integers are 0 or 1, because few vocabularies have fewer.
     yield drawn(None, knows_roles=True)
     if not all(is_float_dtype(spec.dtype) for spec in signature.inputs):
         yield drawn(1, knows_roles=False)
@@ -103,7 +87,7 @@ def _made_up(signature: Signature, sizes: Mapping[str, int]) -> Iterator[list[to
 
 
 def _may_be_mask(spec: TensorSpec, index: int, signature: Signature) -> bool:
-    """Return whether an input may say which places of another one of the same dims count."""
+    """Return whether an input may mask places of another one with the same dims."""
     if not _says_places(spec, signature) or is_float_dtype(spec.dtype):
         return False
     before = [other for other in signature.inputs[:index] if not is_float_dtype(other.dtype)]
@@ -121,14 +105,14 @@ def _says_places(spec: TensorSpec, signature: Signature) -> bool:
 
 
 def _longest(spec: TensorSpec, signature: Signature, sizes: Mapping[str, int]) -> int:
-    """Return the most that an input may say as the length of each row; 0 if it is nothing of the kind."""
+    """Return the largest value of an input that may be the lengths of rows; 0 if it cannot be."""
     if is_float_dtype(spec.dtype) or spec.dtype == "bool" or len(spec.shape or ()) != 1:
         return 0
     return min((sizes[dim] for dim in _measured(spec, signature)), default=0)
 
 
 def _measured(spec: TensorSpec, signature: Signature) -> list[str]:
-    """Return the dims along which the rows of an input lie that another one may say the lengths of."""
+    """Return the dims of other inputs whose lengths by row this input may hold."""
     shapes = [other.shape or () for other in signature.inputs if other is not spec]
     return [
         shape[1]
@@ -152,9 +136,9 @@ def _fits_spec(spec: TensorSpec, array: NDArray[Any] | None) -> bool:
 
 
 def _real(signature: Signature, sizes: Mapping[str, int], rows: Rows) -> Iterator[list[torch.Tensor]]:
-    """Yield the rows brought to the sizes: cut, or going on with places of theirs in another order.
+    """Yield the rows brought to the sizes: cut, or extended by their own places in another order.
 
-    They do not start over at the end: the mean of what is there twice is that of what is there once.
+    They are not simply repeated, because the mean of a repeated row stays the same.
     """
     yield _resized(signature, sizes, rows, fills_masks=True)
     yield _resized(signature, sizes, rows, fills_masks=False)
@@ -164,7 +148,7 @@ def _resized(signature: Signature, sizes: Mapping[str, int], rows: Rows, *, fill
     import numpy as np
     import torch
 
-    # One for all inputs: what belongs to a place stays with it.
+    # One for all inputs, so that values of one place stay together.
     places: dict[tuple[str, int], NDArray[np.intp]] = {}
     tensors = []
     for spec in signature.inputs:
@@ -194,7 +178,7 @@ def _of_size(
 
     before = array.shape[axis]
     if not before:
-        # As the cache of a model that begins.
+        # As the initial cache of a model.
         shape = (*array.shape[:axis], size, *array.shape[axis + 1 :])
         numbers = np.random.default_rng(_SEED).standard_normal(shape)
         return (numbers if array.dtype.kind in "fV" else np.zeros(shape)).astype(array.dtype)
@@ -213,7 +197,7 @@ def _size_of(dim: str, signature: Signature, rows: Rows) -> int:
 
 
 def _as_lengths(array: NDArray[Any], before: int, size: int) -> NDArray[Any]:
-    """Return lengths of rows that were so long and are of another size now; what can be none is left as it is."""
+    """Return the lengths of resized rows; unchanged if they cannot be lengths."""
     import numpy as np
 
     if before == size or not array.size or int(array.min()) < 1 or int(array.max()) > before:

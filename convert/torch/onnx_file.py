@@ -1,4 +1,4 @@
-"""What is done to every ONNX file that PyTorch wrote: opset read back, names and dims of the signature, no paths."""
+"""Finish every ONNX file of PyTorch: check its opset, write names and dims of the signature, remove paths."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
     from paritygate.signature import Signature
 
-# What the exporters are told instead of the names served: `mean` or `embedding` are names that they give to inner
-# values as well, and write into the file twice.
+# Names for the exporters, which use names such as `mean` or `embedding` for inner values as well, and write both.
 _INPUT = "served_input_"
 _OUTPUT = "served_output_"
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
 
 
 def neutral_names(signature: Signature) -> tuple[list[str], list[str]]:
-    """Return what the inputs and the outputs of a signature are called while they are exported, in their order.
+    """Return the names of inputs and outputs of a signature during the export, in their order.
 
     Raises:
         UsageError: An input and an output have one name, which are two values in ONNX.
@@ -52,15 +51,11 @@ def finished(
 ) -> Conversion:
     """Return the conversion that wrote the ONNX file, after giving the file names, order and dims of the signature.
 
-    Args:
-        path: The file, whose inputs and outputs have the neutral names of the signature's; others are dropped.
-        signature: What it is served with.
-        asked_opset: The opset that was asked for; None for the exporter's own.
-        notes: What the user should know, None where there is nothing.
-        ties: What a dim of the inputs always is, as an expression of others.
+    The file has the neutral names; other outputs are dropped. `ties` are expressions that a dim of the inputs always
+    equals.
 
     Raises:
-        ConversionError: The exporter wrote another opset than was asked for.
+        ConversionError: The exporter wrote another opset than the requested one.
     """
     model = read_onnx(path)
     opset = opset_of(model)
@@ -83,11 +78,11 @@ def finished(
 
 
 def _remove_traces(model: onnx.ModelProto) -> None:
-    # The traces hold the paths of this machine: the same model would differ from one checkout to another.
+    # The traces hold paths of this machine, so files would differ between checkouts.
     for graph in graphs_in(model.graph):
         for node in graph.node:
             kept = [entry for entry in node.metadata_props if entry.key != _STACK_TRACE]
             del node.metadata_props[:]
             node.metadata_props.extend(kept)
-            # Where the legacy exporter puts them.
+            # The legacy exporter puts them here.
             node.ClearField("doc_string")

@@ -1,4 +1,4 @@
-"""What PyTorch's exporters trace a module with, and whether what they traced stands for every size promised."""
+"""Make examples for PyTorch's exporters, and check that their programs work for every promised size."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ _UNTOLD = 2
 
 
 def declared_signature(job: ConversionJob) -> Signature:
-    """Return the job's signature.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the job's signature; raise UsageError if there is none."""
     if job.signature is None:
         msg = "the inputs and outputs of a PyTorch module are unknown"
         raise UsageError(msg, hint="declare model.inputs and model.outputs in the spec")
@@ -35,11 +31,7 @@ def declared_signature(job: ConversionJob) -> Signature:
 
 
 def refuse_script_module(module: torch.nn.Module) -> None:
-    """Do nothing if torch.export takes such a module.
-
-    Raises:
-        ConversionError: It is TorchScript.
-    """
+    """Raise ConversionError for TorchScript, which torch.export does not accept."""
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
@@ -50,14 +42,10 @@ def refuse_script_module(module: torch.nn.Module) -> None:
 def example(
     named: torch.nn.Module, signature: Signature, ties: Mapping[str, str]
 ) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]:
-    """Return one tensor per input for torch.export, and what it shall take for dynamic.
+    """Return one tensor per input for torch.export, and its dynamic shapes.
 
-    It goes by shapes and dtypes alone, and keeps the tensors in its program: they hold nothing of real rows.
-
-    Args:
-        named: Takes and returns the tensors of the signature in its order.
-        signature: Names, dtypes and sizes.
-        ties: What a dim is in all samples, as a sum of others.
+    torch.export keeps the tensors in its program but only uses shapes and dtypes, so they hold no real rows. `ties` are
+    sums that a dim equals in all samples.
     """
     import torch
 
@@ -76,7 +64,7 @@ def example(
 def _torch_dim(symbol: str, index: int, sizes: Dim | None) -> Any:  # noqa: ANN401 - torch.export.Dim has no public type
     import torch
 
-    # A name that is none in Python is written back into the file afterwards.
+    # Other names are written back into the file afterwards.
     name = symbol if symbol.isidentifier() and not keyword.iskeyword(symbol) else f"dim{index}"
     if sizes is None:
         return torch.export.Dim(name)
@@ -93,21 +81,15 @@ def check_ranges(
     is_given: bool = False,
     ties: Mapping[str, str] | None = None,
 ) -> None:
-    """Check that the exported graph stands for every size of the symbolic dims.
+    """Check that the exported graph works for every size of the symbolic dims.
 
-    Where the module branches on a shape, the exporter follows the branch of the example, and only
-    its range constraints tell for which sizes that is the right one.
-
-    Args:
-        program: What torch.export made.
-        inputs: The inputs in the program's order.
-        dims: The sizes promised.
-        is_given: Whether somebody else exported it. Where nobody told torch.export the smallest size of a dim, it
-            notes 2 and takes 1 all the same: then 2 says nothing of 1.
-        ties: What a dim is in all samples, as a sum of others.
+    Where the module branches on a shape, the exporter follows the example's branch. Only its range constraints show the
+    sizes that take this branch. `inputs` are in the program's order. `is_given` means that the user exported it.
+    Without a given minimum, torch.export notes 2 for a dim but accepts 1, so 2 does not exclude 1. `ties` are sums that
+    a dim equals in all samples.
 
     Raises:
-        ConversionError: It stands for fewer sizes; the message names the dim.
+        ConversionError: It works for fewer sizes; the message names the dim.
     """
     tied = {name for whole, tie in (ties or {}).items() for name in (whole, *summands(tie)[0])}
     for spec, axis, symbol, size in _named_sizes(program, inputs):
@@ -115,18 +97,13 @@ def check_ranges(
         if isinstance(size, int) and not is_given and (promised is None or promised.min != promised.max):
             raise _fixed(spec, axis, symbol, size)
         allowed = program.range_constraints.get(size.node.expr) if hasattr(size, "node") else None
-        # The sizes of a sum and of its parts are noted as if each was 2 at least: runs tell what they are.
+        # A sum and its parts are each noted as at least 2, so runs have to show their sizes.
         if allowed is not None and symbol not in tied:
             _check_range(symbol, allowed, promised, least_noted=_UNTOLD if is_given else 1)
 
 
 def tied_dims(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]) -> dict[str, str]:
-    """Return what the program says that a dim of its inputs always is, such as `past + 1` or `4*s56`, by its name.
-
-    Args:
-        program: What torch.export made.
-        inputs: The inputs in the program's order.
-    """
+    """Return expressions that dims of the program's inputs always equal, such as `past + 1` or `4*s56`, by dim."""
     places = [(symbol, size) for _, _, symbol, size in _named_sizes(program, inputs) if hasattr(size, "node")]
     named = {str(size): symbol for symbol, size in places if size.node.expr.is_symbol}
     return {
@@ -139,7 +116,7 @@ def tied_dims(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec
 def _named_sizes(
     program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]
 ) -> Iterator[tuple[TensorSpec, int, str, Any]]:
-    """Yield each symbolic dim promised of the inputs, and its size in the program: an int or a SymInt."""
+    """Yield each promised symbolic dim of the inputs, and its size in the program: an int or a SymInt."""
     nodes = {node.name: node for node in program.graph.nodes}
     for spec, name in zip(inputs, program.graph_signature.user_inputs, strict=False):
         value = nodes[name].meta.get("val") if name in nodes else None
@@ -179,12 +156,7 @@ def _check_range(symbol: str, allowed: Any, promised: Dim | None, *, least_noted
 
 
 def untraceable(err: Exception, tracer: str) -> ParitygateError:
-    """Return what to tell the user of an error that a tracer of PyTorch's raised.
-
-    Args:
-        err: The error.
-        tracer: What raised it, such as `torch.export`.
-    """
+    """Return the user's error for one that the tracer, such as `torch.export`, raised."""
     chain = causes(err)
     for cause in chain:
         if isinstance(cause, ParitygateError):

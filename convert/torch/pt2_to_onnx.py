@@ -1,4 +1,4 @@
-"""A program of torch.export to ONNX, by torch.onnx's exporter."""
+"""Convert a program of torch.export to ONNX with torch.onnx's exporter."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _OPSET = 18
 def convert(job: ConversionJob) -> Conversion:
     """Write the program as `model.onnx`, its weights beside it only where one file cannot hold them.
 
-    The exporter names inputs and outputs by their order only: which tensor of the program has which name is found
-    by the calls that run it, and what was written is run beside it.
+    The exporter names inputs and outputs only by order. The calls that run the program show which tensor has which
+    name, and the written file is compared with it.
     """
     for backend in ("torch", "onnxscript", "onnxruntime"):
         require_backend(backend)
@@ -40,7 +40,7 @@ def convert(job: ConversionJob) -> Conversion:
     inputs = [signature.inputs[index] for index in interface.inputs]
     check_ranges(program, inputs, signature.dims, is_given=True, ties=job.ties)
     notes = tuple(notes_of(program))
-    # Called before the exporter changes what it is given.
+    # Before the exporter changes its argument.
     module = program.module()
     named, _ = named_file(taking_its_names(program, module, module), known)
     path = job.folder / _MAIN

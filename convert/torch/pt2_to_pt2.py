@@ -1,4 +1,4 @@
-"""A program of torch.export as it is: a copy, with the names served written into it where it does not say them."""
+"""Copy a program of torch.export, with the names served written into it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAIN = "model.pt2"
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Copy the file to `model.pt2`; what it computes stays byte for byte."""
+    """Copy the file to `model.pt2`; its computation stays byte for byte."""
     source = job.source.path
     program = load_pt2(source)
     names = said_by_copy(known_names(source, program, job.signature, job.rename))

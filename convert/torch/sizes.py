@@ -1,4 +1,4 @@
-"""Sizes that symbolic dims are traced with and tried at: they fit each other as those of the samples do."""
+"""Choose sizes of symbolic dims for traces and trials, which fit each other like those of the samples."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Mapping
 
 from paritygate.signature import Dim, Signature
 
-# What a symbolic dim is traced with where its range is not given. Not 0 or 1, which torch.export takes for fixed.
+# For dims without a range. Not 0 or 1, which torch.export treats as fixed.
 _EXAMPLE_SIZE = 8
 _SMALLEST_EXAMPLE = 2
-# The largest size of a dim that is not declared.
+# For dims that are not declared.
 _LARGEST = 1 << 16
 
 
 def example_sizes(signature: Signature, ties: Mapping[str, str]) -> dict[str, int]:
-    """Return the size of each symbolic dim that a module is traced with.
-
-    Args:
-        signature: The dims and the sizes promised of them.
-        ties: See `fitting_sizes`; where nothing fits, the usual sizes are returned.
-    """
+    """Return the size of each symbolic dim to trace a module with; the usual sizes where no tied ones fit."""
     sizes = {}
     for symbol in signature.symbols:
         dim = signature.dims.get(symbol)
@@ -39,17 +34,10 @@ def fitting_sizes(
     kept: str | None = None,
     least: int = 1,
 ) -> dict[str, int] | None:
-    """Return the sizes with those of tied dims made to fit: what a dim is the sum of grows or shrinks where it must.
+    """Return the sizes with tied dims adjusted, whose summands grow or shrink where they must, or None.
 
-    Args:
-        wanted: The size of each dim; ties of dims that are not among them are left out.
-        signature: The sizes promised.
-        ties: What a dim is in all samples, as a sum of others: `{"total": "past + new"}`.
-        kept: The dim that keeps its size.
-        least: The smallest size that another dim is brought to, where so small a size is promised at all.
-
-    Returns:
-        None where no sizes promised fit.
+    `ties` are sums that a dim equals in all samples: `{"total": "past + new"}`. Ties of dims outside `wanted` are
+    ignored. The dim `kept` keeps its size. Other dims are at least `least`, where a size that small is promised.
     """
     sizes = dict(wanted)
 
@@ -79,11 +67,7 @@ def fitting_sizes(
 def possible_dims(signature: Signature, ties: Mapping[str, str]) -> dict[str, Dim]:
     """Return the declared dims, narrowed to the sizes that tied ones can have beside the others.
 
-    A cache of at most 16 under a mask of at most 16 is of at most 15, where there is something new as well.
-
-    Args:
-        signature: The sizes promised.
-        ties: As of `fitting_sizes`; what contradicts them is left as it is.
+    With a mask of at most 16 and a new token, a cache has at most 15. Contradictions of the ties are left.
     """
     dims = dict(signature.dims)
     for whole, tie in ties.items():
@@ -106,6 +90,6 @@ def _within(dim: Dim, least: int, most: int) -> Dim:
 
 
 def summands(tie: str) -> tuple[list[str], int]:
-    """Return the dims that are added in such as `past + new + 1`, and the number."""
+    """Return the dims that are added in an expression such as `past + new + 1`, and the number."""
     words = [word.strip() for word in tie.split("+")]
     return [word for word in words if not word.isdigit()], sum(int(word) for word in words if word.isdigit())

@@ -1,4 +1,4 @@
-"""PyTorch to ONNX, by the first of torch.onnx's exporters that writes a file which answers like the module."""
+"""Convert PyTorch to ONNX with the first of torch.onnx's exporters whose file gives the module's outputs."""
 
 from __future__ import annotations
 
@@ -34,25 +34,22 @@ if TYPE_CHECKING:
 _MAIN = "model.onnx"
 _ASIDE = ".aside"
 _FAR = "what it wrote answers otherwise than the module, to real rows where there are any"
-# What the exporter writes itself; every other opset goes through a conversion that may fail in silence.
+# The exporter writes it directly; any other opset needs a conversion that may fail silently.
 _OPSET = 18
 # No runtime here computes in it, either.
 _NOT_IN_NUMPY = "bfloat16"
-# A trace tells of no comparison of sizes: it is tried at some more, where modules that branch on a size often do.
+# A trace has no comparison of sizes, so it is tried at sizes where modules often branch.
 _SIZES_OF_TRACES = (2, 3, 5)
 
 
 def convert(job: ConversionJob) -> Conversion:
     """Write the module as `model.onnx`, its weights beside it only where one file cannot hold them.
 
-    The exporters are tried in turn, as somebody would who knows them: the one on top of torch.export; the same with the
-    attention of transformers written out, which is rounded otherwise; the one of TorchScript. A file that answers real
-    rows far otherwise at the sizes of its trace is set aside, and is taken where no other exporter does better: whether
-    that is rounding is for the gate to say. The facts of the conversion say which one wrote the file, and why those
-    before it did not.
-
-    Args:
-        job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
+    The exporters are tried in an expert's order. First comes the one on top of torch.export, then the same with
+    attention of transformers written out (which rounds differently), then that of TorchScript. A file with very
+    different outputs for real rows at its trace's sizes is only used if no other exporter does better. The gate decides
+    whether that is rounding. The facts name the exporter of the file, and why earlier ones failed. The module is put
+    into eval mode, with a note.
     """
     for backend in ("torch", "onnxscript", "onnxruntime"):
         require_backend(backend)
@@ -87,22 +84,15 @@ def convert(job: ConversionJob) -> Conversion:
 
 @dataclass(kw_only=True, slots=True)
 class _Module:
-    """What is to be exported, and what one attempt finds out for those after it.
-
-    Attributes:
-        job: What was asked for.
-        signature: What it is served with.
-        named: Takes and returns the tensors of the signature in its order.
-        sizes: Sizes by dim at which the module may compute something else, as far as a program has told.
-    """
+    """The module to export, and sizes at which it may branch, which one attempt finds for the next."""
 
     job: ConversionJob
     signature: Signature
-    named: torch.nn.Module
+    named: torch.nn.Module  # of the tensors of the signature, in its order
     sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-# A conversion, and whether it answers like the module at the sizes of its trace.
+# A conversion, and whether it gives the module's outputs at the trace's sizes.
 _Attempt = Callable[[], tuple[Conversion, bool]]
 
 
@@ -156,7 +146,7 @@ def _export_traced(
     arrays: tuple[torch.Tensor, ...],
     module: _Module,
 ) -> None:
-    """Write what was traced; where the exporter does not take the trace, what it traces of the module itself."""
+    """Write the trace; if the exporter does not accept it, let it trace the module itself."""
     import torch
 
     export = partial(export_script, path=module.job.folder / _MAIN)
@@ -165,20 +155,20 @@ def _export_traced(
     except ConversionError as err:
         if not isinstance(err.__cause__, torch.onnx.errors.SymbolicValueError):
             raise
-        # A trace holds no ranks of what it computes in between, which the exporter writes some operators by.
+        # A trace lacks ranks of inner values, which some operators need.
         with tracing():
             export(named, arrays, module.signature, module.job.opset)
 
 
 def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, str]) -> tuple[Conversion, bool]:
-    """Return the conversion that the file is, once it answers like the module, and not like what was traced of it."""
+    """Return the file's conversion, once it gives the outputs of the module itself, not of its trace."""
     job, signature = module.job, module.signature
     path = job.folder / _MAIN
     notes = (*notes_left_out(unused_outputs(module.named)), *notes)
     conversion = finished(path, signature, job.opset, notes, ties)
-    # First what the file says of its dims, because that names what is wrong; then what it answers.
+    # The file's dims first, because they show the cause, then the outputs.
     as_promised(job, conversion, conversion.signature, {}, keeps_names=True, ties=job.ties)
-    # The exporters take 1 for a size like any other, and trace one branch on a size.
+    # Exporters treat 1 like any other size, and trace one branch on a size.
     if not signature.symbols or _NOT_IN_NUMPY in {spec.dtype for spec in (*signature.inputs, *signature.outputs)}:
         return conversion, True
     answered = check_answers(
@@ -209,13 +199,13 @@ def _with_attempts(
 
 
 def _said(err: ConversionError) -> str:
-    """Return the first sentence of what an exporter said, without the folders of this machine."""
+    """Return the first sentence of an exporter's message, without the folders of this machine."""
     sentence = re.split(r"(?<=[.!?]) ", " ".join(str(err).split()), maxsplit=1)[0]
     return re.sub(r"(?<![\w.])/(?:[^\s/:'\"]+/)+", "", sentence)
 
 
 def _none_converts(failed: Sequence[tuple[str, ConversionError]]) -> ConversionError:
-    """Return the error of the first exporter, which tells most, with what the others said."""
+    """Return the error of the first exporter, the most informative, with the messages of the others."""
     (_, first), *others = failed
     if not others:
         return first
@@ -226,13 +216,13 @@ def _none_converts(failed: Sequence[tuple[str, ConversionError]]) -> ConversionE
 
 
 def _fixed_note(traces: Sequence[str]) -> str | None:
-    """Return in one line what the tracer warned of, each as `torch.jit.trace at FILE:LINE: ...`."""
+    """Return the tracer's warnings, each `torch.jit.trace at FILE:LINE: ...`, in one line."""
     places = [note.removeprefix("torch.jit.trace at ").partition(": ")[0] for note in traces]
     return f"what Python computes at {', '.join(places)} is a constant of the trace" if places else None
 
 
 def _empty(folder: Path) -> None:
-    """Remove what an attempt wrote, and not what was set aside; the folder itself where it is what was."""
+    """Remove the files of an attempt, except those set aside; the folder itself if it is theirs."""
     if folder.name == _ASIDE:
         shutil.rmtree(folder, ignore_errors=True)
         return
@@ -244,7 +234,7 @@ def _empty(folder: Path) -> None:
 
 
 def _move(folder: Path, to: Path) -> None:
-    """Move what an attempt wrote to another folder."""
+    """Move the files of an attempt to another folder."""
     to.mkdir(exist_ok=True)
     for path in list(folder.iterdir()):
         if path.name not in {MARKER, _ASIDE}:

@@ -1,4 +1,4 @@
-"""PyTorch to a program of torch.export."""
+"""Convert PyTorch to a program of torch.export."""
 
 from __future__ import annotations
 
@@ -28,11 +28,7 @@ _STACK_TRACE = "stack_trace"
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the module as `model.pt2`, with the names of the signature in it.
-
-    Args:
-        job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
-    """
+    """Write the module, in eval mode with a note, as `model.pt2`, with the names of the signature in it."""
     require_backend("torch")
     import torch
 
@@ -43,7 +39,7 @@ def convert(job: ConversionJob) -> Conversion:
     program = _export(named, signature, job.ties)
     check_ranges(program, signature.inputs, signature.dims, ties=job.ties)
     for node in program.graph.nodes:
-        # The traces hold the paths of this machine: the same model would differ from one checkout to another.
+        # The traces hold paths of this machine, so files would differ between checkouts.
         node.meta.pop(_STACK_TRACE, None)
     names = SaidNames(signature=signature).to_text()
     torch.export.save(program, job.folder / _MAIN, extra_files={NAMES_FILE: names})
@@ -77,13 +73,13 @@ def _export(named: torch.nn.Module, signature: Signature, ties: Mapping[str, str
 
 
 def _suggested(err: Exception, sizes: Any) -> Any:  # noqa: ANN401 - what torch.export takes for sizes
-    """Return the sizes that PyTorch suggests; None where it suggests none.
+    """Return the sizes that PyTorch suggests, or None.
 
-    With them the module is exported, and the check of the ranges can say which dim is narrower than promised.
+    They let the module be exported, so that the check of the ranges can name the dim that is too narrow.
     """
     from torch.export.dynamic_shapes import refine_dynamic_shapes_from_suggested_fixes
 
-    # Without the advice that is added to what the error prints, which is not understood there.
+    # Without the advice in the printed error, which cannot be parsed.
     message = str(getattr(err, "msg", ""))
     if "Suggested fixes:" not in message:
         return None

@@ -1,4 +1,4 @@
-"""A PyTorch source as it is: what names it, and copies of the files that its code came from."""
+"""Copy a PyTorch source: its name, and the files that its code was imported from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from paritygate.models.torch.module import put_in_eval_mode
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write `source.json`, and the user's own files into `code/`.
-
-    Args:
-        job: Its `model` is what the callable returned, its `files` what the code reads besides modules.
-    """
+    """Write `source.json`, and the user's own files, which include `job.files`, into `code/`."""
     require_backend("torch")
     signature = declared_signature(job)
     eval_note = put_in_eval_mode(job.model)

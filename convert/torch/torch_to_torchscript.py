@@ -1,4 +1,4 @@
-"""PyTorch to TorchScript, by tracing."""
+"""Convert PyTorch to TorchScript by tracing."""
 
 from __future__ import annotations
 
@@ -38,13 +38,10 @@ _SOURCE_PLACES = ".debug_pkl"
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the module as `model.pt`, with the names of the signature in it.
+    """Write the module, in eval mode with a note, as `model.pt`, with the names of the signature in it.
 
-    A trace holds the operators that one input went through. That other sizes go through the same ones is for
-    the check of the format to see, which runs the file beside the module.
-
-    Args:
-        job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
+    A trace holds the operators that one input went through. The format's check compares the file with the module at
+    other sizes.
     """
     require_backend("torch")
     import torch
@@ -63,7 +60,7 @@ def convert(job: ConversionJob) -> Conversion:
         saved = Path(place) / _MAIN
         torch.jit.save(script, str(saved))
         names = SaidNames(signature=signature)
-        # Where the code came from is paths of this machine: the same model would differ between checkouts.
+        # The code's origin is paths of this machine, so files would differ between checkouts.
         write_archive(saved, job.folder / _MAIN, names, left_out=_SOURCE_PLACES)
     return Conversion(
         main=_MAIN,
@@ -78,16 +75,13 @@ def convert(job: ConversionJob) -> Conversion:
 def traced(
     named: torch.nn.Module, signature: Signature, rows: Rows, ties: Mapping[str, str]
 ) -> tuple[Any, tuple[torch.Tensor, ...], tuple[str, ...]]:
-    """Return the module traced with example sizes, what it was traced with, and what the tracer had to say.
+    """Return the module traced with example sizes, the inputs of the trace, and the tracer's warnings.
 
-    Args:
-        named: Takes and returns the tensors of the signature in its order.
-        signature: Names, dtypes and sizes.
-        rows: Real inputs to trace with; where there are none, or the module does not take them, they are made up.
-        ties: What a dim is in all samples, as a sum of others.
+    Inputs are real rows, or generated ones if there are none or the module refuses them. `ties` are sums that a dim
+    equals in all samples.
 
     Raises:
-        UsageError: The module does not return what the signature has, or an input has no full shape.
+        UsageError: The outputs do not fit the signature, or an input has no full shape.
         ConversionError: It cannot be traced.
     """
     device = device_of(named)
@@ -100,7 +94,7 @@ def traced(
             errors.append(err)
         else:
             return script, arrays, notes
-    # That of the likeliest inputs.
+    # The error of the likeliest inputs.
     raise untraceable(errors[0], "torch.jit.trace") from errors[0]
 
 
@@ -109,14 +103,14 @@ def _traced_with(named: torch.nn.Module, arrays: tuple[torch.Tensor, ...]) -> tu
 
     with warnings.catch_warnings(record=True) as seen, tracing():
         warnings.simplefilter("always")
-        # Not strict, because a dict inside of the module is no concern: what comes out is a tuple.
+        # Not strict, because dicts inside the module are harmless: the output is a tuple.
         script = torch.jit.trace(named, arrays, strict=False, check_trace=True)  # type: ignore[no-untyped-call]
     return script, tuple(dict.fromkeys(_told(seen)))
 
 
 @contextlib.contextmanager
 def tracing() -> Iterator[None]:
-    """Have modules compute as a trace is to hold it: in float32, and by operators alone."""
+    """Let modules compute for a trace: in float32, and only by operators."""
     import torch
 
     plain = torch.no_grad(), torch.autocast("cpu", enabled=False), _convolutions_in_float32(), forward_alone()
@@ -128,9 +122,9 @@ def tracing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _convolutions_in_float32() -> Iterator[None]:
-    """Have a trace say that its convolutions compute in float32, not in TF32.
+    """Record convolutions in float32, not TF32, in a trace.
 
-    A trace holds PyTorch's switch as it stood, for every GPU that the file ever runs on, and it stands on by default.
+    A trace stores PyTorch's switch, which is on by default, for every GPU that the file will run on.
     """
     import torch
 
@@ -144,7 +138,7 @@ def _told(seen: Iterable[warnings.WarningMessage]) -> Iterator[str]:
 
     for warning in seen:
         if issubclass(warning.category, TracerWarning):
-            # Without the place's folder, which is of this machine, and without the line of code below it.
+            # Without the folder, which is of this machine, and the line of code below it.
             text = " ".join(str(warning.message).split())
             first = re.split(r"(?<=[.!])\s", text, maxsplit=1)[0]
             yield f"torch.jit.trace at {Path(warning.filename).name}:{warning.lineno}: {first}"

@@ -1,7 +1,7 @@
-"""TorchScript to ONNX, by PyTorch's legacy exporter.
+"""Convert TorchScript to ONNX with PyTorch's legacy exporter.
 
-That exporter is deprecated. It is used because the one on top of torch.export takes no TorchScript, and no Python code
-is left in such a file that could be exported instead; and for modules that the other one does not export.
+It is deprecated. But the exporter on top of torch.export does not accept TorchScript, whose file has no Python code to
+export instead. The legacy one also exports modules that the other refuses.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _OPSET = 18
 def convert(job: ConversionJob) -> Conversion:
     """Write the model as `model.onnx`.
 
-    The exporter names inputs and outputs by their order only. So the model is wrapped first into one that
-    takes and returns exactly the tensors of the signature, and what was written is run beside it.
+    The exporter names inputs and outputs only by order. So the model is wrapped into one that takes and returns exactly
+    the tensors of the signature, and the written file is compared with it.
     """
     for backend in ("torch", "onnxscript", "onnxruntime"):
         require_backend(backend)
@@ -48,7 +48,7 @@ def convert(job: ConversionJob) -> Conversion:
     eval_note = put_in_eval_mode(module)
     known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
     named, signature = named_file(taking_its_names(module), known)
-    # A wrapper in Python cannot be exported with TorchScript inside of it; traced, both are TorchScript.
+    # A Python wrapper around TorchScript cannot be exported, but traced, both are TorchScript.
     script, arrays, _ = traced(named, signature, job.rows, job.ties)
     path = job.folder / _MAIN
     export_script(script, arrays, signature, job.opset, path)
@@ -67,16 +67,11 @@ def export_script(
 ) -> None:
     """Write TorchScript to `path`, its inputs and outputs under neutral names.
 
-    Args:
-        script: TorchScript, or a module, which is traced. It takes and returns the tensors of the signature in its
-            order; what it returns after them is left out.
-        arrays: What it was traced with.
-        signature: Dims of inputs and outputs.
-        asked_opset: The opset to write; None for the default.
-        path: The file.
+    A module is traced with `arrays`. It takes and returns the tensors of the signature in its order; further outputs
+    are left out.
 
     Raises:
-        ConversionError: It cannot be exported; UnsupportedOperatorsError where it is for an operator.
+        ConversionError: It cannot be exported; UnsupportedOperatorsError if an operator is the cause.
     """
     import torch
 
@@ -85,7 +80,7 @@ def export_script(
 
     def export(module: Any) -> None:  # noqa: ANN401 - a ScriptModule
         with warnings.catch_warnings():
-            # That it is deprecated is said above.
+            # The module's docstring explains the deprecation.
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 module,
@@ -139,8 +134,8 @@ def _operator(err: Exception) -> str:
 def _with_plain_names(script: Any) -> Any:  # noqa: ANN401 - a ScriptModule
     """Return the module with one name for each operator, as PyTorch reads it from a file.
 
-    In the modules inside of a traced one an operator keeps the name that the code has for it, such as `concat` for
-    `cat`, and the exporter knows one name alone.
+    Inside a traced module, an operator keeps its name in the code, such as `concat` for `cat`, but the exporter has
+    only one.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""TorchScript as it is: a copy, with the names served written into it where it does not say them."""
+"""Copy TorchScript, with the names served written into it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAIN = "model.pt"
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Copy the file to `model.pt`; what it computes stays byte for byte."""
+    """Copy the file to `model.pt`; its computation stays byte for byte."""
     source = job.source.path
     notes = tuple(notes_of(load_torchscript(source)))
     known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)

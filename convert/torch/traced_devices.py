@@ -1,4 +1,4 @@
-"""Where a trace makes tensors: on the device of its inputs, not on the one that it was traced on."""
+"""Let a trace make tensors on the device of its inputs, not on that of the trace."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from typing import Any
 _CONSTANT = "prim::Constant"
 _DEVICE = "DeviceObjType"
 _TENSOR = "TensorType"
-# By operator, the position of what it takes on the CPU, wherever its other inputs are.
+# By operator, the position of an input that has to be on the CPU.
 _TAKEN_ON_THE_CPU = {"aten::_pack_padded_sequence": 1}
 
 
 def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, which torch does not type
-    """Have every tensor that a traced module makes be made on the device of what it is given.
+    """Make every tensor that a traced module creates on the device of its inputs, in place.
 
-    A trace of `torch.arange(n, device=x.device)` says the device that `x` was on, so that a module traced on the CPU
-    fails on a GPU. In place of that device stands `prim::device` of an input, module by module. What an operator takes
-    on the CPU alone is brought there: of `n.cpu()`, a trace on the CPU says nothing else than of `n.to(x.device)`.
+    A trace of `torch.arange(n, device=x.device)` stores x's device, so a module traced on the CPU fails on a GPU.
+    `prim::device` of an input replaces that device, module by module. Inputs that an operator takes only on the CPU are
+    moved there, because a CPU trace of `n.cpu()` equals that of `n.to(x.device)`.
 
-    Args:
-        script: The traced module; its graphs are changed.
-
-    Returns:
-        At how many places the device stays, because the module there is given no tensor.
+    Returns the number of places whose device stays, because the module there gets no tensor.
     """
     stays = 0
     for graph in _graphs(script):
@@ -47,7 +43,7 @@ def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, w
 
 
 def _graphs(script: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
-    """Yield the graph of every call: a part that is called twice has a method for each, one that is not has none."""
+    """Yield the graph of every call, because a part has a method for each call, or none."""
     for module in script.modules():
         for name in module._c._method_names():  # noqa: SLF001 - torch shows the first call alone
             yield module._c._get_method(name).graph  # noqa: SLF001 - as above
@@ -58,6 +54,6 @@ def _is_device(node: Any) -> bool:  # noqa: ANN401 - torch types no graph
 
 
 def _given(graph: Any) -> Any:  # noqa: ANN401 - as above
-    """Return the input whose device is followed: a number that the trace passes on as a tensor lies on the CPU."""
+    """Return the input whose device is followed; not a number passed as a tensor, which is on the CPU."""
     tensors = [value for value in graph.inputs() if value.type().kind() == _TENSOR]
     return next((value for value in tensors if value.type().dim()), None)

@@ -1,14 +1,14 @@
-"""Convert trained models, prove that they still answer like the original, release only those that do.
+"""Convert trained models, check that they still give the original's answers, and release only those that do.
 
-The names in `__all__` are the Python API, which docs/python.md describes. They are looked up in `paritygate.api` when
-they are first used: importing this package imports nothing else, not even what Python brings along, because
-`python -m paritygate` does so before it has taken the current directory off the path.
+The names in `__all__` are the Python API, see docs/python.md. They come from `paritygate.api` at their first use.
+Importing this package imports nothing else, because `python -m paritygate` imports it before the current directory
+leaves the path.
 
 The parts of the product are the four linked packages `paritygate.convert`, `paritygate.validate`,
-`paritygate.pipelines` and `paritygate.fixtures`; the modules beside this file are the ground floor they stand on.
+`paritygate.pipelines` and `paritygate.fixtures`. They use the modules beside this file.
 """
 
-# What type checkers take for true.
+# Type checkers evaluate it as true.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paritygate.api import (

@@ -1,4 +1,4 @@
-"""The command `convert-and-validate`, also `python -m paritygate`; errors are printed and exit codes set here only."""
+"""Run the command `convert-and-validate` or `python -m paritygate`; only this prints errors and sets exit codes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib would be looked for there, too
-    # `python -m` puts the current directory first, where a file may be called like a module of Python's.
+    # `python -m` puts the current directory first, where a file may have the name of a Python module.
     del sys.path[0]
 
 from typing import TYPE_CHECKING
 
-# Why so little here? Ctrl-C while modules are imported, which takes long where they are compiled first, is then one of
-# `main`, and no traceback.
+# Few imports here, so that Ctrl-C during slow imports reaches `main` and prints no traceback.
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from paritygate.errors import ParitygateError
 
 _STDERR = 2
-# What a command that was stopped leaves: by its name, and of all others.
+# The state that a stopped command leaves, by its name and in general.
 _LEFT = {"compare": "nothing is kept"}
 _LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
 _GO_ON = "next: the same command goes on from there"
@@ -55,13 +54,13 @@ def _stopped(how: str, args: list[str]) -> list[str]:
 
 
 def _write(*lines: str) -> None:
-    # What prints may be what was just imported, or what does not import.
+    # The printing module may be the one that was being imported, or does not import.
     with contextlib.suppress(OSError):
         os.write(_STDERR, "".join(f"{line}\n" for line in lines).encode())
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and end the process with the exit code of what happened."""
+    """Run the command line and end the process with the exit code of the outcome."""
     given = sys.argv[1:] if args is None else args
     try:
         import signal
@@ -79,13 +78,13 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _open_missing_streams() -> None:
-    """Open the standard streams that whoever started the process has closed, so that no file takes their numbers.
+    """Open the standard streams that the parent process closed, so that no file gets their numbers.
 
-    What is printed to one is an error, as ever; a library that prints by itself writes into no file of ours.
+    Printing to such a stream remains an error, but a library that prints never writes into a file of ours.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            # Open for the other direction: each use fails.
+            # Opened for the other direction, so that each use fails.
             opened = os.open(os.devnull, os.O_WRONLY if mode == "r" else os.O_RDONLY)
             if opened != number:
                 os.dup2(opened, number)
@@ -94,8 +93,8 @@ def _open_missing_streams() -> None:
 
 
 def _end(code: int) -> None:
-    """End the process with an exit code that nothing changes any more: no signal, and no stream that is full."""
-    # Ctrl-C may have come while it was imported.
+    """End the process with an exit code that no signal and no full stream can change."""
+    # Ctrl-C may have interrupted its import.
     signal = sys.modules.get("signal")
     if signal is not None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -109,7 +108,7 @@ def _flush(stream: TextIO) -> None:
     try:
         stream.flush()
     except (OSError, ValueError):
-        # What it holds would be written once more at the end, and Python would end in 120.
+        # The interpreter would write the buffer again at its end, fail, and exit with 120.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -147,8 +146,8 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         _print_errors(*_messages(err), is_verbose=is_verbose)
         return int(err.exit_code)
     except (BrokenPipeError, SystemExit):
-        # The reader of standard output went away, which rich turns into SystemExit(1), and 1 means that parity
-        # failed. Point the output elsewhere so that the interpreter's flush is quiet.
+        # The reader of standard output closed it. rich turns that into SystemExit(1), but 1 means that parity
+        # failed. Redirect the output, so that the interpreter's flush is quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.NOT_MEASURED)
     except Exception as err:  # noqa: BLE001 - an uncaught exception must not end in Python's exit code 1
@@ -162,7 +161,8 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
 
 
 def _raise_end_of_file(err: BaseException, *, is_debug: bool) -> None:
-    # Nothing is asked here: what ends early is a file, such as cut off bytecode, and click takes it for Ctrl-D.
+    # paritygate has no prompts, so a file ended early, such as truncated bytecode, which click mistakes for
+    # Ctrl-D.
     if not isinstance(err.__cause__, EOFError):
         return
     if is_debug:
@@ -175,11 +175,7 @@ def _raise_end_of_file(err: BaseException, *, is_debug: bool) -> None:
 
 
 def _check_encoding(args: list[str]) -> None:
-    """Check that names can be written into results: what the shell gave as other bytes, no JSON and no report holds.
-
-    Raises:
-        UsageError: An argument, or the current directory, is not UTF-8.
-    """
+    """Raise UsageError for an argument or current directory outside UTF-8, because JSON and reports cannot hold it."""
     from pathlib import Path
 
     from paritygate.errors import UsageError
@@ -192,7 +188,7 @@ def _check_encoding(args: list[str]) -> None:
 
 
 def _print_errors(*messages: str, is_verbose: bool) -> None:
-    # What prints is imported where there is something to print: help has to be instant.
+    # Imported only to print, because help has to be instant.
     from paritygate.pipelines.report.terminal.printing import print_errors
 
     print_errors(*messages, is_verbose=is_verbose)
@@ -201,7 +197,7 @@ def _print_errors(*messages: str, is_verbose: bool) -> None:
 def _messages_of_click(err: click.ClickException) -> Iterator[str]:
     import click
 
-    # Click's own message names the option; its exit code is ours for wrong usage.
+    # Click's own message names the option.
     yield f"error: {err.format_message()}"
     context = err.ctx if isinstance(err, click.UsageError) else None
     if context is not None:

@@ -1,17 +1,17 @@
-"""Addresses in messages: a user, a password and a query may be secrets, and are never printed."""
+"""Hide users, passwords and queries of addresses in messages, because they may be secrets."""
 
 from __future__ import annotations
 
 import re
 
 _HIDDEN = "***"
-# A path that was made of an address has one slash. A password may hold any character, so that the last @ ends it.
+# A path made from an address has one slash. A password may hold any character, so the last @ ends it.
 _SCHEME = r"\b([a-z][a-z0-9+.-]{0,30}:/{1,2}"
-# With a blank in it, a password is told from a port by what follows the colon.
+# The text after the colon distinguishes a password with a blank from a port.
 _BLANKS = r"[^\s/@'\":]{0,200}:(?!\d{1,5}(?:[/\s,;)]|$))[^\n'\"]{0,200}?"
 _USER = re.compile(rf"{_SCHEME})(?:[^\s'\"]*|{_BLANKS})@", re.IGNORECASE)
 _QUERY = re.compile(rf"{_SCHEME}[^\s'\"?]*)\?[^\s'\"\\]+", re.IGNORECASE)
-# The same of an address without its scheme. The bounds keep the search short in a long text without blanks.
+# The same for an address without a scheme. The bounds keep the search fast in a long text without blanks.
 _BARE_USER = re.compile(r"[^\s/:@'\"*]{1,200}:[^\s/@'\"]{1,200}@(?=[\w.-])")
 
 
@@ -24,7 +24,7 @@ def without_secrets(text: str) -> str:
 
 
 def shown_address(text: str) -> str:
-    """Return what is known to be an address as messages have it; what it holds may be anything, blanks as well."""
+    """Return a known address for messages, whatever characters it holds, blanks included."""
     scheme, _, rest = text.partition("://")
     address, *query = re.split("[?#]", rest.rpartition("@")[2], maxsplit=1)
     user = f"{_HIDDEN}@" if "@" in rest else ""

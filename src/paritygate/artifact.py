@@ -1,4 +1,4 @@
-"""One variant on disk: its files, its signature, the digest over all its files, what made it."""
+"""Store one variant on disk: its files, its signature, the digest over all its files, and its origin."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paritygate.precision import Variant
 from paritygate.signature import Signature
 
 ARTIFACT_FILE = "artifact.json"
-# Formats that are folders: of the others, one file is opened.
+# The runtime opens the folder; other formats have a main file.
 _FOLDER_FORMATS = frozenset({"savedmodel"})
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the digest of every file below `folder` by relative path, the artifact's own record left out."""
+    """Return the digest of every file below `folder` by relative path, except the artifact's own record."""
     return {
         path.relative_to(folder).as_posix(): digest_of_file(path)
         for path in files_below(folder)
@@ -29,10 +29,10 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def check_record(record: Mapping[str, Any]) -> None:
-    """Check that all that an artifact's record names lies in its folder and that what is opened is one of its files.
+    """Check that a record names only files in its folder, and that the main one is among them.
 
     Raises:
-        ValueError: Something does not: it would be read, measured or written elsewhere than where the digests hold.
+        ValueError: A name leads elsewhere, where no digest protects what is read or written.
     """
     check_names(record["files"])
     main, form = record["main"], str(record["variant"]).rpartition("-")[0]
@@ -44,23 +44,14 @@ def check_record(record: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """A converted model on disk.
-
-    Attributes:
-        variant: Its format and precision.
-        folder: Where its files are.
-        main: What its runtime opens, relative to `folder`; `.` for a folder format.
-        signature: Its inputs and outputs, read back from the files.
-        files: Digest of each file by relative path, external data included.
-        made_by: Converter, tool versions, notes: what is known of its making.
-    """
+    """A converted model on disk."""
 
     variant: Variant
     folder: Path
-    main: str
-    signature: Signature
-    files: Mapping[str, str]
-    made_by: Mapping[str, Any] = field(default_factory=dict)
+    main: str  # opened by the runtime, relative to `folder`; `.` for a folder format
+    signature: Signature  # read back from the files
+    files: Mapping[str, str]  # digest by relative path, external data included
+    made_by: Mapping[str, Any] = field(default_factory=dict)  # converter, tool versions, notes
 
     @property
     def digest(self) -> str:
@@ -69,7 +60,7 @@ class Artifact:
 
     @property
     def path(self) -> Path:
-        """What the runtime opens."""
+        """The path that the runtime opens."""
         return self.folder / self.main
 
     @property
@@ -93,8 +84,6 @@ class Artifact:
     def load(cls, folder: Path) -> Artifact:
         """Return the artifact recorded in `folder`, after checking every file against its digest.
 
-        Reads every file.
-
         Raises:
             InputFileError: There is no artifact in `folder`.
             ArtifactIntegrityError: A file was changed, removed or added since it was recorded.
@@ -105,7 +94,7 @@ class Artifact:
 
     @classmethod
     def read_record(cls, folder: Path) -> Artifact:
-        """Return the artifact recorded in `folder`; whether its files are still those is for `verify` to say.
+        """Return the artifact recorded in `folder` without verifying its files.
 
         Raises:
             InputFileError: There is no artifact in `folder`, or its record is corrupt or names files elsewhere.
@@ -138,11 +127,7 @@ class Artifact:
             raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err
 
     def verify(self) -> None:
-        """Check that the files on disk are those that were recorded.
-
-        Raises:
-            ArtifactIntegrityError: A file was changed, removed or added.
-        """
+        """Raise ArtifactIntegrityError if a file was changed, removed or added since it was recorded."""
         found = file_digests(self.folder)
         for name in sorted({*found, *self.files}):
             if found.get(name) == self.files.get(name):

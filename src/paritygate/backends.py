@@ -1,4 +1,4 @@
-"""Which frameworks and runtimes are installed: a missing one is a state, not a crash."""
+"""Find out which frameworks and runtimes are installed: a missing one is a state, not a crash."""
 
 from __future__ import annotations
 
@@ -20,40 +20,24 @@ from paritygate.errors import MissingBackendError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:
-    """A framework or runtime that is used where it is installed.
+    """A framework or runtime that is used where it is installed."""
 
-    Attributes:
-        name: Its name in messages and tables.
-        module: The module that must be found.
-        distributions: Distribution names that may provide it, tried in order for the version.
-        extra: The extra of paritygate that installs it.
-        used_for: What it does here.
-        builds: Other distributions that write the same module over one another where several are installed.
-    """
-
-    name: str
-    module: str
-    distributions: tuple[str, ...]
-    extra: str
+    name: str  # in messages and tables
+    module: str  # must be found
+    distributions: tuple[str, ...]  # tried in order for the version
+    extra: str  # of paritygate
     used_for: str
-    builds: tuple[str, ...] = ()
+    builds: tuple[str, ...] = ()  # other distributions that overwrite the same module
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendState:
-    """Whether a backend is there.
-
-    Attributes:
-        backend: The backend.
-        version: The version that runs; None where it is not there.
-        reason: Why it is not there; empty where it is.
-        side_by_side: Several builds of it that are installed, each with its version; empty for one alone.
-    """
+    """The state of a backend on this machine."""
 
     backend: Backend
-    version: str | None
-    reason: str
-    side_by_side: tuple[tuple[str, str], ...] = ()
+    version: str | None  # that runs; None where it is missing
+    reason: str  # why it is missing, or empty
+    side_by_side: tuple[tuple[str, str], ...] = ()  # several installed builds with their versions
 
     @property
     def install(self) -> str:
@@ -62,7 +46,7 @@ class BackendState:
 
     @property
     def warning(self) -> str:
-        """That several builds are installed, in words; empty where one is."""
+        """A warning that several builds are installed, or an empty text."""
         if not self.side_by_side:
             return ""
         names = " and ".join(f"{name} {version}" for name, version in self.side_by_side)
@@ -70,7 +54,7 @@ class BackendState:
 
     @property
     def is_available(self) -> bool:
-        """Whether the backend can be imported, as far as finding it tells."""
+        """Whether the module was found, without importing it."""
         return self.version is not None
 
 
@@ -139,9 +123,9 @@ def version_of(distribution: str) -> str | None:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of paritygate from where this paritygate was installed from.
+    """Return the command that installs an extra of paritygate from its own origin.
 
-    Its name alone is no answer: an index may not have it, and a checkout is not what the index has.
+    The bare name is not enough, because an index may lack it or have another version than a checkout.
     """
     file = Path(__file__).resolve()
     checkout = file.parents[2]
@@ -151,7 +135,7 @@ def install_command(extra: str) -> str:
 
 
 def _where_installed_from() -> Mapping[str, Any]:
-    """Return what pip wrote down of it, empty where it was an index. Source: PEP 610, direct_url.json."""
+    """Return pip's record of the origin, empty for an index. Source: PEP 610, direct_url.json."""
     try:
         text = importlib.metadata.distribution("paritygate").read_text("direct_url.json")
         return json.loads(text) if text else {}
@@ -184,7 +168,7 @@ def backend_state(name: str) -> BackendState:
     version = next((version for _, version in installed), "unknown")
     if not backend.builds:
         return BackendState(backend=backend, version=version, reason="")
-    # Of several builds, the one that was installed last has written the module.
+    # The build that was installed last has written the module.
     return BackendState(
         backend=backend,
         version=_version_in_module(backend.module) or version,
@@ -194,7 +178,7 @@ def backend_state(name: str) -> BackendState:
 
 
 def _version_in_module(name: str) -> str | None:
-    """Return the version that a module names itself, without importing it; None where its file does not say it."""
+    """Return `__version__` from the module's file without importing it; None where it has none."""
     spec = importlib.util.find_spec(name)
     try:
         text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
@@ -205,11 +189,7 @@ def _version_in_module(name: str) -> str | None:
 
 
 def require_backend(name: str) -> None:
-    """Do nothing if the backend is installed.
-
-    Raises:
-        MissingBackendError: It is not; the hint is the command that installs it.
-    """
+    """Raise MissingBackendError, whose hint installs it, if the backend is missing."""
     state = backend_state(name)
     if not state.is_available:
         msg = f"{name} is needed to {state.backend.used_for}, and is not available: {state.reason}"

@@ -1,4 +1,4 @@
-"""A batch of real inputs: what samples are made of."""
+"""Hold one batch of samples."""
 
 from __future__ import annotations
 
@@ -13,25 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Some rows of real input, run through a model in one call.
+    """Some rows of real input, run through a model in one call."""
 
-    Attributes:
-        inputs: Array of each input by name; axis 0 holds the rows of the batch.
-        ids: One id a row, unique over all batches; it names the row in reports.
-        gold: The known answer of each row, shape `(rows,)`, or None.
-        strata: For each stratum its value in each row, such as `{"source": ["news", "web"]}`.
-        case: Name of the batch where the file it comes from names it, else None.
-        lengths: Of inputs whose rows were filled up to one length, how long each row was along axis 1 before.
-        answer_bytes: How many bytes the reference's answer to it has, by output; empty where that is not known.
-    """
-
-    inputs: Mapping[str, NDArray[np.generic]]
-    ids: Sequence[str]
-    gold: NDArray[np.generic] | None = None
-    strata: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    case: str | None = None
-    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    answer_bytes: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, NDArray[np.generic]]  # axis 0 holds the rows
+    ids: Sequence[str]  # one a row, unique over all batches, for reports
+    gold: NDArray[np.generic] | None = None  # the known answers, shape (rows,)
+    strata: Mapping[str, Sequence[str]] = field(default_factory=dict)  # {"source": ["news", "web"]}: a value a row
+    case: str | None = None  # the batch's name in its file
+    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by input: rows along axis 1 before padding
+    answer_bytes: Mapping[str, int] = field(default_factory=dict)  # by output, of the reference
 
     @property
     def rows(self) -> int:
@@ -39,5 +29,5 @@ class Batch:
         return len(self.ids)
 
     def with_answer(self, outputs: Mapping[str, NDArray[np.generic]]) -> Batch:
-        """Return the batch with how large the reference's answer to it is."""
+        """Return the batch with the size of the reference's answer."""
         return replace(self, answer_bytes={name: array.nbytes for name, array in outputs.items()})

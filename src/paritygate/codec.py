@@ -1,4 +1,4 @@
-"""Turns objects into JSON data and back: how they are written to files and handed to child processes."""
+"""Turn objects into JSON data and back, for files and child processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# How much of a wrong value is shown.
+# The most characters shown of a wrong value.
 _SHOWN = 60
-# What pydantic calls the problems, and what is needed in words.
+# Pydantic's names of problems, and the type that is needed.
 _NEEDED = {
     "bool_type": "boolean",
     "dataclass_type": "mapping",
@@ -37,7 +37,7 @@ _NEEDED = {
 }
 
 
-# As pydantic calls it in the metadata of a field.
+# Pydantic's key in the metadata of a field.
 _EXCLUDED = "exclude"
 
 
@@ -55,9 +55,8 @@ def to_data(value: object) -> Any: ...  # noqa: ANN401 - JSON data
 def to_data(value: object) -> Any:
     """Return the value as JSON data: dictionaries, lists, texts, numbers, booleans and None alone.
 
-    A dataclass becomes a dictionary of its fields but those that are `unwritten`, an enumeration the text of its
-    member, a path its text, a set the sorted list of its members, an array nested lists with None in place of what is
-    not finite.
+    A dataclass becomes a dictionary of its fields except `unwritten` ones, an enumeration or a path its text, a set a
+    sorted list. An array becomes nested lists, with None for values that are not finite.
 
     Raises:
         TypeError: It holds something else.
@@ -69,7 +68,7 @@ def to_data(value: object) -> Any:
     elif isinstance(value, Mapping):
         data = {str(key): to_data(item) for key, item in value.items()}
     elif isinstance(value, list | tuple):
-        # Of a language model, such a list holds a number for each of its words.
+        # For language models, such a list has a number for each word.
         data = [item if type(item) is float else to_data(item) for item in value]
     elif isinstance(value, set | frozenset):
         data = sorted(to_data(item) for item in value)
@@ -84,24 +83,24 @@ def to_data(value: object) -> Any:
 
 
 def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the field, as `dataclasses.field` has it
-    """Return a field of a dataclass that serves the process alone: JSON data hold nothing of it."""
+    """Return a field of a dataclass that JSON data leave out, because only the process needs it."""
     return field(default=default, metadata={_EXCLUDED: True})
 
 
 def from_data(kind: type[_T], data: object) -> _T:
-    """Return the object of a dataclass, or of another type with annotations, that `to_data` wrote.
+    """Return the object of a dataclass, or of another annotated type, that `to_data` wrote.
 
-    Nothing is converted but what JSON cannot say: a text is no number. Fields that the type does not know are ignored,
-    since a later version may have written them.
+    Only types that JSON lacks are converted, so a text is no number. Unknown fields are ignored, because a later
+    version may have written them.
 
     Raises:
-        ValueError: The data are of no such object; the message names the first field that is wrong.
+        ValueError: The data do not fit; the message names the first wrong field.
         ParitygateError: The object itself refuses its values.
     """
     from pydantic import ValidationError
 
     try:
-        # Half of a surrogate pair is no text: encoding it is a ValueError, which says so.
+        # Encoding half of a surrogate pair, which is no text, is a ValueError.
         text = json.dumps(data, ensure_ascii=False).encode()
         found: _T = _adapter(cast("Any", kind)).validate_json(text, strict=True)
     except ValidationError as err:
@@ -126,8 +125,8 @@ def _in_words(problem: Mapping[str, Any]) -> str:
 
 
 def schema_of(kind: type, *, title: str) -> dict[str, Any]:
-    """Return the JSON Schema of what `to_data` writes of a dataclass."""
-    # Of what is read, the schema would name fields that are not written.
+    """Return the JSON Schema of the data that `to_data` writes for a dataclass."""
+    # The schema for reading would name fields that are not written.
     schema = _adapter(kind).json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
 
@@ -138,18 +137,13 @@ def digest_of(value: object) -> str:
 
 
 def sealed(data: Mapping[str, Any], *, version: int) -> dict[str, Any]:
-    """Return JSON data with the version of their format and their own digest: a slip of an editor must not pass."""
+    """Return JSON data with the version of their format and their own digest, which detects edits by hand."""
     whole = {"format": version, **data}
     return {**whole, "digest": digest_of_json(whole)}
 
 
 def read_sealed(path: Path, *, version: int, again: str) -> dict[str, Any]:
-    """Return the data of a file that `sealed` made, without their digest.
-
-    Args:
-        path: The file.
-        version: The version of the format that is read.
-        again: What makes the file again, as a hint.
+    """Return the data of a file that `sealed` made, without their digest; `again` is the hint that makes it again.
 
     Raises:
         InputFileError: It is no such file, or of another version.
@@ -174,14 +168,14 @@ def read_sealed(path: Path, *, version: int, again: str) -> dict[str, Any]:
 
 
 class Floats:
-    """Says of a field annotated with it how the lists that `to_data` wrote of a float64 array become one again.
+    """Marks a field whose lists of numbers, written from a float64 array, are read as an array again.
 
-    None becomes infinity: of a measured difference it is what no limit allows.
+    None becomes infinity, which no limit on a difference allows.
     """
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:  # noqa: ANN401 - as pydantic calls it
-        """Return the schema of a list of numbers, made an array."""
+        """Return the schema of a list of numbers that becomes an array."""
         from pydantic import AfterValidator
 
         return AfterValidator(_array).__get_pydantic_core_schema__(list[float | None], handler)
@@ -194,12 +188,12 @@ def _array(values: list[float | None]) -> Any:  # noqa: ANN401 - numpy is import
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """Return a number as JSON holds it: None in place of NaN and of infinity."""
+    """Return a number for JSON: None in place of NaN and infinity."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 def with_finite(value: _D) -> _D:
-    """Return a dataclass with None in each field that holds NaN or infinity; `unwritten` fields stay as they are."""
+    """Return a dataclass with None in each field that holds NaN or infinity; `unwritten` fields stay."""
     held = {item.name: getattr(value, item.name) for item in fields(value) if _EXCLUDED not in item.metadata}
     odd = [name for name, number in held.items() if isinstance(number, float) and not math.isfinite(number)]
     return replace(value, **dict.fromkeys(odd)) if odd else value

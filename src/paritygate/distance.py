@@ -1,4 +1,4 @@
-"""How far two arrays are apart, value by value."""
+"""Measure how far two arrays are apart, value by value."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from numpy.typing import NDArray
 
 
 def distance(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
-    """Return |actual - expected| of every value, computed in float64.
+    """Return |actual - expected| of every value, in float64; the shape of `actual` broadcasts to that of `expected`.
 
-    Values that are equal are 0 apart, and so are two NaN and two infinities of the same sign. A value that is NaN or
-    infinite in one array alone is infinitely far from the other.
-
-    Args:
-        actual: Numbers or truth values.
-        expected: The same, of a shape that `actual` broadcasts to.
+    Equal values, two NaN, and two infinities of the same sign are 0 apart. A value that is NaN or infinite in one array
+    alone is infinitely far from the other.
     """
     wide_actual, wide_expected = (np.asarray(array, dtype=np.float64) for array in (actual, expected))
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.asarray(np.abs(wide_actual - wide_expected))
         if math.isfinite(float(apart.sum())):
             return apart
-    # Something is NaN or infinite, or the sum is beyond what float64 holds.
+    # A value is NaN or infinite, or the sum exceeds float64.
     is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
     with np.errstate(invalid="ignore", over="ignore"):
         found = np.where(is_same, 0.0, apart)

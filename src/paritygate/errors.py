@@ -1,7 +1,6 @@
-"""Every way paritygate can stop, one class per cause, each with its exit code and a hint.
+"""Define every way paritygate can stop, one class per cause, each with its exit code and a hint.
 
-A failed comparison is a result, not an exception: it has a verdict and exit code 1 and does not
-appear here.
+A failed comparison is a result with a verdict and exit code 1, not an exception.
 """
 
 from enum import IntEnum
@@ -31,7 +30,7 @@ __all__ = [
 
 
 class ExitCode(IntEnum):
-    """What the process returns to the shell, one code per cause (see docs/exit-codes.md)."""
+    """The exit codes of the process, one per cause (see docs/exit-codes.md)."""
 
     PASS = 0
     PARITY_FAILED = 1
@@ -46,28 +45,26 @@ class ExitCode(IntEnum):
 class ParitygateError(Exception):
     """Base of all errors with a message for the user.
 
-    Attributes:
-        exit_code: The process exit code of this cause.
-        advice: What to do next, without the command; empty when there is nothing to add.
-        command: The next command; empty where none, or more than one, may be next.
+    `advice` is the next step without its `command`. Either is empty if there is none; the command also if several may
+    be next.
     """
 
     exit_code: ExitCode = ExitCode.NOT_MEASURED
 
     def __init__(self, message: str, *, hint: str = "", command: str = "") -> None:
-        # Whatever fails, and wherever the message is printed or written.
+        # Here, so that no failure prints or writes a secret.
         super().__init__(without_secrets(message))
         self.advice = without_secrets(hint)
         self.command = without_secrets(command)
 
     @property
     def hint(self) -> str:
-        """What to do next, with the command; empty when there is nothing to add."""
+        """The next step with its command; empty if there is none."""
         return ": ".join(filter(None, (self.advice, self.command)))
 
     @property
     def next_step(self) -> dict[str, str]:
-        """Hint and command as arguments, for an error that says the same in other words."""
+        """Hint and command as arguments of an error that replaces this one."""
         return {"hint": self.advice, "command": self.command}
 
     def to_json(self) -> dict[str, str]:
@@ -82,7 +79,7 @@ class UsageError(ParitygateError, ValueError):
 
 
 class ChangedViewError(UsageError):
-    """What is there of a view on a model server would be lost: it was changed by hand, or asked for with more."""
+    """Writing a view for a model server would lose manual changes or options."""
 
 
 class InputFileError(ParitygateError, OSError):
@@ -101,14 +98,13 @@ class ConversionError(ParitygateError):
 
 
 class NotAvailableError(ConversionError):
-    """There is no such variant of this model: the format cannot hold it, or nothing of it computes in the precision."""
+    """The variant is impossible: the format cannot hold the model, or none of it computes in the precision."""
 
 
 class UnsupportedOperatorsError(NotAvailableError):
     """The model uses operators that the target format does not have.
 
-    Attributes:
-        rows: One `(operator, node, reason, hint)` per unsupported node.
+    `rows` has one `(operator, node, reason, hint)` per unsupported node.
     """
 
     def __init__(
@@ -123,11 +119,11 @@ class MissingBackendError(ParitygateError, ImportError):
 
 
 class NotRunHereError(ParitygateError):
-    """This machine runs nothing of the kind: its processor does not compute in the precision, or it has no GPU."""
+    """This machine cannot run the model: its processor lacks the precision, or it has no GPU."""
 
 
 class MissingGpuError(MissingBackendError, NotRunHereError):
-    """What is to be built is built on a GPU, and there is none."""
+    """The artifact is built on a GPU, and there is none."""
 
 
 class BackendError(ParitygateError, RuntimeError):
@@ -135,7 +131,7 @@ class BackendError(ParitygateError, RuntimeError):
 
 
 class MeasurementError(ParitygateError):
-    """Something kept the comparison from being made."""
+    """Something prevented the comparison."""
 
 
 class ZeroRowsError(MeasurementError):
@@ -143,15 +139,15 @@ class ZeroRowsError(MeasurementError):
 
 
 class ReferenceRefusedError(MeasurementError):
-    """The reference is not fit to judge by: not finite, not repeatable, or constant."""
+    """The reference is no basis for a verdict: not finite, not repeatable, or constant."""
 
 
 class NotAskedBeforeError(MeasurementError):
-    """A model is not to be asked, and nothing is known of what it would answer."""
+    """A model may not run, and its outputs are not known."""
 
 
 class ArtifactIntegrityError(MeasurementError):
-    """Bytes on disk are not those that were recorded."""
+    """Bytes on disk differ from the recorded ones."""
 
 
 class StorageError(MeasurementError, OSError):
@@ -162,4 +158,4 @@ class StorageError(MeasurementError, OSError):
 
 
 class RepositoryError(MeasurementError):
-    """The model repository is inconsistent, or lacks what was asked for."""
+    """The model repository is inconsistent, or lacks what was requested."""

@@ -1,7 +1,6 @@
 """Check every name from a model, a pack, a server or a record before it becomes part of a path.
 
-All of these may come from anywhere. A name that is not checked could lead out of the folder that it is relative to, and
-be read from there or written to.
+These names may come from anywhere. An unchecked name could read or write outside the folder that it is relative to.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def check_names(names: Iterable[object]) -> None:
     """Check that each name is the relative path of a file below its folder, with slashes.
 
     Raises:
-        ValueError: One is not; the message names it and says why.
+        ValueError: One is not; the message names it with the reason.
     """
     for name in names:
         reason = _why_not_name(name) if isinstance(name, str) else "is no text"
@@ -31,11 +30,7 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def checked_name(name: str) -> str:
-    """Return a name that becomes part of a path, once it is known to stay below its folder.
-
-    Raises:
-        UsageError: It does not.
-    """
+    """Return a name for a path; raise UsageError if it leaves its folder."""
     try:
         check_names([name])
     except ValueError as err:
@@ -45,11 +40,7 @@ def checked_name(name: str) -> str:
 
 
 def path_below(folder: Path, name: str) -> Path:
-    """Return the path of a name that was read from a file, once it is known to lie below `folder`, links followed.
-
-    Raises:
-        ArtifactIntegrityError: It does not.
-    """
+    """Return the path of a name from a file; raise ArtifactIntegrityError if links lead out of `folder`."""
     try:
         check_names([name])
     except ValueError as err:
@@ -65,8 +56,7 @@ def path_below(folder: Path, name: str) -> Path:
 def why_not_names(names: Iterable[str]) -> tuple[str, str] | None:
     """Return the first name that a pack may not have, and why; None if all may be restored.
 
-    Args:
-        names: Relative paths with slashes, the files of one pack.
+    `names` are the relative paths, with slashes, of one pack's files.
     """
     files: set[str] = set()
     spellings: dict[str, str] = {}
@@ -75,7 +65,7 @@ def why_not_names(names: Iterable[str]) -> tuple[str, str] | None:
         if reason is not None:
             return name, reason
         files.add(name)
-    # A file that is also a folder of another file: told once all are known, whichever came first.
+    # Files that are also folders are only known once all names are, in any order.
     folders = {folder for name in files for folder in _prefixes(name)[:-1]}
     both = sorted(files & folders)
     return (both[0], "is a file and a folder at once") if both else None

@@ -1,4 +1,4 @@
-"""Writing to disk so that a crash at any point leaves the old state or the new one."""
+"""Write to disk so that a crash at any point leaves the old state or the new one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from typing import Any, BinaryIO
 from paritygate.errors import StorageError
 from paritygate.utf8 import is_utf8
 
-# A folder that we may delete bears this file; nothing else is ever removed.
+# Only folders with this file are ever deleted.
 MARKER = ".paritygate-folder"
 _CHUNK_BYTES = 1 << 20
-# The digests of the files that this process has read, by what makes a file the same.
+# Digests of files that this process has read, by the identity of the file.
 _DIGESTS: dict[tuple[int, ...], str] = {}
-# Longer than any step of the clocks that file systems take their times from, two seconds on FAT among them.
+# Longer than the time steps of file systems, which are two seconds on FAT.
 _TIME_STEP_NS = 2_100_000_000
-# How much of a number that is refused is shown.
+# The most digits shown of a refused number.
 _NUMBER_SHOWN = 20
-# A list of more entries than this is read by programs alone.
+# Only programs read a longer list.
 _LONG_LIST = 1000
 _UNWRITABLE = {
     errno.EACCES,
@@ -43,26 +43,23 @@ _UNWRITABLE = {
 }
 
 
-# These say of themselves that something was written, whatever file it was.
+# These are errors of writing, whatever the file.
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _TOO_LARGE = errno.EFBIG
 _OTHER_ROOT = "choose another place with --root"
 _OTHER_TEMPORARY = "set TMPDIR to a folder with more space"
-# How the names of our folders among the temporary files begin.
+# The prefix of temporary folders.
 _TEMPORARY = "paritygate-"
-# A pipe would be waited at, and a device may have no end.
+# Reading a pipe would wait, and a device may have no end.
 _NO_FILE = "a pipe, a socket or a device, and no file"
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path, *, runs_other_code: bool = False, elsewhere: str = "") -> Iterator[None]:
-    """Turn an operating-system error on writing `path` into one clear `StorageError`.
+    """Turn an operating-system error on writing `path` into a `StorageError`; `elsewhere` is a hint on another place.
 
-    Args:
-        path: The file or folder that is written.
-        runs_other_code: Whether more happens meanwhile than our own writing, such as a framework at work. Then only
-            an error that names something below `path`, or that no reading ever has, is one of writing.
-        elsewhere: How to have it written elsewhere, for the hint; empty for what moves `path`.
+    With `runs_other_code`, other code such as a framework runs too. Then only an error that names a path below `path`,
+    or that reading never causes, is an error of writing.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.
@@ -91,14 +88,7 @@ def _elsewhere_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def temporary_folder(what: str) -> Iterator[Path]:
-    """Make an empty folder among the temporary files, which is removed in the end.
-
-    Args:
-        what: What it is for, as a part of its name.
-
-    Raises:
-        StorageError: It cannot be made.
-    """
+    """Make an empty temporary folder with `what` in its name, and remove it in the end."""
     folder = make_temporary_folder(what)
     try:
         yield folder
@@ -107,20 +97,13 @@ def temporary_folder(what: str) -> Iterator[Path]:
 
 
 def make_temporary_folder(what: str) -> Path:
-    """Make an empty folder among the temporary files, which stays.
-
-    Args:
-        what: What it is for, as a part of its name.
-
-    Raises:
-        StorageError: It cannot be made.
-    """
+    """Make an empty temporary folder with `what` in its name, which stays; raise StorageError if that fails."""
     import tempfile
 
     try:
         return Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{what}-"))
     except OSError as err:
-        # Python tries the usual places as well, and then the current directory.
+        # Python also tries the usual places, and then the current directory.
         msg = f"no folder for temporary files can be written to: {err.strerror}"
         raise StorageError(msg, hint="set TMPDIR to a folder that you can write to") from err
 
@@ -133,8 +116,8 @@ def _names_below(err: OSError, folder: Path) -> bool:
 def digest_of_file(path: Path) -> str:
     """Return `sha256:` and the hex digest of the file's bytes.
 
-    A file that this process digested before is not read again while it is the same: device, inode, size, and the times
-    of its last change, of which the kernel alone sets the second.
+    A file is not read again while device, inode, size, and both times of its last change are the same. Only the kernel
+    sets the second time.
 
     Raises:
         OSError: It cannot be read, or is no plain file.
@@ -147,7 +130,7 @@ def digest_of_file(path: Path) -> str:
         if digest is None:
             begin = time.time_ns()
             digest = f"sha256:{_sha256(stream)}"
-            # Of a file that was changed just now, a further change may leave the same time.
+            # Another change right after the last one may leave the same time.
             if begin - identity[-1] > _TIME_STEP_NS and _identity(stream) == identity:
                 _DIGESTS[identity] = digest
     return digest
@@ -177,7 +160,7 @@ def digest_of_files(digests: Mapping[str, str]) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the entries of `folder`, not what they hold, to the disk; of a file, its content."""
+    """Force the entries of `folder`, not their content, to the disk; of a file, its content."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -194,16 +177,7 @@ def fsync_tree(folder: Path) -> None:
 
 
 def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = "") -> None:
-    """Write `content` to `path` by a temporary name, fsync and rename.
-
-    Args:
-        path: The file.
-        content: What it is to hold.
-        elsewhere: As of `storage_errors`.
-
-    Raises:
-        StorageError: The disk is full, or `path` cannot be written.
-    """
+    """Write `content` to `path` by a temporary name, fsync and rename; raise errors as `storage_errors`."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with storage_errors(path, elsewhere=elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -219,27 +193,17 @@ def write_bytes_atomically(path: Path, content: bytes, *, elsewhere: str = "") -
 
 
 def write_json_atomically(path: Path, data: Any, *, elsewhere: str = "") -> None:  # noqa: ANN401 - any JSON data
-    """Write JSON data to `path`, readable, keys in the order given.
-
-    Args:
-        path: The file.
-        data: What it is to hold.
-        elsewhere: As of `storage_errors`.
-
-    Raises:
-        StorageError: The disk is full, or `path` cannot be written.
-        ValueError: `data` holds NaN or infinity, which JSON cannot say.
-    """
+    """Write JSON data to `path` as `json_bytes` formats them; raise errors as `storage_errors`."""
     write_bytes_atomically(path, json_bytes(data), elsewhere=elsewhere)
 
 
 def json_bytes(data: Any) -> bytes:  # noqa: ANN401 - any JSON data
-    """Return JSON data as it is written to files: keys in the order given, readable unless it holds a very long list.
+    """Return JSON data for a file: keys in the order given, indented unless it holds a very long list.
 
     Raises:
-        ValueError: `data` holds NaN or infinity, which JSON cannot say.
+        ValueError: `data` holds NaN or infinity, which JSON lacks.
     """
-    # Python writes without indentation many times faster, and nobody reads figures of fifty thousand channels.
+    # Python writes many times faster without indentation, and no person reads figures of fifty thousand channels.
     indent = None if _has_long_list(data) else 2
     return (json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -254,18 +218,13 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
     """Return the JSON data in `path`.
 
     Raises:
-        ValueError: It is no JSON, nested too deeply, or holds what we never write: half of a surrogate pair, NaN, or a
-            number beyond all that float64 holds.
+        ValueError: It is no JSON, nested too deeply, or holds half of a surrogate pair, NaN, or more than float64 does.
     """
     return json_of(path.read_text(encoding="utf-8"))
 
 
 def json_of(text: str) -> Any:  # noqa: ANN401 - any JSON data
-    """Return the JSON data of a text.
-
-    Raises:
-        ValueError: As of `read_json`.
-    """
+    """Return the JSON data of a text; raise errors as `read_json`."""
     data = parse_json(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\ud" in text.lower():
         json.dumps(data, ensure_ascii=False).encode()
@@ -273,11 +232,7 @@ def json_of(text: str) -> Any:  # noqa: ANN401 - any JSON data
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:  # noqa: ANN401 - as json.loads
-    """Return what `json.loads` does of a text that somebody else wrote.
-
-    Raises:
-        ValueError: It is no JSON, or nested too deeply.
-    """
+    """Return `json.loads` of a text from elsewhere; raise ValueError if it is no JSON, or nested too deeply."""
     try:
         return json.loads(text, **options)
     except RecursionError as err:
@@ -314,12 +269,10 @@ def make_marked_folder(folder: Path) -> Path:
 
 
 def remove_marked_folder(folder: Path) -> None:
-    """Delete `folder` with all it holds, if it is ours; do nothing if it does not exist.
+    """Delete `folder` and its content, if it is ours; do nothing if it does not exist.
 
-    The marker goes last: what is left where this is interrupted is ours to delete still.
-
-    Raises:
-        StorageError: The folder bears no marker file, so it is not ours to delete.
+    The marker goes last, so that the rest after an interruption can still be deleted. StorageError is raised without
+    it.
     """
     if not folder.exists():
         return
@@ -344,22 +297,18 @@ def is_plain_folder(path: Path) -> bool:
 
 
 def check_marked_folder(folder: Path) -> None:
-    """Check that a folder is ours to delete.
-
-    Raises:
-        StorageError: It bears no marker file.
-    """
+    """Raise StorageError if a folder has no marker file, so that it is not ours to delete."""
     if not is_plain_folder(folder) or not is_plain_file(folder / MARKER):
         msg = f"{folder} has no {MARKER} file, so paritygate does not delete it"
         raise StorageError(msg, hint="remove the folder by hand if nobody needs it")
 
 
 def files_below(folder: Path) -> Iterable[Path]:
-    """Yield every file below `folder` in a fixed order, our own marker left out.
+    """Yield every file below `folder` in a fixed order, without our own marker.
 
     Raises:
-        StorageError: A link points out of the folder, to a folder or to nothing, something is no plain file, or a name
-            is not UTF-8.
+        StorageError: A link leads out of the folder, to a folder or to nothing, or a file is not plain or its name not
+            UTF-8.
     """
     root = folder.resolve()
     for path in sorted(folder.rglob("*")):

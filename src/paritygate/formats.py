@@ -1,4 +1,4 @@
-"""The formats a model is served in: which runtime runs each, and which kind of model its files are."""
+"""List the formats that models are served in, with the runtime and the kind of model of each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ from paritygate.precision import Precision, Variant
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """A format of artifacts.
+    """A format of artifacts."""
 
-    Attributes:
-        name: Its name: that of a variant before the last dash.
-        runtime: The backend that runs it.
-        kind: The kind of model that an artifact of this format is to converters and runners.
-        is_built_on_gpu: Whether it is built on the GPU that will run it, and nowhere else.
-    """
-
-    name: str
-    runtime: str
-    kind: SourceKind
-    is_built_on_gpu: bool = False
+    name: str  # a variant's name before its last dash
+    runtime: str  # the backend that runs it
+    kind: SourceKind  # of the model, for converters and runners
+    is_built_on_gpu: bool = False  # only on the GPU that will run it
 
 
 FORMATS: Mapping[str, Format] = {
@@ -40,24 +33,19 @@ FORMATS: Mapping[str, Format] = {
         Format(name="tensorrt-rtx", runtime="tensorrt-rtx", kind=SourceKind.TENSORRT_RTX),
     )
 }
-# Engines: compiled for kinds of GPUs, by versions of a library.
+# Engines are compiled for kinds of GPUs, by versions of a library.
 ENGINE_FORMATS = frozenset({"tensorrt", "tensorrt-rtx"})
-# Formats whose runtime is driven on the CPU alone, and its title.
+# Formats that run on the CPU only, with the title of their runtime.
 _CPU_RUNTIMES: Mapping[str, str] = {"openvino": "OpenVINO", "tflite": "LiteRT"}
 CPU_FORMATS = frozenset(_CPU_RUNTIMES)
-# What a runtime has no operators for on a CPU: such a variant is built and emulated there, and not run.
+# Runtimes without CPU operators for a precision: such a variant is built and emulated there, but does not run.
 _NOT_ON_CPU: Mapping[tuple[str, Precision], str] = {
     ("onnx", Precision.BF16): "ONNX Runtime's CPU provider has no BF16 operators",
 }
 
 
 def why_not_run(variant: Variant, device: str) -> str | None:
-    """Return why the variant is not run on the device, as far as that is known without trying; None if it is.
-
-    Args:
-        variant: The variant.
-        device: `cpu`, or `cuda`.
-    """
+    """Return why the variant cannot run on the device `cpu` or `cuda`, as far as is known without trying, or None."""
     if device != "cpu":
         runtime = _CPU_RUNTIMES.get(variant.format)
         return None if runtime is None else f"{runtime} is run on the CPU only"

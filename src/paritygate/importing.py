@@ -1,4 +1,4 @@
-"""Turn `module:callable` as written in a spec into the object it names, and tell which files that imported."""
+"""Import the object that a spec names as `module:callable`, and list the files that this imported."""
 
 from __future__ import annotations
 
@@ -34,23 +34,19 @@ def use_folder(folder: Path) -> None:
 
 
 def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 - what a user's module holds is free
-    """Return the object named by `module:callable`.
+    """Return the object named by `module:callable`. Executes the module's code.
 
-    Executes the module's code.
-
-    Args:
-        text: `module:callable`.
-        folder: What is put first on `sys.path`, so that modules beside a spec can be imported. A module of ours needs
-            nothing from there, and then no file there stands in for a module of Python or of a framework.
+    `folder` goes first on `sys.path`, so that modules beside a spec are found. Modules of paritygate need no folder.
+    Without it, no file there can replace a module of Python or of a framework.
 
     Raises:
-        UsageError: There is no such module or no such name in it, or it is one of Python's own.
+        UsageError: The module or the name in it does not exist, or it is one of Python's own.
     """
     _modules_before_users()
     module_name, _, attribute = text.partition(":")
     root = module_name.partition(".")[0]
     if root in sys.stdlib_module_names:
-        # Imported long ago: a file of that name beside the spec would not be looked at.
+        # Python imported it before, so a file of that name beside the spec would be ignored.
         msg = f"module {root!r} of {text!r} is a module of Python itself, and your file cannot replace it"
         raise UsageError(msg, hint=f"rename {root}.py, and name it by its new name")
     if folder is not None and module_name.partition(".")[0] != _PACKAGE.name:
@@ -78,11 +74,7 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
 
 
 def require_backend_of(err: ModuleNotFoundError) -> None:
-    """Do nothing unless the module that was not found is a framework's, which an extra of ours installs.
-
-    Raises:
-        MissingBackendError: It is; the hint is the command that installs it.
-    """
+    """Raise MissingBackendError, whose hint installs it, if the missing module is that of a backend."""
     root = (err.name or "").partition(".")[0]
     for backend in BACKENDS.values():
         if root == backend.module:
@@ -90,11 +82,10 @@ def require_backend_of(err: ModuleNotFoundError) -> None:
 
 
 def user_files(folder: Path) -> list[Path]:
-    """Return every file below `folder` that code of the user's was imported from: what a source's code depends on.
+    """Return every file below `folder` that user code was imported from, on which a source depends.
 
-    All that was imported since the first `load_object` counts, whatever name it has: samples and source may share a
-    module, which is imported once. Installed packages do not count, though their environment may lie below the folder,
-    and neither do we.
+    Everything imported since the first `load_object` counts, because samples and source may share a module. Installed
+    packages do not count, even in an environment below the folder, and paritygate does not.
     """
     root = folder.resolve()
     before = _modules_before_users()
@@ -108,7 +99,7 @@ def user_files(folder: Path) -> list[Path]:
 def file_of_module(module: ModuleType | None) -> Path | None:
     """Return the file that a module was imported from, links followed; None if there is none."""
     file = getattr(module, "__file__", None)
-    # Modules that are made at run time may claim a file that does not exist.
+    # Modules made at run time may claim a file that does not exist.
     if not isinstance(file, str) or not Path(file).is_absolute():
         return None
     path = Path(file).resolve()
@@ -122,20 +113,20 @@ def is_ours(path: Path) -> bool:
 
 @functools.cache
 def _own_folders() -> frozenset[Path]:
-    # In a checkout, the parts of the package are links to folders beside it.
+    # In a checkout, parts of the package are links to folders beside it.
     return frozenset(path.resolve() for path in (_PACKAGE, *_PACKAGE.iterdir()) if path.is_dir())
 
 
 @functools.cache
 def _modules_before_users() -> Mapping[int, ModuleType]:
-    """Return, by identity, the modules that were there when code of the user's was first looked up: none is theirs."""
+    """Return, by identity, the modules from before the first lookup of user code, which are not the user's."""
     return {id(module): module for module in list(sys.modules.values())}
 
 
 def _is_installed(path: Path, folder: Path) -> bool:
     environment = Path(sys.prefix).resolve()
     places = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
-    # A prefix may also be the root of all that there is on a machine, such as /usr.
+    # A prefix such as /usr may also contain everything on a machine.
     if environment != folder and environment.is_relative_to(folder):
         places.add(environment)
     return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(place) for place in places)

@@ -1,4 +1,4 @@
-"""What this machine is: the device that runs, the processor, the versions, as evidence records them."""
+"""Describe this machine for evidence: the device that runs, the processor, the versions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any
 from paritygate.backends import BACKENDS, backend_state, version_of
 from paritygate.errors import BackendError, UsageError
 
-# Flags that decide which kernels run, and so how results are rounded. Linux names, x86 and ARM.
+# Flags that select kernels, and so the rounding of results. Linux names, x86 and ARM.
 _TELLING_FLAGS = (
     "avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8",
     "amx_tile", "f16c", "fma", "asimdhp", "bf16", "i8mm", "sve",
 )  # fmt: skip
-# One of these adds products of INT8 up in 32 bits.
+# Any of these adds products of INT8 in 32 bits.
 _VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _CPUINFO = Path("/proc/cpuinfo")
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
@@ -30,8 +30,8 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 _COMPUTE_CAPABILITY = (75, 76)
 _NAME_BYTES = 256
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
-# Variables that make libraries below the frameworks compute float32 in less, and the values at which they do not.
-# NVIDIA_TF32_OVERRIDE stands above what a framework asks for; the others are those of oneDNN and of TensorFlow.
+# Variables that make libraries below the frameworks compute float32 in less, and the values that do not.
+# NVIDIA_TF32_OVERRIDE overrides the framework; the others belong to oneDNN and TensorFlow.
 _LOWERING_VARIABLES = {
     "NVIDIA_TF32_OVERRIDE": {"0"},
     "ONEDNN_DEFAULT_FPMATH_MODE": {"STRICT"},
@@ -42,26 +42,19 @@ _LOWERING_VARIABLES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """The first NVIDIA GPU that the CUDA driver shows to this process.
+    """The first NVIDIA GPU that the CUDA driver shows to this process."""
 
-    Attributes:
-        name: Its product name.
-        capability: Compute capability as digits, such as `90`.
-        driver: Version of the kernel driver; None where it does not say.
-        cuda: Highest CUDA version that the driver serves, such as `12.4`.
-    """
-
-    name: str
-    capability: str
-    driver: str | None
-    cuda: str
+    name: str  # of the product
+    capability: str  # compute capability as digits, such as 90
+    driver: str | None  # version of the kernel driver, if known
+    cuda: str  # highest CUDA version of the driver, such as 12.4
 
 
 @functools.cache
 def gpu_of_machine() -> Gpu | None:
     """Return the first GPU that the CUDA driver shows to this process; None where there is none.
 
-    Asks the driver's library, so that CUDA_VISIBLE_DEVICES counts and no framework is imported.
+    It calls the driver's library, so that CUDA_VISIBLE_DEVICES counts and no framework is imported.
     """
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -94,13 +87,10 @@ def _nvidia_driver() -> str | None:
 
 
 def device_name(device: str) -> str:
-    """Return the name of a device as evidence bears it: `cpu`, or `cuda:smXX` with the compute capability.
-
-    Args:
-        device: `cpu` or `cuda`.
+    """Return the name of `cpu` or `cuda` in evidence: `cpu`, or `cuda:smXX` with the compute capability.
 
     Raises:
-        BackendError: `cuda` is asked for and there is no GPU.
+        BackendError: `cuda` is requested and there is no GPU.
         UsageError: It is neither of the two.
     """
     if device == "cpu":
@@ -116,11 +106,7 @@ def device_name(device: str) -> str:
 
 
 def check_environment() -> None:
-    """Check that no environment variable makes float32 be computed in a lower precision behind the frameworks.
-
-    Raises:
-        BackendError: One does.
-    """
+    """Raise BackendError if an environment variable makes frameworks compute float32 in a lower precision."""
     for name, harmless in _LOWERING_VARIABLES.items():
         value = os.environ.get(name, "").strip().upper()
         if value and value not in harmless:
@@ -129,16 +115,15 @@ def check_environment() -> None:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what this machine is, as JSON data for evidence.
+    """Return the description of this machine, as JSON data for evidence; it imports no framework.
 
-    Keys: `python`, `platform`, `cpu` (`model`, `flags` that decide which kernels run), `gpu` (None
-    where there is none) and `versions` of NumPy and of the installed backends. Imports no framework.
+    Keys: `python`, `platform`, `cpu` (`model`, `flags`), `gpu` (or None), and `versions` of NumPy and backends.
     """
     return {**host_facts(), "versions": _versions()}
 
 
 def host_facts() -> dict[str, Any]:
-    """Return what `machine_facts` does, but for the versions of what is installed."""
+    """Return `machine_facts` without the versions."""
     gpu = gpu_of_machine()
     return {
         "python": platform.python_version(),
@@ -151,7 +136,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def _platform() -> str:
-    """Return what `platform.platform` does, which starts a program on Linux to ask for the processor."""
+    """Return `platform.platform()`, which on Linux would start a program for the processor's name."""
     if sys.platform != "linux":
         return platform.platform()
     found = os.uname()
@@ -160,20 +145,20 @@ def _platform() -> str:
 
 
 def is_int8_cut_off() -> bool:
-    """Return whether ONNX Runtime and OpenVINO add pairs of products of INT8 up in 16 bits on this processor.
+    """Return whether ONNX Runtime and OpenVINO add pairs of INT8 products in 16 bits, and so clip larger sums.
 
-    On x86 they do so without VNNI, and cut off a sum that is larger.
+    They do on x86 without VNNI.
     """
     flags = set(_cpu()["flags"])
     return "avx" in flags and not flags & _VNNI
 
 
 def _cpu() -> dict[str, Any]:
-    # The first processor stands for all: /proc/cpuinfo has one block each.
+    # /proc/cpuinfo has one block for each processor, which are alike.
     block = _CPUINFO.read_text(encoding="utf-8", errors="replace").split("\n\n")[0] if _CPUINFO.is_file() else ""
     fields = _cpuinfo_fields(block)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
-    # As above: on Linux, asking for the processor starts a program.
+    # As above: on Linux, it would start a program.
     processor = "" if sys.platform == "linux" else platform.processor()
     return {
         "model": fields.get("model name") or processor or platform.machine(),
@@ -187,7 +172,7 @@ def _cpuinfo_fields(block: str) -> Mapping[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    # They are asked for many times in a run, and change only with a folder that Python looks in.
+    # Read many times in a run, they change only with a folder on Python's path.
     return dict(_versions_in(tuple((place, _written(place)) for place in sys.path)))
 
 
@@ -208,7 +193,7 @@ def _versions_in(places: tuple[tuple[str, int | None], ...]) -> dict[str, str]:
 
 
 def user_name() -> str:
-    """Return the name of the user who runs this process; an empty text where there is none, as in some containers."""
+    """Return the name of the user who runs this process; empty where there is none, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -216,18 +201,13 @@ def user_name() -> str:
 
 
 def show_cuda_runtime(gpu: Gpu) -> None:
-    """Add the folder of the installed CUDA runtime to those that Polygraphy searches.
+    """Add the folder of the installed CUDA runtime to Polygraphy's search path.
 
-    It does not look where the packages for CUDA 13 and later put it.
-
-    Only a runtime of the driver's own major version: one of a later version would not start. For CUDA 12 there is
-    nothing to do, because Polygraphy looks into the folder of its package; nor where no package is installed.
-
-    Args:
-        gpu: The GPU, whose driver says which version it serves.
+    Polygraphy does not search the folder of the packages for CUDA 13 and later. It does for CUDA 12. Only a runtime of
+    the driver's own major version is added, because a later one would not start.
     """
     folder = Path("nvidia", f"cu{gpu.cuda.split('.')[0]}", "lib")
     found = [str(Path(place) / folder) for place in sys.path if any((Path(place) / folder).glob("libcudart.so*"))]
     given = os.environ.get(_LIBRARY_PATH, "").split(os.pathsep)
-    # After what the user set, which is asked first.
+    # The user's own folders stay first.
     os.environ[_LIBRARY_PATH] = os.pathsep.join(dict.fromkeys(item for item in (*given, *found) if item))

@@ -1,7 +1,7 @@
-"""The precisions a variant can have, and the words a variant is written with.
+"""Define the precisions, and parse the names of variants.
 
-A variant is a format and a precision, written `onnx-fp16`: the format is all before the last dash. Where dims are
-fixed, they follow: `onnx-fp16@batch=1,sequence=128`.
+A variant is a format and a precision, such as `onnx-fp16`, split at the last dash. Fixed dims follow:
+`onnx-fp16@batch=1,sequence=128`.
 """
 
 import re
@@ -13,11 +13,10 @@ from paritygate.text import nearest_first
 
 _EXAMPLE = "write for example onnx-fp32"
 _STATIC_EXAMPLE = "write for example onnx-fp32@batch=1,sequence=128"
-# Variants name folders: what means something to a file system or a shell is in no dim's name.
-# A variant names a folder.
+# A variant names a folder, so its dims have no characters with a meaning for a file system or shell.
 _FORMAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DIM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# More digits than any dim of a model has.
+# Allows more digits than any dim of a model has.
 _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 
@@ -36,11 +35,7 @@ class Precision(str, Enum):
 
 
 def parse_precision(text: str) -> Precision:
-    """Return the precision named by `text`.
-
-    Raises:
-        UsageError: `text` names no precision.
-    """
+    """Return the precision named by `text`; raise UsageError if there is none."""
     try:
         return Precision(text)
     except ValueError:
@@ -51,18 +46,11 @@ def parse_precision(text: str) -> Precision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A format at a precision, such as `onnx-fp16`.
-
-    Attributes:
-        format: The format.
-        precision: The precision.
-        static: Name and size of each dim that is fixed, in the order in which they are written; most variants
-            have none.
-    """
+    """A format at a precision, such as `onnx-fp16`."""
 
     format: str
     precision: Precision
-    static: tuple[tuple[str, int], ...] = ()
+    static: tuple[tuple[str, int], ...] = ()  # each fixed dim and its size, in the order written
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.static]
@@ -88,12 +76,7 @@ class Variant:
 
     @classmethod
     def parse(cls, text: str) -> "Variant":
-        """Return the variant written as `FORMAT-PRECISION`, or `FORMAT-PRECISION@DIM=SIZE,DIM=SIZE`.
-
-        Raises:
-            UsageError: There is no dash, what follows the last one is no precision, or what follows the @ is not
-                of names and sizes.
-        """
+        """Parse a variant, `FORMAT-PRECISION` or `FORMAT-PRECISION@DIM=SIZE,DIM=SIZE`; raise UsageError for others."""
         plain, at, dims = text.partition("@")
         form, dash, precision = plain.rpartition("-")
         if not dash or not _FORMAT.fullmatch(form):

@@ -1,7 +1,7 @@
-"""The plugin of pytest: `pytest --parity SPEC` runs a spec as tests, and the fixture `parity` compares two models.
+"""Run a spec as tests with `pytest --parity SPEC`, and compare two models in a test with the fixture `parity`.
 
-pytest imports this module in every project of an environment that paritygate is installed in. So it imports nothing of
-paritygate until the option or the fixture is used.
+pytest imports this plugin in every project of an environment that has paritygate. So it imports paritygate only when
+the option or the fixture is used.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the specs, and add their checks to the tests: first of all, so that -k and -m choose among them."""
+    """Run the specs, and add their checks to the tests before -k and -m select among them."""
     for spec in config.getoption("parity"):
         items += session.genitems(ParitySpec.from_parent(session, name=spec, nodeid=spec))
 
 
 class ParitySpec(pytest.Collector):
-    """A spec. Which checks there are shows when it has run, so it runs where tests are collected."""
+    """A spec, which runs when tests are collected, because only then its checks are known."""
 
     def collect(self) -> Iterator[ParityVariant]:
         """Run the spec without releasing anything, and yield its variants."""
@@ -90,7 +90,7 @@ class ParityVariant(pytest.Collector):
 
 
 class ParityItem(pytest.Item):
-    """A check of a variant, which was made already."""
+    """A check of a variant, with its outcome."""
 
     def __init__(self, *, case: Case, **given: Any) -> None:  # noqa: ANN401 - as pytest calls it
         super().__init__(**given)
@@ -98,7 +98,7 @@ class ParityItem(pytest.Item):
         self.add_marker(_MARKER)
 
     def runtest(self) -> None:
-        """Say what came of it, in the words of the gate."""
+        """Report the outcome, with the message of the gate."""
         case = self._case
         if case.output:
             self.add_report_section("call", "parity", case.output)
@@ -111,8 +111,8 @@ class ParityItem(pytest.Item):
             pytest.fail(words, pytrace=False)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
-        """Return where it is, for the head of a failure."""
-        # Of a name that its id ends with, pytest would replace the dots.
+        """Return its place, for the head of a failure."""
+        # pytest would replace the dots in a name that ends the id.
         return self.path, None, self.nodeid.replace("::", " ")
 
 
@@ -121,7 +121,7 @@ def parity() -> Callable[..., Comparison]:
     """Return `paritygate.compare`, which fails the test unless the verdict is `pass`, and else returns the result."""
 
     def compare(reference: object, candidate: object, **given: Any) -> Comparison:  # noqa: ANN401 - as of compare
-        # What a reader of a failure needs is the line of the test, and our words.
+        # A failure shows the line of the test, and our message.
         __tracebackhide__ = True
         import paritygate
 

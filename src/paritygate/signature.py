@@ -1,4 +1,4 @@
-"""What goes into a model and what comes out of it: names, dtypes, shapes with symbolic dims."""
+"""Describe the inputs and outputs of a model: names, dtypes, shapes with symbolic dims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {_STRING}
 
 
 def dtype_name(dtype: np.dtype[np.generic]) -> str:
-    """Return the name that signatures have for a dtype: NumPy's own, and `string` for text of any width."""
+    """Return the name of a dtype in signatures: NumPy's own, and `string` for text of any width."""
     return _STRING if dtype.kind == "U" else dtype.name
 
 
@@ -29,29 +29,22 @@ def is_float_dtype(name: str) -> bool:
 
 
 def is_integer_dtype(name: str) -> bool:
-    """Return whether `name` is an integer dtype or bool: outputs of such a dtype are compared exactly."""
+    """Return whether `name` is an integer dtype or bool, whose outputs are compared exactly."""
     return name in _INTEGER_DTYPES
 
 
 def is_comparable_dtype(name: str) -> bool:
-    """Return whether outputs of the dtype are compared at all: by tolerance, or exactly, as numbers and text are."""
+    """Return whether outputs of the dtype are compared, by tolerance or exactly."""
     return name in DTYPES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorSpec:
-    """One named input or output.
+    """One named input or output."""
 
-    Attributes:
-        name: The name by which the tensor is fed, fetched and compared.
-        dtype: NumPy name of the element type, or `bfloat16`, or `string`.
-        shape: One entry a dim: a size, the name of a symbolic dim, or None where nothing is known.
-            A `shape` of None means that not even the rank is known.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...] | None
+    name: str  # by which the tensor is fed, fetched and compared
+    dtype: str  # NumPy's name, or `bfloat16`, or `string`
+    shape: tuple[int | str | None, ...] | None  # by dim a size, symbol or None; None for an unknown rank
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -107,12 +100,7 @@ class Signature:
 
 
 def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signature:
-    """Return the signature under the names served.
-
-    Args:
-        signature: Inputs and outputs under the model's own names.
-        rename: The name served for a name of the model, `{of the model: served}`; a name that is
-            not in it is served as it is.
+    """Return the signature under the names served; `rename` is `{of the model: served}`, and other names stay.
 
     Raises:
         UsageError: A name in `rename` is no input and no output of the model.
@@ -130,13 +118,9 @@ def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signatu
 
 
 def with_declared_dims(own: Signature, declared: Signature | None) -> Signature:
-    """Return a model's own signature, its open dims called, or of the size, as is declared of them.
+    """Return a model's own signature, as served, with declared names or sizes for its open dims.
 
-    What the model fixes itself stays, and so does a tensor that is not declared, or of another rank.
-
-    Args:
-        own: What the model says, under the names served.
-        declared: What is declared of it, all of it or a part; None where nothing is.
+    Sizes that the model fixes stay. So does a tensor that is not declared, or with another rank.
     """
     if declared is None:
         return own
@@ -158,11 +142,10 @@ def _as_declared(own: TensorSpec, declared: Iterable[TensorSpec]) -> TensorSpec:
 
 
 def name_unknown_dims(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
-    """Return a signature in which every dim of None has a name: TensorFlow knows that they vary, but has none for them.
+    """Return a signature in which every dim of None has a name, because TensorFlow has none for open dims.
 
-    Axis 0 of the inputs is `batch`, and so is that of the outputs where an input has it; every other
-    open dim is one of its own, named `<tensor>_dim<axis>`, because TensorFlow does not say which of
-    them are equal. A shape of None stays.
+    Axis 0 of the inputs is `batch`, and that of the outputs where an input has it. Every other open dim is
+    `<tensor>_dim<axis>`, because TensorFlow does not show which dims are equal. A shape of None stays.
     """
     named_inputs = tuple(_named(inputs, has_batch=True))
     has_batch = any(spec.shape and spec.shape[0] == BATCH for spec in named_inputs)

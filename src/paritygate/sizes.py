@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them, such as `8GB` or `512 MiB`."""
+"""Parse sizes in bytes as people write them, such as `8GB` or `512 MiB`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = {
 
 
 def bytes_of(text: str) -> int | None:
-    """Return how many bytes a size is; None for what is no size above 0."""
+    """Return the bytes of a size; None for a text that is no size above 0."""
     found = _SIZE.fullmatch(text.strip())
     size = 0 if found is None else int(float(found["number"]) * _UNITS[found["unit"].lower()])
     return size if size > 0 else None

@@ -1,4 +1,4 @@
-"""Writes what people read: counts and names in messages, and output to the terminal that is safe to look at."""
+"""Write text for people: counts and names in messages, and safe output to the terminal."""
 
 from __future__ import annotations
 
@@ -19,25 +19,20 @@ from paritygate.errors import StorageError
 _HISSING = ("s", "x", "ch", "sh")
 HIDDEN = "(hidden)"
 _ALIKE_WITH_ENDING = 0.75
-# Above it, whole numbers are written with an exponent, as Python writes them.
+# Python writes larger whole numbers with an exponent.
 _WRITTEN_OUT = 1e16
-# Control characters but tab and newline, the marks and overrides of writing direction (which could make one word
-# read as another), line separators, lone surrogates (which cannot be written as UTF-8) and the byte-order mark.
+# Control characters except tab and newline, marks and overrides of writing direction (which can make a word look like
+# another), line separators, lone surrogates (which UTF-8 lacks) and the byte-order mark.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufeff]"
 )
-# A message quotes lines of a log, and the log's path, below itself, and a hint what is to be pasted into a spec; any
-# other line break came with a name or a text.
+# A message quotes lines of a log, the log's path, and lines for a spec. Any other line break came with a name or a
+# text.
 _FOREIGN_BREAK = re.compile(r"\n(?!  (?:\| |log: |inputs: \{|outputs: \{))")
 
 
 def counted(count: int, noun: str) -> str:
-    """Return the count with its noun: `1 batch`, `2 batches`.
-
-    Args:
-        count: How many.
-        noun: In the singular; its last word takes the ending.
-    """
+    """Return the count with its noun in the singular or plural: `1 batch`, `2 batches`."""
     return f"{count} {noun if count == 1 else noun + ('es' if noun.endswith(_HISSING) else 's')}"
 
 
@@ -47,52 +42,52 @@ def one_or_many(count: int, one: str, many: str) -> str:
 
 
 def in_full(number: float) -> str:
-    """Return a number as a command or a spec has it: every digit, so that the same number is read back."""
-    # As a float, a large int would lose digits.
+    """Return a number for a command or a spec, with every digit, so that the same number is read back."""
+    # A large int loses digits as a float.
     is_whole = isinstance(number, int) or (float(number).is_integer() and abs(number) < _WRITTEN_OUT)
     return str(int(number)) if is_whole else repr(float(number))
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return `: did you mean 'logits'?` for the name that is most like the one given; empty where none is near."""
+    """Return `: did you mean 'logits'?` for the nearest name; empty where none is near."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f": did you mean {found[0]!r}?" if found else ""
 
 
 def beside_meant(path: Path) -> str:
-    """Return the same of a path that is not there, and of what lies in its folder."""
+    """Return `meant` for a path that does not exist, among the names in its folder."""
     try:
         names = sorted(each.name for each in path.parent.iterdir())
     except OSError:
         return ""
-    # The endings alone make names alike.
+    # Equal endings alone make names alike.
     found = difflib.get_close_matches(path.name, names, n=1, cutoff=_ALIKE_WITH_ENDING)
     return meant(path.name, found)
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that are known, those first that are most like the one given; the others keep their order."""
+    """Return the known names, the most similar ones first; the others keep their order."""
     return sorted(known, key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
 
 
 def is_placeholder(reason: str) -> bool:
-    """Return whether a reason is the word that stands for one in hints, REASON, copied along with the command."""
+    """Return whether a reason is REASON, copied along with the command of a hint."""
     return reason.strip().casefold() == "reason"
 
 
 def row_name(row_id: str) -> str:
-    """Return how a message names a row: `row 'a-1'`."""
+    """Return a row's name in a message: `row 'a-1'`."""
     return f"row {row_id!r}"
 
 
 def row_names(ids: Iterable[str]) -> str:
-    """Return how a message names rows: `rows 'a-1', 'a-2'`, or `row 'a-1'` of one."""
+    """Return the names of rows in a message: `rows 'a-1', 'a-2'`, or `row 'a-1'`."""
     found = list(ids)
     return f"{'row' if len(found) == 1 else 'rows'} {', '.join(map(repr, found))}"
 
 
 def row_range(first: str, last: str) -> str:
-    """Return how a message names the rows of a batch: `rows 'a-1'..'a-9'`."""
+    """Return the rows of a batch in a message: `rows 'a-1'..'a-9'`."""
     return f"rows {first!r}..{last!r}"
 
 
@@ -102,7 +97,7 @@ def first_line_of(message: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with every hidden character written out, such as `\u202e`, and no secrets; line breaks stay."""
+    r"""Return `text` with hidden characters written out, such as `\u202e`, and no secrets; line breaks stay."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", without_secrets(text))
 
 
@@ -114,9 +109,8 @@ def one_line(text: str) -> str:
 def echo(message: str, *, err: bool = False) -> None:
     r"""Print one message, on standard error if `err`.
 
-    A line break within it is written out as `\n`, so that no name can pose as a line of its own; the lines of a log
-    that a message quotes (`  | ...`), the log's path (`  log: ...`), and `  inputs: {` and `  outputs: {` of a spec are
-    kept.
+    A line break within it is written out as `\n`, so that no name looks like a line of its own. The lines that a
+    message quotes stay: `  | ...` of a log, `  log: ...`, and `  inputs: {` and `  outputs: {` of a spec.
     """
     _write(as_message(message), err=err)
 
@@ -127,7 +121,7 @@ def as_message(message: str) -> str:
 
 
 def echo_block(text: str, *, err: bool = False) -> None:
-    """Print text whose line breaks are its own: JSON, where what is written out means the same, or a traceback."""
+    """Print text with its own line breaks: JSON, where escaped characters mean the same, or a traceback."""
     _write(printable(text), err=err)
 
 
@@ -140,10 +134,7 @@ def _write(text: str, *, err: bool) -> None:
 def writing(*, err: bool) -> Iterator[None]:
     """Turn an error on writing to a standard stream into one of ours.
 
-    A message that cannot be written changes nothing of what is done: standard error is then given up.
-
-    Args:
-        err: Whether it is standard error.
+    Standard error is given up instead, because a message that cannot be written changes nothing else.
 
     Raises:
         StorageError: Standard output cannot be written, such as on a full disk.
@@ -164,7 +155,7 @@ def writing(*, err: bool) -> Iterator[None]:
 
 
 def give_up(stream: TextIO) -> None:
-    """Have what is written to a standard stream, and what it holds still, go nowhere."""
+    """Redirect a standard stream and its buffer to nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, stream.fileno())
@@ -173,13 +164,13 @@ def give_up(stream: TextIO) -> None:
 
 
 def from_here(path: Path | str) -> str:
-    """Return a path from the current directory on; as it is where it lies elsewhere."""
+    """Return a path relative to the current directory, or unchanged if it is elsewhere."""
     here = current_folder()
     return str(path).removeprefix(f"{here}/") if here else str(path)
 
 
 def current_folder() -> str:
-    """Return the current directory; empty where it was removed meanwhile."""
+    """Return the current directory; empty where it was removed."""
     try:
         return str(Path.cwd())
     except OSError:

@@ -1,8 +1,7 @@
-"""Rounds the constants of a model to a lower precision, clamps them into its range, and notes what that changed.
+"""Round the constants of a model to a lower precision, clamp them into its range, and note the changes.
 
-Why are infinities left alone? Both dtypes have them, and a mask of -inf does in FP16 what it did in
-FP32. A mask of finfo(float32).min is another matter: rounding makes it -inf, and 0 * -inf is NaN where
-0 * finfo.min was 0. So only what is finite is clamped.
+Infinities stay, because both dtypes have them, and a mask of -inf works in FP16 as in FP32. Rounding a mask of
+finfo(float32).min would make it -inf, and 0 * -inf is NaN where 0 * finfo.min was 0. So finite values are clamped.
 """
 
 from __future__ import annotations
@@ -25,19 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConstantChange:
-    """Values of one constant that the lower precision cannot hold, and what they became.
+    """Values of one constant that the lower precision cannot hold."""
 
-    Attributes:
-        tensor: Name of the initializer, or of the value that the constant node makes.
-        count: Number of its elements this happened to.
-        before: Of these, the value of the largest magnitude.
-        after: What that one became.
-    """
-
-    tensor: str
-    count: int
-    before: float
-    after: float
+    tensor: str  # the initializer, or the value that the constant node makes
+    count: int  # of its changed elements
+    before: float  # the value of the largest magnitude among them
+    after: float  # the new value of that one
 
     def __str__(self) -> str:
         values = "value" if self.count == 1 else "values"
@@ -46,14 +38,14 @@ class ConstantChange:
 
 @dataclass(kw_only=True, slots=True)
 class ConstantRounding:
-    """Rounds constants to one dtype and collects what did not fit."""
+    """Rounds constants to one dtype and collects those that did not fit."""
 
     dtype: LowDtype
     clamps: list[ConstantChange] = field(default_factory=list)
     flushes: list[ConstantChange] = field(default_factory=list)
 
     def rounded(self, name: str, values: NDArray[np.float32]) -> NDArray[Any]:
-        """Return the values of a constant in the lower precision, and note what that changed."""
+        """Return the values of a constant in the lower precision, and note the changes."""
         rounded, beyond, zeroed = stored_in(self.dtype.precision, values)
         for where, changes in ((beyond, self.clamps), (zeroed, self.flushes)):
             if where.any():
@@ -61,13 +53,7 @@ class ConstantRounding:
         return rounded
 
     def tensor(self, name: str, source: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
-        """Return the float32 tensor in the lower precision, under the same name.
-
-        Args:
-            name: What the report calls the constant.
-            source: The tensor; it is not changed.
-            folder: Where its data is, if it is external.
-        """
+        """Return the float32 tensor in the lower precision, under the same name; the report calls it `name`."""
         rounded = self.rounded(name, load_tensor(source, folder))
         return self.packed(source.name, rounded, list(source.dims))
 
@@ -75,7 +61,7 @@ class ConstantRounding:
         """Return values of the lower precision as a tensor."""
         import onnx
 
-        # Why not onnx.numpy_helper.from_array? Its older versions do not know bfloat16.
+        # Older versions of onnx.numpy_helper.from_array lack bfloat16.
         raw = np.ascontiguousarray(values).view(np.uint16).astype("<u2", copy=False).tobytes()
         return onnx.TensorProto(name=name, data_type=self.dtype.element, dims=dims, raw_data=raw)
 
@@ -91,12 +77,7 @@ def _change(name: str, values: NDArray[np.float32], rounded: NDArray[Any], where
 
 
 def make_dense(graph: onnx.GraphProto, folder: Path | None) -> None:
-    """Replace the sparse constants of the graph and of those inside it by dense ones, in place.
-
-    Args:
-        graph: The graph.
-        folder: Where external data is; None if there is none.
-    """
+    """Replace sparse constants of the graph and inner ones by dense ones, in place; `folder` has external data."""
     import onnx
 
     for each in graphs_in(graph):
@@ -111,7 +92,7 @@ def make_dense(graph: onnx.GraphProto, folder: Path | None) -> None:
 
 
 def _dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> onnx.TensorProto:
-    """Return the tensor; indices are linear, or one row of coordinates for each value."""
+    """Return the dense tensor; indices are linear, or one row of coordinates for each value."""
     import onnx
 
     values, indices = load_tensor(sparse.values, folder), load_tensor(sparse.indices, folder)

@@ -1,10 +1,10 @@
-"""Nodes that ONNX Runtime crashes on in FP16, though they are right: they stay in FP32.
+"""Find correct nodes that ONNX Runtime crashes on in FP16, which stay in FP32.
 
-Its optimizer fuses a Transpose that moves the first axis behind the others of the batch with the MatMul after it. Its
-CPU provider has no FP16 kernel of the fused node, and what lets it compute in FP32 ends with a segmentation fault when
-the other factor is an FP16 weight of rank 2: measured with 1.31, where `FuseFp16InitializerToFp32NodeTransformer` among
-the disabled optimizers avoids it. A server opens the file with the optimisations that are the default, so it is the
-file that has to be spared them: a Transpose in FP32 is followed by a Cast, and is not fused.
+Its optimizer fuses a Transpose, which moves the first axis behind the other batch axes, with the MatMul after it. Its
+CPU provider has no FP16 kernel of the fused node. Its fallback to FP32 ends with a segmentation fault when the other
+factor is an FP16 weight of rank 2. Measured with 1.31, where disabling the optimizer
+`FuseFp16InitializerToFp32NodeTransformer` avoids it. Servers use default optimisations, so the file itself must avoid
+it: a Transpose in FP32 is followed by a Cast, and not fused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MATRIX = 2
 
 
 def crashing_transposes(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the names of the nodes to keep in FP32, each with the reason, those of graphs inside nodes included."""
+    """Return the names of the nodes to keep in FP32, also inside nodes, each with the reason."""
     weights = {tensor.name for each in graphs_in(graph) for tensor in each.initializer if len(tensor.dims) == _MATRIX}
     same: dict[str, str] = {}
     for node in nodes_in(graph):
         if node.op_type == "Identity":
             same[node.output[0]] = same.get(node.input[0], node.input[0])
-        # What is computed of weights alone is a weight by the time that nodes are fused.
+        # Values computed from weights alone are weights by the time nodes are fused.
         if node.output and (_is_matrix(node) or (node.input and all(name in weights for name in node.input))):
             weights.add(node.output[0])
     products = [node for node in nodes_in(graph) if node.op_type == "MatMul" and node.input[1] in weights]
@@ -47,7 +47,7 @@ def _is_matrix(node: onnx.NodeProto) -> bool:
 
 
 def _moves_first_axis(node: onnx.NodeProto) -> bool:
-    """Return whether the axes of the batch, the last two but for the first axis, begin with the second one."""
+    """Return whether the batch axes, or all of the last two except the first, begin with the second one."""
     order = next((list(item.ints) for item in node.attribute if item.name == "perm"), [])
     rank = len(order)
     others = list(range(1, rank - 1))

@@ -1,13 +1,13 @@
-"""Finds divisions, roots and logarithms that a tiny constant guards against zero: they stay in FP32.
+"""Find divisions, roots and logarithms that a tiny constant guards against zero, which stay in FP32.
 
-A value is raised to such a guard, or has it added, before something is divided by it: 1e-10 for the scale of a time
-series, 1e-12 for a norm. FP16 has no such number, or one of a few bits, and what is divided by it is beyond FP16's
-largest: of a row of zeros, which FP32 answers well, FP16 makes infinity and NaN. In FP32 stay
+Before a division, a value is raised to such a guard or has it added: 1e-10 for the scale of a time series, 1e-12 for a
+norm. FP16 has no such number, or one of a few bits, and the quotient exceeds FP16's largest. So a row of zeros, which
+FP32 handles well, becomes infinity and NaN. In FP32 stay
 
-- the guard, and what follows up to the division, root or logarithm;
-- what is guarded, back to what a layer computed: a sum of squares that is nearly zero is zero in FP16;
-- what carries a quotient without a bound on to a normalisation, a Softmax or an output of the model. It has one where
-  the guarded value is computed of the very value that it divides, as a norm is.
+- the guard and its followers, up to the division, root or logarithm;
+- the guarded value, back to a layer's output, because a sum of squares that is nearly zero is zero in FP16;
+- nodes that carry an unbounded quotient to a normalisation, a Softmax or an output of the model. A quotient is bounded
+  if its guarded divisor is computed from the dividend, as a norm is.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ _LINEAR = frozenset({"Add", "Conv", "Gemm", "MatMul", "Mul", "Neg", "Sub", "Wher
 
 
 def guarding_nodes(graph: onnx.GraphProto, smallest_normal: float) -> dict[str, str]:
-    """Return the names of the nodes to keep in FP32, each with the reason, those of graphs inside nodes included.
+    """Return the names of the nodes to keep in FP32, also inside nodes, each with the reason.
 
-    Args:
-        graph: The graph, its nodes named and its small tensors loaded.
-        smallest_normal: The smallest number above zero that the lower precision has with all its bits.
+    Nodes need names, and small tensors must be loaded. `smallest_normal` is the lower precision's smallest positive
+    number with all bits.
     """
     taming = set(normalising_nodes(graph))
     return {name: _REASON for each in graphs_in(graph) for name in _Flow(each, taming).kept(smallest_normal)}
 
 
 class _Flow:
-    """Knows who makes and who reads the values of one graph, and which nodes take numbers of any size."""
+    """Makers and readers of the values of one graph, and `taming` nodes, which accept numbers of any size."""
 
     def __init__(self, graph: onnx.GraphProto, taming: set[str]) -> None:
         self._graph = graph
@@ -101,7 +100,7 @@ class _Flow:
         return found, divided
 
     def _before(self, guard: onnx.NodeProto) -> tuple[set[str], set[str]]:
-        """Return the names of the nodes between what layers made and a guard, and all values on the way."""
+        """Return the names of the nodes between the layers' outputs and a guard, and all values on the way."""
         found: set[str] = set()
         sources: set[str] = set()
         waiting = self._read(guard)
@@ -118,7 +117,7 @@ class _Flow:
         return found, sources
 
     def _follows(self, dividend: str, sources: set[str]) -> bool:
-        """Return whether a dividend vanishes with the values that a guarded divisor is computed of."""
+        """Return whether a dividend vanishes with the values that a guarded divisor is computed from."""
         waiting = [dividend]
         while waiting:
             name = waiting.pop()
@@ -133,7 +132,7 @@ class _Flow:
         return True
 
     def _read(self, node: onnx.NodeProto) -> list[str]:
-        """Return what a node computes with that is no constant: no shape, index or condition."""
+        """Return the inputs that a node computes with, without constants, shapes, indices and conditions."""
         inputs = list(node.input)
         if node.op_type == "Where":
             inputs = inputs[1:]
@@ -142,7 +141,7 @@ class _Flow:
         return [name for name in inputs if name and name not in self._constants]
 
     def _carrying(self, values: set[str]) -> Iterator[str]:
-        """Yield the names of the nodes that carry values linearly to where numbers of any size are taken."""
+        """Yield the names of the nodes that carry values linearly to nodes for numbers of any size."""
         carried = set(values)
         carriers = []
         for node in self._graph.node:

@@ -1,7 +1,4 @@
-"""The two dtypes that a model is rewritten to, FP16 and BF16, and what ONNX lets a node compute in them.
-
-The schemas of ONNX say which inputs and outputs of an operator can have which dtype.
-"""
+"""Define FP16 and BF16 as targets of a rewrite, and read from ONNX's schemas what a node can compute in them."""
 
 from __future__ import annotations
 
@@ -18,38 +15,27 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     import onnx
 
-# Inputs that hold counts and coordinates, not values: FP16 has no 2049. Their dtype is their own matter in the schema.
+# Inputs that hold counts and coordinates, whose dtype is independent in the schema: FP16 has no 2049.
 _COORDINATES = frozenset({("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")})
 _OWN_DOMAIN = frozenset({"", "ai.onnx"})
-# The bits of the value are what these are about.
+# These are about the bits of a value.
 _BITWISE = frozenset({"BitCast"})
-# ONNX Runtime's CPU provider takes these in float16, loads them, and refuses to run them with a reduction. (1.31)
+# ONNX Runtime's CPU provider (1.31) loads these in float16, and refuses to run them with a reduction.
 _NO_FP16_REDUCTION = frozenset({"ScatterElements", "ScatterND"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LowDtype:
-    """A floating-point dtype of 16 bits.
-
-    Attributes:
-        precision: FP16 or BF16.
-        element: Its `onnx.TensorProto.DataType`.
-        tensor_type: How the schemas of operators write it.
-        smallest_normal: The smallest value above zero that has all its bits.
-    """
+    """A floating-point dtype of 16 bits."""
 
     precision: Precision
-    element: int
-    tensor_type: str
-    smallest_normal: float
+    element: int  # its onnx.TensorProto.DataType
+    tensor_type: str  # its name in operators' schemas
+    smallest_normal: float  # the smallest positive value with all bits
 
 
 def low_dtype(precision: Precision) -> LowDtype:
-    """Return the dtype of FP16 or BF16.
-
-    Raises:
-        UsageError: It is another precision.
-    """
+    """Return the dtype of FP16 or BF16; raise UsageError for another precision."""
     import ml_dtypes
 
     if precision not in DTYPES:
@@ -66,17 +52,11 @@ def low_dtype(precision: Precision) -> LowDtype:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Support:
-    """What the schema allows of one node.
+    """The schema's support for one node in the lower precision."""
 
-    Attributes:
-        low_inputs: Positions of the FP32 inputs that can be of the lower precision.
-        low_outputs: Positions of the FP32 outputs that are of the lower precision once the inputs are.
-        reason: Why there are none, as a part of a sentence; empty if there are.
-    """
-
-    low_inputs: frozenset[int] = frozenset()
-    low_outputs: frozenset[int] = frozenset()
-    reason: str = ""
+    low_inputs: frozenset[int] = frozenset()  # positions of FP32 inputs that can be of it
+    low_outputs: frozenset[int] = frozenset()  # positions of FP32 outputs that follow the inputs
+    reason: str = ""  # why there are none, as a part of a sentence, or empty
 
 
 @lru_cache(maxsize=4096)
@@ -95,13 +75,8 @@ def support_of(
 ) -> Support:
     """Return which inputs and outputs of the node can be of the lower precision.
 
-    Args:
-        node: A node that reads or makes FP32 values, without graphs inside.
-        inputs: Element type of each input (see `element_types`); 0 for one left out, None for one
-            that is unknown.
-        outputs: The same of each output.
-        opset: Version of the default operator set that the node is read in.
-        dtype: The lower precision.
+    The node reads or makes FP32 values, and has no inner graphs. Element types are as of `element_types`: 0 for one
+    left out, None for an unknown one.
     """
     schema = schema_of(node.op_type, opset)
     barriers = (
@@ -147,7 +122,7 @@ def _support_in(
     if not low_inputs:
         return Support(reason=f"{since} does not take {dtype.tensor_type[7:-1]}")
     if len(low_outputs) < len(made):
-        # What is tied to no input, such as the mean that LayerNormalization makes, has a dtype of its own.
+        # An output that is tied to no input, such as LayerNormalization's mean, has its own dtype.
         elements = [dtype.element if position in low_inputs else each for position, each in enumerate(inputs)]
         inferred = _inferred(schema, node, elements)
         low_outputs |= {position for position in made if inferred.get(node.output[position]) == dtype.element}
@@ -155,7 +130,7 @@ def _support_in(
 
 
 def _inferred(schema: onnx.defs.OpSchema, node: onnx.NodeProto, elements: Sequence[int | None]) -> dict[str, int]:
-    """Return the element type of each output, as the schema infers it of the inputs' element types."""
+    """Return the element type of each output, which the schema infers from those of the inputs."""
     import onnx
 
     types = {
@@ -173,7 +148,7 @@ def _inferred(schema: onnx.defs.OpSchema, node: onnx.NodeProto, elements: Sequen
 def _formal(
     parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int
 ) -> onnx.defs.OpSchema.FormalParameter | None:
-    """Return the parameter at a position; the last one stands for all that follow, if it is variadic."""
+    """Return the parameter at a position; a variadic last one covers all that follow."""
     import onnx
 
     if position < len(parameters):
@@ -184,7 +159,7 @@ def _formal(
 
 
 def fills_with(opset: int, dtype: LowDtype) -> bool:
-    """Whether ConstantOfShape of this opset makes tensors of the lower precision."""
+    """Return whether ConstantOfShape of this opset makes tensors of the lower precision."""
     schema = schema_of("ConstantOfShape", opset)
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints} if schema else {}
     return schema is not None and dtype.tensor_type in allowed[schema.outputs[0].type_str]

@@ -1,4 +1,4 @@
-"""Finds the normalisations of a graph: whole ones, and those that an exporter wrote in parts."""
+"""Find the normalisations of a graph: single operators, and those that an exporter wrote in parts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     import onnx
 
 _WHOLE = frozenset({"GroupNormalization", "LayerNormalization", "RMSNormalization"})
-# In parts: a mean of squares and something tiny, its root, and what is divided by that.
+# In parts: a mean of squares and a tiny constant, its root, and a division by that.
 _TO_THE_ROOT = ("Add", "Sqrt")
 _BY_THE_ROOT = (("Div",), ("Reciprocal", "Mul"))
-# What was divided may then be scaled and moved by weights.
+# Weights may then scale and shift the quotient.
 _BY_WEIGHTS = ("Mul", "Add")
 
 
 def normalising_nodes(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names of the nodes that normalise, those of graphs inside nodes included."""
+    """Yield the names of the nodes that normalise, also inside nodes."""
     for node in nodes_in(graph):
         if node.op_type in _WHOLE and not node.domain:
             yield node.name
@@ -32,7 +32,7 @@ def normalising_nodes(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 class _Flow:
-    """Knows who makes and who reads the values of one graph."""
+    """Makers and readers of the values of one graph."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._makers = {name: node for node in graph.node for name in node.output}
@@ -43,7 +43,7 @@ class _Flow:
                 self._readers.setdefault(name, []).append(node)
 
     def normalisation(self, mean: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """Return the nodes of the normalisation that a mean belongs to; none if it belongs to none."""
+        """Return the nodes of the normalisation that a mean belongs to, if any."""
         square = self._makers.get(mean.input[0])
         if square is None or not _is_square(square):
             return []

@@ -1,8 +1,7 @@
-"""Raising a model to the opset in which more of its operators take bfloat16.
+"""Raise a model to the opset in which more of its operators take bfloat16.
 
-Each node is converted by onnx.version_converter as a model of its own, which leaves names, subgraphs,
-sequences and weights alone; the converter loses or refuses them when it is given a whole model. Where
-it cannot convert a node, the model is not raised as far as that.
+onnx.version_converter converts each node as a separate model, which leaves names, subgraphs, sequences and weights
+alone. A whole model would lose some of them or be refused. If a node cannot be converted, the model is raised less.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from paritygate.models.onnx.weights import FLOAT
 if TYPE_CHECKING:
     import onnx
 
-# The opset that brought bfloat16 to convolutions, poolings and recurrent layers. What came later (TopK in opset 24,
-# Range in 27) is not worth the runtimes that read no such model.
+# Brought bfloat16 to convolutions, poolings and recurrent layers. Later additions (TopK in opset 24, Range in 27) are
+# not worth the runtimes that cannot read such a model.
 _HIGHEST = 22
 # The oldest one whose Cast makes bfloat16.
 _LOWEST = 13
-# Its scale is one a group before opset 21 and one a channel since; the converter leaves it as it is.
+# It has one scale a group before opset 21 and one a channel since, which the converter ignores.
 _NOT_RAISED = frozenset({"GroupNormalization"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _TypedNode:
-    """A node, and the types of the values it can see; where it stands."""
+    """A node with its graph, and the types of the values it can see."""
 
     graph: onnx.GraphProto
     node: onnx.NodeProto
@@ -41,11 +40,9 @@ class _TypedNode:
 
 
 def raise_opset(model: onnx.ModelProto, dtype: LowDtype) -> tuple[str, ...]:
-    """Raise the model's opset as far as the most nodes can compute in the lower precision, no further; return notes.
+    """Raise the model's opset, in place, just far enough for the most nodes in the lower precision; return notes.
 
-    Args:
-        model: The model, changed in place, the types of its values written in.
-        dtype: The lower precision.
+    The types of its values must be in the graph.
     """
     opset = opset_of(model)
     nodes = list(_typed_nodes(model.graph, {}))
@@ -101,7 +98,7 @@ def _count(nodes: list[_TypedNode], opset: int, dtype: LowDtype) -> int:
 def _replacements(
     nodes: list[_TypedNode], opset: int, target: int, model: onnx.ModelProto
 ) -> tuple[dict[int, list[onnx.NodeProto]], onnx.NodeProto | None]:
-    """Return what stands for the nodes that change, by position; or the node that cannot be converted."""
+    """Return the replacements of changed nodes, by position; or the node that cannot be converted."""
     values = UniqueNames(names_in(model.graph))
     names = UniqueNames(node.name for node in nodes_in(model.graph))
     found: dict[int, list[onnx.NodeProto]] = {}
@@ -123,7 +120,7 @@ def _is_same(operator: str, opset: int, target: int) -> bool:
 
 
 def _takes_more_dtypes(operator: str, opset: int, target: int) -> bool:
-    """Whether the operator differs in nothing but the dtypes that it takes."""
+    """Return whether the operator differs only in the dtypes that it takes."""
     before, after = schema_of(operator, opset), schema_of(operator, target)
     return before is not None and after is not None and not after.deprecated and _form(before) == _form(after)
 
@@ -138,7 +135,7 @@ def _form(schema: onnx.defs.OpSchema) -> tuple[object, ...]:
 
 
 def _converted(typed: _TypedNode, opset: int, target: int) -> list[onnx.NodeProto] | None:
-    """Return the nodes that stand for the node in the other opset, none if it stays; None if that is unknown."""
+    """Return the nodes that replace the node in the other opset, none if it stays; None if that is unknown."""
     node = typed.node
     if _takes_more_dtypes(node.op_type, opset, target):
         return []
@@ -178,7 +175,7 @@ def _constant_node(tensor: onnx.TensorProto) -> onnx.NodeProto:
 def _renamed(
     node: onnx.NodeProto, converted: list[onnx.NodeProto], values: UniqueNames, names: UniqueNames
 ) -> list[onnx.NodeProto]:
-    """Give what is new names of its own; the node that is still the old operator keeps its name."""
+    """Give new nodes and values new names; a node of the old operator keeps its name."""
     mapping = {name: name for name in ("", *node.input, *node.output)}
     for each in converted:
         is_same = each.op_type == node.op_type and each.domain == node.domain
@@ -192,7 +189,7 @@ def _renamed(
 
 
 def _apply(model: onnx.ModelProto, replacements: dict[int, list[onnx.NodeProto]], target: int) -> None:
-    """Put the new nodes in place of the old ones, counted in the order in which graphs are walked."""
+    """Replace the old nodes, counted in the order in which graphs are walked."""
     position = 0
 
     def replaced(graph: onnx.GraphProto) -> None:

@@ -1,11 +1,10 @@
-"""Decides for every node and value of a model in which dtype it is computed; nothing is changed yet.
+"""Decide the dtype of every node and value of a model, without changing it.
 
-One pass in the order of the graph settles which nodes compute in the lower precision and in which dtype
-each value is made. Along the way every reader says in which dtype it wants a value; `writing` then makes each
-wanted dtype once.
+One pass in the order of the graph settles which nodes compute in the lower precision, and the dtype that each value is
+made in. Every reader notes the dtype that it needs, and `writing` then makes each of them once.
 
-What crosses the border of a subgraph (the outputs of a branch, what a loop carries) stays FP32: a
-node inside that is kept in FP32 would otherwise be fed rounded values.
+Values that cross the border of a subgraph (outputs of a branch, a loop's state) stay FP32. Otherwise a node inside that
+is kept in FP32 would read rounded values.
 """
 
 from __future__ import annotations
@@ -31,41 +30,26 @@ _BORDER = "what crosses the border of a subgraph stays FP32; the nodes inside ar
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """A value that was FP32.
+    """A value that was FP32."""
 
-    Attributes:
-        name: Its name before.
-        native: The element type it is made in.
-        constant: What holds it, if it is a constant: a tensor, or a node that makes it of nothing but
-            attributes and a shape.
-        cast: The Cast node that makes it, where that may as well make the lower precision.
-        pinned: The element type in which it has to keep its name, as an input or output of the model.
-        wanted: The element types that readers want.
-        names: Its name in each of the element types that it exists in, once that is settled.
-    """
-
-    name: str
-    native: int = FLOAT
-    constant: onnx.TensorProto | onnx.NodeProto | None = None
-    cast: onnx.NodeProto | None = None
-    pinned: int = 0
-    wanted: set[int] = field(default_factory=set)
-    names: dict[int, str] = field(default_factory=dict)
+    name: str  # its old name
+    native: int = FLOAT  # the element type it is made in
+    constant: onnx.TensorProto | onnx.NodeProto | None = None  # a tensor, or a node without computed inputs
+    cast: onnx.NodeProto | None = None  # its Cast node, if that may make the lower precision instead
+    pinned: int = 0  # the element type that keeps its name, for the model's inputs and outputs
+    wanted: set[int] = field(default_factory=set)  # by readers
+    names: dict[int, str] = field(default_factory=dict)  # by element type, once settled
 
 
 @dataclass(slots=True, eq=False)
 class NodePlan:
-    """A node, the FP32 values it reads and makes, and the graphs inside it.
-
-    Attributes:
-        reason: Why it stays in FP32; empty if it does not, or has nothing to do with FP32.
-    """
+    """A node, the FP32 values it reads and makes, and the graphs inside it."""
 
     node: onnx.NodeProto
     reads: list[tuple[int, Value, int]] = field(default_factory=list)
     makes: list[tuple[int, Value]] = field(default_factory=list)
     inner: list[GraphPlan] = field(default_factory=list)
-    reason: str = ""
+    reason: str = ""  # why it stays in FP32; empty for others and nodes without FP32
 
     @property
     def is_constant(self) -> bool:
@@ -99,7 +83,7 @@ class GraphPlan:
 
 
 class _Scope:
-    """What is known of names in a graph and in those around it."""
+    """Facts on the names in a graph and in those around it."""
 
     def __init__(self, graph: onnx.GraphProto, values: dict[str, Value], outer: _Scope | None) -> None:
         self._types = element_types(graph)
@@ -117,15 +101,15 @@ class _Scope:
         return self._outer.element(name)
 
     def value(self, name: str) -> Value | None:
-        """Return the value of that name if it is one that was FP32."""
+        """Return the value of that name if it was FP32."""
         if name in self._own or self._outer is None:
             return self._values.get(name)
         return self._outer.value(name)
 
     def computes_sizes(self, node: onnx.NodeProto) -> bool:
-        """Whether the node makes sizes of tensors, or positions in them, of other such; notes what it makes.
+        """Return whether the node only computes sizes of tensors, or positions in them; note its outputs.
 
-        What is made of constants in a shape that depends on sizes, such as a mask, is none of them.
+        Values made of constants in a computed shape, such as a mask, are none of them.
         """
         sources = [(self.element(name), self.kind(name)) for name in node.input if name]
         kinds = {kind for _, kind in sources}
@@ -155,14 +139,10 @@ def _defined_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 class Planner:
-    """Plans a whole model; its graph has the types of its values written in.
+    """Plans a whole model, whose graph has the types of its values.
 
-    Args:
-        dtype: The lower precision.
-        kept: The names of nodes that stay in FP32, each with the reason.
-        opset: Version of the default operator set.
-        declared: For each graph of the model, in the order of `graphs_in`, the values whose types it
-            has to say still.
+    `kept` has reasons by the names of nodes that stay in FP32. `declared` has, for each graph in the order of
+    `graphs_in`, the values whose types it must still have.
     """
 
     def __init__(
@@ -240,12 +220,12 @@ class Planner:
         varying = [value.native for _, value in reads if value.constant is None]
         is_low = bool(varying) and FLOAT not in varying
         if node.op_type == "Cast":
-            # What it makes is settled once it is known in which dtype that is read.
+            # Its output's dtype is settled once the dtypes of its readers are known.
             return Support(low_inputs=frozenset({0}) if is_low else frozenset(), reason=_READ_AS_IS)
         inputs = [scope.element(name) for name in node.input]
         outputs = [scope.element(name) for name in node.output]
         support = support_of(node, inputs, outputs, opset=self._opset, dtype=self._dtype)
-        # Nothing is gained by rounding what a comparison or an index reads: it takes what there is.
+        # Rounding the inputs of a comparison or an index gains nothing.
         if support.reason or FLOAT in outputs or is_low:
             return support
         return Support(reason=_READ_AS_IS)

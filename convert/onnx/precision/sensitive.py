@@ -1,11 +1,11 @@
-"""Nodes whose rounding a whole answer shows, though they are few and cheap: they stay in FP32.
+"""Find few, cheap nodes whose rounding changes whole outputs, which stay in FP32.
 
-- Normalisations: each of their few factors scales a feature of all rows, so that its rounding does not average out. Of
-  ALBERT's logits, two layers deep, LayerNormalization in FP16 alone made 40 % of the error; the sums of squares inside
-  it are what leaves FP16's range first.
-- What is computed of the model's inputs and of constants alone, value by value, and is then taken as an angle or
-  compared with a bound: a timestep of 999 times a frequency has steps of 0.5 in FP16, half a radian, and an age of
-  34.99 is 35 there. What layers have computed is not meant: rounding reaches it in any case.
+- Normalisations: each of their few factors scales a feature of all rows, so its rounding does not average out.
+  LayerNormalization in FP16 alone made 40 % of the error in the logits of an ALBERT of two layers. Its sums of squares
+  are the first to exceed FP16's range.
+- Values computed by elements from only inputs and constants, then used as an angle or compared with a bound. A timestep
+  of 999 times a frequency has steps of 0.5 in FP16, half a radian, and an age of 34.99 is 35. Outputs of layers do not
+  count, because rounding reaches them anyway.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _READ = "it is computed of inputs alone and read as an angle or against a bound,
 
 
 def sensitive_nodes(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the names of the nodes to keep in FP32, each with the reason, those of graphs inside nodes included."""
+    """Return the names of the nodes to keep in FP32, also inside nodes, each with the reason."""
     found = dict.fromkeys(normalising_nodes(graph), _NORMALISED)
     values = _Values(graph)
     for node in nodes_in(graph):
@@ -50,7 +50,7 @@ def _is_reader(node: onnx.NodeProto, values: _Values) -> bool:
 
 
 class _Values:
-    """Knows which values are computed of inputs and constants alone, and by which nodes."""
+    """Values that are computed from inputs and constants alone, and the nodes that make them."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._types = {name: element for each in graphs_in(graph) for name, element in element_types(each).items()}
@@ -59,16 +59,16 @@ class _Values:
         self._exact = {tensor.name for each in graphs_in(graph) for tensor in each.initializer}
         self._exact |= {item.name for item in graph.input}
         self._is_exact: dict[str, bool] = {}
-        # Nodes come after those that they read from, so that no chain of them is too long to be walked.
+        # Nodes come after those that they read from, so chains of any length can be walked.
         for name in self._makers:
             self._is_exact[name] = self._follows(name)
 
     def is_float(self, name: str) -> bool:
-        """Return whether a value is of FP32, as far as its type is known."""
+        """Return whether a value is known to be FP32."""
         return self._types.get(name) == FLOAT
 
     def computing(self, reader: onnx.NodeProto) -> Iterator[str]:
-        """Yield the names of a reader and of the nodes behind it, where all that it reads is exact."""
+        """Yield the names of a reader and of the nodes behind it, where all its inputs are exact."""
         if not any(map(self.is_float, reader.input)) or not all(map(self._is_known, reader.input)):
             return
         waiting, seen = [reader], set()
@@ -77,7 +77,7 @@ class _Values:
             if node.name in seen:
                 continue
             seen.add(node.name)
-            # A comparison and a Cast read whatever there is.
+            # A comparison and a Cast read any dtype.
             if node.op_type not in {"Constant", "Cast", *_BOUNDS}:
                 yield node.name
             waiting += [self._makers[name] for name in node.input if name in self._makers and self.is_float(name)]
@@ -96,7 +96,7 @@ class _Values:
         return all(map(self._is_known, node.input))
 
     def _weighs(self, node: onnx.NodeProto) -> bool:
-        """Return whether the node multiplies by a matrix that was learned, and not by a row of frequencies."""
+        """Return whether the node multiplies by a learned matrix, not by a row of frequencies."""
         return any(name in self._weights for name in node.input)
 
 

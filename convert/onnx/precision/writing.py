@@ -1,4 +1,4 @@
-"""Carries out a plan: changes the dtypes of nodes and constants, and adds one Cast for each value and dtype."""
+"""Carry out a plan: change the dtypes of nodes and constants, and add one Cast for each value and dtype."""
 
 from __future__ import annotations
 
@@ -28,29 +28,16 @@ def _cast_node(source: str, target: str, element: int, name: str) -> onnx.NodePr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConstantNodes:
-    """Writes nodes that make a constant.
-
-    Attributes:
-        rounding: Rounds the constants and keeps account of them.
-        values: Hands out names of values.
-        nodes: Hands out names of nodes.
-        folder: Where external data is; None if there is none.
-        opset: Version of the default operator set.
-    """
+    """Writes nodes that make a constant."""
 
     rounding: ConstantRounding
-    values: UniqueNames
-    nodes: UniqueNames
-    folder: Path | None
-    opset: int
+    values: UniqueNames  # for names of values
+    nodes: UniqueNames  # for names of nodes
+    folder: Path | None  # of external data
+    opset: int  # of the default operator set
 
     def written(self, node: onnx.NodeProto, value: Value) -> list[onnx.NodeProto]:
-        """Return the nodes that make the constant in each dtype in which it is wanted.
-
-        Args:
-            node: The Constant or ConstantOfShape node that made it in FP32.
-            value: The constant, its names settled.
-        """
+        """Return a Constant or ConstantOfShape node for each dtype that its value, with settled names, is wanted in."""
         found: list[onnx.NodeProto] = []
         for element, name in value.names.items():
             suffix = str(self.rounding.dtype.precision)
@@ -109,11 +96,7 @@ def _set_value(node: onnx.NodeProto, tensor: onnx.TensorProto) -> None:
 
 
 class Writer:
-    """Writes a plan into the graph that it was made of.
-
-    Args:
-        constants: Writes the constants, hands out names, knows the lower precision.
-    """
+    """Writes a plan into the graph that it was made of."""
 
     def __init__(self, constants: ConstantNodes) -> None:
         self._constants = constants
@@ -127,7 +110,7 @@ class Writer:
         self._write_graph(plan)
 
     def _settle(self, plan: GraphPlan) -> None:
-        """Give every value its names, once all its readers are known."""
+        """Name every value, once all its readers are known."""
         for value in plan.values.values():
             if value.cast is not None and value.wanted == {self._low}:
                 value.native = self._low
@@ -178,7 +161,7 @@ class Writer:
         return nodes
 
     def _casts(self, value: Value) -> list[onnx.NodeProto]:
-        """Return the nodes that make the value in the other dtypes that are wanted."""
+        """Return the nodes that make the value in the other wanted dtypes."""
         nodes = []
         for element in sorted(value.names.keys() - {value.native}):
             stem = f"{value.name}_to_{self._suffix[element]}"
@@ -189,7 +172,7 @@ class Writer:
         return nodes
 
     def _write_types(self, plan: GraphPlan) -> None:
-        """Keep the types that the model stated, brought up to date, and leave out those that were only inferred."""
+        """Update the types that the model declared, and remove those that were only inferred."""
         graph = plan.graph
         stated = [_typed(item, plan.values.get(item.name)) for item in graph.value_info if item.name in plan.declared]
         del graph.value_info[:]

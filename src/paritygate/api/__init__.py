@@ -1,6 +1,6 @@
-"""The Python API: comparing two models, running a spec, reading a repository.
+"""Compare two models, run a spec and read a repository in Python.
 
-It stands above all other parts, and `paritygate` shows its names. The commands call the same functions.
+`paritygate` exports these names, and no other part imports them. The commands call the same functions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
     "run",
 ]
 
-# Where the names stand that a comparison does not need: they are looked up when they are first used.
+# The modules of names that a comparison does not need, imported at their first use.
 _ELSEWHERE = {
     **dict.fromkeys(("Outcome", "Plan", "Spec", "plan", "run"), "paritygate.api.runs"),
     **dict.fromkeys(("Release", "ReleasedModel", "Repository"), "paritygate.api.releases"),
@@ -82,10 +82,9 @@ def __getattr__(name: str) -> object:
 
 
 class ParityError(AssertionError):
-    """Parity was not shown: the first line is the verdict with its reason, then comes what the terminal shows.
+    """Parity was not shown: the first line is the verdict with its reason, the rest is the terminal's output.
 
-    Attributes:
-        result: What was found.
+    `result` is the comparison or run.
     """
 
     def __init__(self, result: Comparison | Outcome) -> None:
@@ -94,7 +93,7 @@ class ParityError(AssertionError):
 
 
 def _first_sentence(result: Comparison | Outcome) -> str:
-    """Return the verdict and its first reason: test reports and logs cut a message after its first line."""
+    """Return the verdict and its first reason, because test reports and logs cut a message after its first line."""
     if isinstance(result, Comparison):
         return f"{_why(result, result.verdict)} ({result.candidate.name} against {result.reference.name})"
     bad = {name: verdict for name, verdict in result.verdicts.items() if verdict != "pass"}
@@ -112,9 +111,9 @@ def _why(result: ComparisonResult, verdict: str) -> str:
 
 
 class Comparison(ComparisonResult):
-    """One candidate against one reference: verdict, exit code, and what was measured, by the names of outputs.
+    """One candidate against one reference: verdict, exit code, and the measurements by outputs.
 
-    `str` of it is what the command `compare --verbose` prints.
+    `str` of it is the output of `compare --verbose`.
     """
 
     __slots__ = ()
@@ -126,12 +125,8 @@ class Comparison(ComparisonResult):
         return comparison_text(self)
 
     def assert_passed(self) -> None:
-        """Do nothing if the verdict is `pass`.
-
-        Raises:
-            ParityError: It is anything else: `fail`, `inconclusive`, `error` or `not run here`.
-        """
-        # pytest shows the line that called this, and our words.
+        """Raise ParityError unless the verdict is `pass`: `fail`, `inconclusive`, `error` or `not run here`."""
+        # pytest shows the calling line, and our message.
         __tracebackhide__ = True
         if self.verdict != "pass":
             raise ParityError(self)
@@ -146,7 +141,7 @@ _Returned = TypeVar("_Returned")
 
 
 def of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
-    """Let a function say in one of our errors which of its arguments may be meant by a name that is none."""
+    """Let a function reject an unknown argument with the nearest known ones."""
     parameters = inspect.signature(function).parameters
     known = [item.name for item in parameters.values() if item.kind is item.KEYWORD_ONLY]
 
@@ -207,61 +202,56 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     time_limit: float = TIME_LIMIT_S,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Hold a candidate against a reference on the same samples, as the command `compare` does.
+    """Compare a candidate with a reference on the same samples, as the command `compare` does.
 
-    Either side is a path (a model, or outputs recorded before), a release (`MODEL@ALIAS`), the address of a model on a
-    server, `module:callable`, or an object: a `torch.nn.Module`, a Keras model, or a function that takes a dict of
-    arrays by name and returns one. An object is run in this process, where no limit holds and a crash ends Python, and
-    `ran_in` of the result says so; everything else in a child process. A module is put into evaluation mode meanwhile.
+    Either side is a path (a model or recorded outputs), a release (`MODEL@ALIAS`), the address of a model on a server,
+    `module:callable`, or an object. An object is a `torch.nn.Module`, a Keras model, or a function from a dict of
+    arrays by name to such a dict. It runs in this process, as `ran_in` of the result shows: no limit applies, and a
+    crash ends Python. Everything else runs in a child process. A module is in evaluation mode meanwhile.
 
-    Args:
-        reference: What is right.
-        candidate: What is judged.
-        samples: A path, `module:callable`, a mapping of arrays with one row a sample, or an iterable of batches, each a
-            `Batch` or such a mapping.
-        precision: Precision of the candidate, which selects the default tolerances.
-        decisions: How an output becomes an answer, by output: `argmax`, `threshold=3`, `top_k=5`, `multilabel=0.5`.
-        constant_decisions: Why a decision may be the same in all rows, by output.
-        tolerance: Limits in place of the defaults, such as `{"max_abs_diff": 1e-3}`, or of one output,
-            `{"scores:max_abs_diff": 1e-3}`, where a list has a number for each column.
-        repeat: How often the samples are run in one session.
-        rename: By the candidate's name of an input or output, that of the reference.
-        signatures: Which signature of a SavedModel is meant, by `reference` and `candidate`; `serving_default` if it is
-            not named.
-        takes: What of the samples a side takes, by `reference` and `candidate`, with commas between names, where the
-            other takes other columns of the same rows: `{"candidate": "text"}`. Then no probes are asked.
-        outputs: The outputs to compare; all of them if none is named.
-        argmax_of: By an output of labels, that of the scores which it is the argmax of.
-        gold: Metrics against gold, written as for `--gold`.
-        matches: Outputs that are lists of detections, written as for `--match`.
-        ignore: Why an output is not compared, by output.
-        axes: The channel axis of an output, by output.
-        min_cosine_similarity: The least cosine similarity of the two answers to any row, by output.
-        valid_where: The input that says which positions of an output count, those where it is set, by output.
-        roles: What an input is, by input, as for `--role`: `mask`, or `{"role": "mask", "empty": False}`.
-        non_finite: What NaN and infinity in the reference mean: `refuse`, or `match`.
-        min_rows: Fewer rows are inconclusive.
-        batch_size: Rows a batch, where the samples do not say.
-        columns: Of a table: by input, the column or columns that it consists of, in its order.
-        cast: By input, the dtype that its values are cast to, such as `float32`.
-        pad: What lists of JSON lines are filled up with, by input.
-        seed: Seed of all choices.
-        emulate: Whether to round every value of the candidate (ONNX) to the precision.
-        probes: The probes to ask, none of them for `none` or `()`; all if None.
-        edge: What a difference in made-up rows that are unlike every sample comes to: `fail`, `warn` or `off`.
-        failures: A folder for the batches that the candidate fails.
-        device: `cpu` or `cuda`.
-        provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
-        endpoint: How a server may be asked, such as `{"requests_per_second": 50}`; also `requests`, `timeout_s`,
-            `max_answer_mb` and `trials`.
-        endpoint_json: Which field of a server's JSON is which input and output, as a file or its data.
-        repository: Where a release is looked up.
-        time_limit: Seconds after which a child process is stopped.
-        progress: Called with the stage in words, the rows done, and of how many (0 where that is not known).
+    - `reference`, `candidate`: the correct model, and the one that is judged.
+    - `samples`: a path, `module:callable`, a mapping of arrays with one row a sample, or an iterable of batches, each a
+      `Batch` or such a mapping.
+    - `precision`: that of the candidate, which selects the default tolerances.
+    - `decisions`: how an output becomes a decision, by output: `argmax`, `threshold=3`, `top_k=5`, `multilabel=0.5`.
+    - `constant_decisions`: why a decision may be the same in all rows, by output.
+    - `tolerance`: limits in place of the defaults: `{"max_abs_diff": 1e-3}`, or `{"scores:max_abs_diff": 1e-3}` for one
+      output, where a list has a number for each column.
+    - `repeat`: how often the samples run in one session.
+    - `rename`: the reference's name of an input or output by the candidate's.
+    - `signatures`: the signature of a SavedModel by `reference` and `candidate`; default `serving_default`.
+    - `takes`: the inputs of a side, comma-separated, where the other side takes other columns of the same rows:
+      `{"candidate": "text"}`. Then no probes run.
+    - `outputs`: the outputs to compare; none means all.
+    - `argmax_of`: by an output of labels, the output of the scores whose argmax it is.
+    - `gold`, `matches`: metrics against gold and lists of detections, as for `--gold` and `--match`.
+    - `ignore`: why an output is not compared, by output.
+    - `axes`: the channel axis, by output.
+    - `min_cosine_similarity`: the least cosine similarity of the two outputs for any row, by output.
+    - `valid_where`: the input that is set where positions of an output count, by output.
+    - `roles`: the role of an input, as for `--role`: `mask`, or `{"role": "mask", "empty": False}`.
+    - `non_finite`: `refuse` or `match` NaN and infinity in the reference.
+    - `min_rows`: fewer rows are inconclusive.
+    - `batch_size`: rows a batch, where the samples do not declare it.
+    - `columns`: the columns of a table that form an input, in its order.
+    - `cast`: the dtype that an input's values are cast to, such as `float32`.
+    - `pad`: the value that pads lists of JSON lines, by input.
+    - `seed`: the seed of all choices.
+    - `emulate`: round every value of the candidate (ONNX) to the precision.
+    - `probes`: the probes to run; None means all, `none` or `()` none.
+    - `edge`: the effect of an out-of-sample finding: `fail`, `warn` or `off`.
+    - `failures`: a folder for the batches that the candidate fails.
+    - `device`: `cpu` or `cuda`.
+    - `provider`: ONNX Runtime's provider for the candidate: `cpu`, `cuda` or `tensorrt`.
+    - `endpoint`: limits on a server: `requests`, `requests_per_second`, `timeout_s`, `max_answer_mb`, `trials`.
+    - `endpoint_json`: the fields of a server's JSON for inputs and outputs, as a file or its data.
+    - `repository`: where releases are.
+    - `time_limit`: seconds after which a child process is stopped.
+    - `progress`: called with the stage, the rows done, and their total (0 if unknown).
 
     Raises:
-        ParitygateError: An argument, a file or the samples are wrong, which is exit code 2 of the command. What cannot
-            be measured for another reason is a result with the verdict `error`.
+        ParitygateError: An argument, file or sample is wrong (exit code 2). Other failures are a result with the
+            verdict `error`.
     """
     values = values_of_python(locals())
     here, objects = Path.cwd(), dict[str, object]()
@@ -323,13 +313,13 @@ def _json_mapping(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> J
 def _model(
     given: object, rename: Mapping[str, str], objects: dict[str, object], parse: Callable[..., ModelRef]
 ) -> ModelRef:
-    """Return a model to compare; what is an object is put into `objects`, by the text that stands for it."""
+    """Return a model to compare; objects are added to `objects` under the text that represents them."""
     if isinstance(given, (str, os.PathLike)):
         return parse(os.fspath(given), rename=rename)
     from paritygate.models.loading import kind_of_live
 
     kind = kind_of_live(given)
-    # The same object twice is the same model twice.
+    # The same object twice is one model.
     text = next((text for text, known in objects.items() if known is given), f"object {len(objects)}")
     objects[text] = given
     named = given if kind is SourceKind.FUNCTION and hasattr(given, "__qualname__") else type(given)
@@ -338,11 +328,7 @@ def _model(
 
 
 def _check_devices(objects: Mapping[str, Any], device: str) -> None:
-    """Check that no module has to be moved: it is the caller's, and an optimizer may hold its parameters.
-
-    Raises:
-        UsageError: One is on another device than the comparison runs on.
-    """
+    """Raise UsageError for a module on another device, because moving it would break an optimizer of the caller's."""
     if not objects:
         return
     from paritygate.models.loading import kind_of_live
@@ -379,13 +365,13 @@ _Result = TypeVar("_Result", "Comparison", "Outcome")
 
 
 def as_public(kind: type[_Result], found: ComparisonResult | RunOutcome) -> _Result:
-    """Return a result as the class of the API that holds the same."""
+    """Return a result as the API's class with the same fields."""
     return kind(**{item.name: getattr(found, item.name) for item in fields(found)})
 
 
 def texts(given: Sequence[str]) -> tuple[str, ...]:
     """Return texts, where a single one may be given alone."""
-    # A text is a sequence of texts as well, and never meant as one.
+    # A text is itself a sequence of texts, which nobody means.
     return (given,) if isinstance(given, str) else tuple(given)
 
 

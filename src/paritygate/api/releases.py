@@ -1,4 +1,4 @@
-"""The part of the Python API that reads a repository of releases."""
+"""Read a repository of releases in Python."""
 
 from __future__ import annotations
 
@@ -23,45 +23,28 @@ __all__ = ["Release", "ReleasedModel", "Repository"]
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository of releases on disk.
-
-    Attributes:
-        root: Its folder.
-    """
+    """A repository of releases in the folder `root`."""
 
     root: str | os.PathLike[str] = DEFAULT_REPOSITORY
 
     def models(self) -> tuple[ModelSummary, ...]:
-        """Return the models with their versions and aliases, sorted by name.
-
-        Raises:
-            InputFileError: There is no such folder.
-        """
+        """Return the models with versions and aliases, sorted by name; raise InputFileError without such a folder."""
         return list_models(Path(self.root))
 
     def release(self, model: str, which: int | str | None = None) -> Release:
-        """Return a release.
-
-        Args:
-            model: The model's name.
-            which: A version, or an alias; the highest version if None.
+        """Return a release by a version or alias; None is the highest version.
 
         Raises:
-            UsageError: There is no such model or release; the message names those that are there.
+            UsageError: There is no such model or release; the message names the existing ones.
             InputFileError: There is no such repository.
-            ArtifactIntegrityError: Its manifest or evidence is not what was released.
+            ArtifactIntegrityError: Its manifest or evidence is corrupt.
         """
         return Release(root=Path(self.root), details=show(Path(self.root), model, which))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """One release of a repository.
-
-    Attributes:
-        root: The repository.
-        details: All that is known of it: manifest, numbers, history.
-    """
+    """One release of a repository; `details` has its manifest, numbers and history."""
 
     root: Path
     details: ReleaseDetails
@@ -87,9 +70,7 @@ class Release:
         return tuple(entry["name"] for entry in self.details.manifest["variants"])
 
     def path(self, variant: str | None = None) -> Path:
-        """Return the file or folder that the runtime of a variant opens; of the preferred one if None.
-
-        Whether its bytes are those that were released is for `verify` to say.
+        """Return the file or folder that the runtime of a variant opens, unverified; None is the preferred one.
 
         Raises:
             UsageError: The release has no such variant; the message names those that it has.
@@ -99,11 +80,9 @@ class Release:
         return self.details.folder / name / str(main)
 
     def load(self, variant: str | None = None, *, device: str = "cpu") -> ReleasedModel:
-        """Return a variant in its runtime, ready to answer, after every file of the release was verified.
+        """Return a variant in its runtime, ready to run, after every file of the release was verified.
 
-        Args:
-            variant: Which variant; the preferred one if None.
-            device: Where it runs: `cpu`, or `cuda`.
+        None is the preferred variant, and the device is `cpu` or `cuda`.
 
         Raises:
             UsageError: The release has no such variant; the message names those that it has.
@@ -123,11 +102,7 @@ class Release:
         return name
 
     def verify(self) -> Verification:
-        """Read every file of the release, and return that all are what was released.
-
-        Raises:
-            ArtifactIntegrityError: A file was changed, removed or added.
-        """
+        """Read every file of the release; raise ArtifactIntegrityError if one was changed, removed or added."""
         found = verify_release(self.root, self.model, self.version)
         if not found.is_intact:
             msg = f"{self.model} version {self.version} is corrupt: {found.difference}"

@@ -1,4 +1,4 @@
-"""The part of the Python API that runs a spec, and says beforehand what a run would do."""
+"""Run a spec in Python, and show beforehand what a run would do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Outcome", "Plan", "Spec", "plan", "run"]
 
 
 class Outcome(RunOutcome):
-    """What came of a run: exit code, verdicts, the comparison of every variant, the run folder, the release."""
+    """The outcome of a run: exit code, verdicts, the comparison of every variant, the run folder, the release."""
 
     __slots__ = ()
     results: Mapping[str, Comparison]
@@ -52,17 +52,13 @@ class Outcome(RunOutcome):
         return "\n".join((*lines, f"run: {self.folder}"))
 
     def assert_passed(self) -> None:
-        """Do nothing if the run ended in exit code 0, as it does where everything required passed.
-
-        Raises:
-            ParityError: It ended in another.
-        """
+        """Raise ParityError unless the exit code is 0, which means that everything required passed."""
         __tracebackhide__ = True
         if self.exit_code != ExitCode.PASS:
             raise ParityError(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as JSON data: an entry of `runs` of what the command writes."""
+        """Return the outcome as JSON data, an entry of `runs` in the command's output."""
         return self.to_json()
 
 
@@ -84,27 +80,24 @@ def run(  # noqa: PLR0913 - one argument an option of the command
     time_limit: float = TIME_LIMIT_S,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Do what a spec asks for, as the command `run` does: export, record, validate, benchmark, report, promote.
+    """Run a spec, as the command `run` does: export, record, validate, benchmark, report, promote.
 
-    Args:
-        spec: A path, the name of a packaged spec, a `Spec`, or a mapping that is one; paths in the latter two are
-            relative to the current directory.
-        targets: The targets to make; all of them if none is named.
-        samples: In place of the spec's own.
-        probes: The probes to ask, none of them for `none` or `()`; those of the spec if None.
-        benchmark: Whether to measure speed; where the spec asks for it, or for a choice that needs it, if None.
-        promote: Whether to release what passed.
-        repository: Where to, in place of the spec's.
-        alias: The alias to move, in place of the spec's.
-        cache: Whether to reuse what an earlier run did with the same inputs, none of which has changed since.
-        constraints: Limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
-        root: The folder of runs and repository.
-        device: `cpu` or `cuda`.
-        time_limit: Seconds that each conversion, recording or comparison may take.
-        progress: As of `compare`.
+    - `spec`: a path, the name of a packaged spec, a `Spec` or such a mapping, both with paths relative to the current
+      directory.
+    - `targets`: the targets to make; none means all.
+    - `samples`, `repository`, `alias`: in place of the spec's.
+    - `probes`: the probes to run; None means the spec's, `none` or `()` none.
+    - `benchmark`: whether to measure speed; None means if the spec, or its choice, needs it.
+    - `promote`: release variants that passed.
+    - `cache`: reuse results of earlier runs whose inputs are unchanged.
+    - `constraints`: limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
+    - `root`: the folder of runs and repository.
+    - `device`: `cpu` or `cuda`.
+    - `time_limit`: seconds for each conversion, recording or comparison.
+    - `progress`: as of `compare`.
 
     Raises:
-        ParitygateError: Something that concerns all variants: the spec, the source, the samples, the reference.
+        ParitygateError: The spec, the source, the samples or the reference are wrong, which concerns all variants.
     """
     check_choice("device", device, ("cpu", "cuda"))
     options = RunOptions(
@@ -140,18 +133,7 @@ def plan(  # noqa: PLR0913 - one argument an option of the command
     device: str = "cpu",
     time_limit: float = TIME_LIMIT_S,
 ) -> Plan:
-    """Return what `run` with the same arguments would reuse, and what it would do; nothing is done.
-
-    Args:
-        spec: As of `run`.
-        targets: As of `run`.
-        samples: As of `run`.
-        probes: As of `run`.
-        benchmark: As of `run`.
-        constraints: As of `run`.
-        root: As of `run`.
-        device: As of `run`.
-        time_limit: As of `run`.
+    """Return the steps that `run` with the same arguments would reuse or do; nothing is done.
 
     Raises:
         ParitygateError: The run would not begin, or would end early.

@@ -1,1 +1,1 @@
-"""TensorRT and TensorRT-RTX engines: what is asked of a build, what is known of one, and the library behind both."""
+"""Describe builds and records of TensorRT and TensorRT-RTX engines, and open the library behind both."""

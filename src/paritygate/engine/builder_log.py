@@ -1,6 +1,6 @@
-"""What the library behind engines says while it works: kept, because it is the only place where a reason stands.
+"""Collect the log of the library behind engines, which is the only place where it reports a reason.
 
-A build that fails returns nothing and raises nothing. Why, the library has told its logger alone.
+A failed build returns nothing and raises nothing. Only the logger gets the reason.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from paritygate.engine.library import EngineLibrary
 
 _ERRORS = frozenset({"ERROR", "INTERNAL_ERROR"})
 _WARNING = "WARNING"
-# Thousands of lines a build, of tactics and timings.
+# Thousands of lines a build, on tactics and timings.
 _NOT_PRINTED = frozenset({"VERBOSE"})
-# Said of every int64 tensor, in every build: the runner feeds each tensor in its own dtype.
+# Every build logs it for every int64 tensor, but the runner feeds each tensor in its own dtype.
 _HARMLESS = re.compile(r"Make sure (?:input|output) .* has Int64 binding")
-# Where in the library's sources it was said; and what any call says of a driver that is not there.
+# The place in the library's sources; and the message of any call without a driver.
 _PLACE = re.compile(r"^\S+\.(?:cpp|h|cu):\d+: | In \S+ at /\S+?(?=\)|\s|$)")
 _NO_DRIVER = re.compile(r"catchCudaError")
 _FRAME = re.compile(r"^(?:--- (?:Begin|End) node ---|While parsing node number|ERROR: \S+ In function)")
@@ -28,30 +28,16 @@ _LONGEST = 400
 
 
 class BuilderLog:
-    """The lines of one piece of work, printed as they come.
-
-    Attributes:
-        errors: Lines of errors, oldest first.
-        warnings: Lines of warnings, oldest first, those left out that say nothing of this model.
-    """
+    """The lines of one piece of work, printed as they come: `errors` and relevant `warnings`, oldest first."""
 
     def __init__(self, title: str) -> None:
-        """Start with no lines.
-
-        Args:
-            title: What each printed line begins with: the library.
-        """
+        """Start with no lines; `title` is the library, which begins each printed line."""
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self._title = title
 
     def add(self, severity: str, message: str) -> None:
-        """Keep a line, if it is an error or a warning, and print it, if it is not one of thousands.
-
-        Args:
-            severity: In the library's words: `INTERNAL_ERROR`, `ERROR`, `WARNING`, `INFO` or `VERBOSE`.
-            message: What it says.
-        """
+        """Keep an error or a warning, and print lines except `VERBOSE` ones; `severity` is the library's name."""
         if severity in _ERRORS:
             self.errors.append(message)
         elif severity == _WARNING and not _HARMLESS.search(message):
@@ -60,13 +46,13 @@ class BuilderLog:
             print(f"[{self._title}] {severity}: {message}", flush=True)  # noqa: T201 - the log of the job is its stdout
 
     def reason(self) -> str:
-        """Return in one line why the work failed, as the errors say it; empty if there are none."""
+        """Return the reason of a failure from the errors, in one line; empty if there are none."""
         lines = [line for line in self.errors if not _FRAME.search(_PLACE.sub("", line))]
         telling = [line for line in lines if not _NO_DRIVER.search(line)] or lines
         return "; ".join(dict.fromkeys(map(said, telling)))
 
     def warned(self, shown: int = 3) -> str:
-        """Return in one line how many warnings there are and the first different ones; empty if there are none."""
+        """Return the number of warnings and the first different ones, in one line; empty if there are none."""
         different = list(dict.fromkeys(map(said, self.warnings)))
         if not different:
             return ""
@@ -84,8 +70,8 @@ def said(message: str) -> str:
 def make_logger(library: EngineLibrary, log: BuilderLog) -> Any:  # noqa: ANN401 - the library's ILogger
     """Return the process's logger of the library, which writes into `log` from now on.
 
-    Why one a process? The library takes the first that it is given, and ignores every other while that one is in use:
-    the errors of a second build would go to the log of the first.
+    There is one a process, because the library ignores every other logger while the first one is in use. Otherwise the
+    errors of a second build would go to the log of the first.
     """
     logger = _logger_of(library.module)
     logger.target = log
@@ -96,12 +82,12 @@ def make_logger(library: EngineLibrary, log: BuilderLog) -> Any:  # noqa: ANN401
 def _logger_of(trt: ModuleType) -> Any:  # noqa: ANN401 - the library's ILogger
     class Logger(trt.ILogger):  # type: ignore[name-defined,misc]  # the libraries have no types
         def __init__(self) -> None:
-            # Not super(): the binding wants its own constructor called.
+            # Not super(), because the binding needs a direct call of its constructor.
             trt.ILogger.__init__(self)
             self.target: BuilderLog | None = None
 
         def log(self, severity: Any, msg: str) -> None:  # noqa: ANN401 - the library's Severity
-            # An exception here would end the process: the library calls it from where none may pass.
+            # An exception here would end the process, because none may pass the library's caller.
             with contextlib.suppress(Exception):
                 if self.target is not None:
                     self.target.add(severity.name, msg)

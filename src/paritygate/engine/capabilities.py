@@ -1,7 +1,6 @@
-"""What the library behind engines can do, found once by looking at its module, and what it cannot be asked for.
+"""Find out from its module what the library behind engines supports, and check requests against that.
 
-The libraries differ from version to version, and one that does not know a setting may ignore it without a word. So
-whatever is asked for is held against what is there before anything is built.
+A library may silently ignore an unknown setting, and versions differ. So every request is checked before a build.
 """
 
 from __future__ import annotations
@@ -17,49 +16,29 @@ from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
 
-# Beyond it the library takes the highest without a word. No member says it: it stands in the library's documentation.
+# The library silently clips higher ones. Source: the library's documentation, because no member has the number.
 _HIGHEST_OPTIMIZATION_LEVEL = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What one library can do.
+    """Features of one library."""
 
-    Attributes:
-        library: `tensorrt` or `tensorrt-rtx`.
-        version: Its version.
-        title: Name and version for people.
-        strongly_typed_flag: Whether networks are created with the flag STRONGLY_TYPED.
-        has_tf32_flag: Whether TF32 can be switched off.
-        compute_capabilities: The GPUs that engines are built for ahead of time, such as `8.9`; empty where they are
-            built for the GPU that builds them.
-        hardware_compatibility: The levels of hardware compatibility that it honours, besides `none`.
-        has_version_compatible: Whether it makes engines that later versions run.
-        has_timing_cache: Whether it reads and adds to a file of timings.
-        has_optimization_level: Whether the effort of the build can be set.
-        has_workspace: Whether GPU memory for scratch can be limited.
-        dtypes: The dtypes of tensors, in the library's words.
-    """
-
-    library: str
+    library: str  # or tensorrt-rtx
     version: str
-    title: str
+    title: str  # name and version for people
     strongly_typed_flag: bool
-    has_tf32_flag: bool
-    compute_capabilities: tuple[str, ...]
-    hardware_compatibility: frozenset[str]
-    has_version_compatible: bool
-    has_timing_cache: bool
-    has_optimization_level: bool
-    has_workspace: bool
-    dtypes: frozenset[str]
+    has_tf32_flag: bool  # TF32 can be switched off
+    compute_capabilities: tuple[str, ...]  # GPUs to build for ahead of time (8.9); empty: the one that builds
+    hardware_compatibility: frozenset[str]  # levels that it honours, besides `none`
+    has_version_compatible: bool  # later versions can run its engines
+    has_timing_cache: bool  # it reads and extends a file of timings
+    has_optimization_level: bool  # the effort of a build can be set
+    has_workspace: bool  # scratch memory can be limited
+    dtypes: frozenset[str]  # of tensors, under the library's names
 
     def check(self, settings: EngineSettings) -> None:
-        """Do nothing if the library honours every one of the settings.
-
-        Raises:
-            UsageError: It does not; the message says what was asked for, and what there is.
-        """
+        """Raise UsageError for a setting that the library does not honour, with what it supports."""
         self._check_hardware_compatibility(settings.hardware_compatibility)
         self._check_compute_capabilities(settings.compute_capabilities)
         self._check_optimization_level(settings.optimization_level)
@@ -72,11 +51,7 @@ class Capabilities:
             raise UsageError(msg, hint="leave timing_cache out")
 
     def check_precision(self, precision: Precision) -> None:
-        """Do nothing if the library computes in the precision.
-
-        Raises:
-            UsageError: It does not, or no engine has this one precision.
-        """
+        """Raise UsageError if the library does not compute in the precision, or no engine has it."""
         if precision not in DTYPE_OF_PRECISION:
             msg = f"no engine is built in {precision} (allowed: {', '.join(map(str, DTYPE_OF_PRECISION))})"
             raise UsageError(msg, hint="give one of these in the target, such as tensorrt-fp16")
@@ -84,7 +59,7 @@ class Capabilities:
         if dtype not in self.dtypes:
             msg = f"{self.title} has no dtype {dtype}, which {precision} needs (it has: {self._dtypes})"
             raise UsageError(msg, hint="install a later version, or choose another precision")
-        # Why fp32 too? A library that cannot be kept from TF32 computes fp32 in it.
+        # Also for fp32, because a library without the switch computes fp32 in TF32.
         if precision in {Precision.FP32, Precision.TF32} and not self.has_tf32_flag:
             msg = f"{self.title} has no switch for TF32, and {precision} cannot be told from it"
             raise UsageError(msg, hint="install another version, or choose another precision")
@@ -116,7 +91,7 @@ class Capabilities:
         if unknown:
             offered = ", ".join(self.compute_capabilities)
             msg = f"{self.title} builds no engine for {_listed(unknown)} (it builds for: {offered})"
-            # What is missing between are the GPUs of data centers: H100 and H200 have 9.0, B200 has 10.0.
+            # The list lacks GPUs of data centers: H100 and H200 have 9.0, B200 has 10.0.
             raise UsageError(msg, hint="for other GPUs choose a target such as tensorrt-fp32, and build it on that GPU")
 
     def _check_optimization_level(self, level: int | None) -> None:
@@ -142,12 +117,13 @@ class Capabilities:
 
 @cache
 def capabilities_of(library: EngineLibrary) -> Capabilities:
-    """Return what the library can do, from the names in its module."""
+    """Return the library's capabilities, from the names in its module."""
     trt = library.module
     config = trt.IBuilderConfig
     flags = _members(trt, "BuilderFlag")
-    # Why by name here? TensorRT-RTX has the names of all three and honours none: a hardware compatibility level reads
-    # back as none, VERSION_COMPATIBLE wants a library that does not exist for it, and a timing cache stays empty.
+    # By name, because TensorRT-RTX has the names of all three and honours none. A hardware compatibility level
+    # reads back as none, VERSION_COMPATIBLE needs a library that does not exist for it, and a timing cache stays
+    # empty.
     is_rtx = library.name == TENSORRT_RTX
     levels = _members(trt, "HardwareCompatibilityLevel") if hasattr(config, "hardware_compatibility_level") else set()
     known = {level.name for level in HardwareCompatibility} - {HardwareCompatibility.NONE.name}

@@ -1,6 +1,6 @@
-"""Says on which GPUs an engine runs, and whether a format can be built on this machine.
+"""Decide on which GPUs an engine runs, and whether a format can be built on this machine.
 
-An engine is no model, but code for kinds of GPUs.
+An engine is code for kinds of GPUs, not a model.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from paritygate.errors import BackendError, MissingGpuError
 from paritygate.formats import FORMATS
 from paritygate.machine import Gpu, gpu_of_machine
 
-# It knows no data centre GPU of capability 9.0 or 10.0.
-# Source: ComputeCapability of tensorrt_rtx 1.7.
+# It lacks data centre GPUs of capability 9.0 or 10.0. Source: ComputeCapability of tensorrt_rtx 1.7.
 RTX_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
-# What TensorRT-RTX builds for from where nothing is asked for, and what `ampere_plus` means.
+# The lowest capability of TensorRT-RTX's default, and of `ampere_plus`.
 _AMPERE = 80
 _AMPERE_AND_ABOVE = "8.0 and above"
 _CUDA = re.compile(r"cuda:sm(\d{2,3})")
@@ -28,7 +27,7 @@ BUILD_HERE = "build it again on this machine: convert-and-validate build"
 
 
 def _dotted(capability: str) -> str:
-    """Return the digits of a compute capability as they are written: `8.9` of `89`, `12.0` of `120`."""
+    """Return the digits of a compute capability with a dot: `8.9` of `89`, `12.0` of `120`."""
     return f"{capability[:-1]}.{capability[-1]}"
 
 
@@ -38,17 +37,12 @@ def _targets(asked: tuple[str, ...], offered: tuple[str, ...]) -> tuple[str, ...
 
 
 def _is_for(level: str, built_on: str, capability: str) -> bool:
-    """Return whether TensorRT's engine, built where the first capability is, runs where the second is."""
+    """Return whether TensorRT's engine, built on the first capability, runs on the second."""
     return int(capability) >= _AMPERE if level == HardwareCompatibility.AMPERE_PLUS else capability == built_on
 
 
 def targets_in_words(settings: EngineSettings, gpu: Gpu | None) -> str:
-    """Return what an engine is built to run on.
-
-    Args:
-        settings: What was asked for.
-        gpu: The GPU it is built on; None if it is built ahead of time.
-    """
+    """Return the GPUs that an engine is built to run on; `gpu` builds it, or None ahead of time."""
     if gpu is None:
         return f"compute capability {', '.join(settings.compute_capabilities) or _AMPERE_AND_ABOVE}"
     if settings.hardware_compatibility is HardwareCompatibility.AMPERE_PLUS:
@@ -59,16 +53,13 @@ def targets_in_words(settings: EngineSettings, gpu: Gpu | None) -> str:
 
 
 def check_gpu(record: EngineRecord, gpu: Gpu, offered: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return what is to be noted of the GPU, once it is one that the engine was built for.
+    """Return notes on the GPU if the engine was built for it.
 
-    Args:
-        record: What is known of the engine.
-        gpu: The GPU that it is to run on.
-        offered: Every compute capability that the library builds for ahead of time, such as `8.9`; empty where it
-            builds for the GPU it is on.
+    `offered` has every compute capability that the library builds for ahead of time, such as `8.9`. It is empty for a
+    library that builds for its own GPU.
 
     Raises:
-        BackendError: It is not.
+        BackendError: The engine was built for other GPUs.
     """
     if record.library == TENSORRT_RTX:
         _check_target(record.settings.compute_capabilities, gpu, offered)
@@ -109,11 +100,9 @@ def _check_built_on(level: HardwareCompatibility, built_on: Mapping[str, Any], g
 
 
 def why_not_built_for(device: str, facts: Mapping[str, Any]) -> str:
-    """Return why an engine was not built to run on a device, in words; empty if it was.
+    """Return why an engine does not run on a device, such as `cuda:sm89`; empty if it does.
 
-    Args:
-        device: As evidence bears it, such as `cuda:sm89`.
-        facts: What the conversion said of the engine: its library, its settings, the GPU it was built on.
+    `facts` of the conversion are its library, its settings, and the GPU it was built on.
     """
     found = _CUDA.fullmatch(device)
     if found is None:
@@ -147,16 +136,13 @@ def _why_not_tensorrt(
 
 
 def require_builder(name: str) -> None:
-    """Do nothing if artifacts of the format can be built and checked here.
-
-    Args:
-        name: The format.
+    """Check that artifacts of the format can be built and checked here.
 
     Raises:
         MissingGpuError: It is built on the GPU that will run it, and there is none.
         MissingBackendError: Its backend is not installed; the hint is the command that installs it.
     """
-    # Before the packages: on a machine without a GPU they would be installed for nothing.
+    # Before the packages, whose installation is useless without a GPU.
     if FORMATS[name].is_built_on_gpu and gpu_of_machine() is None:
         msg = f"{TITLES[name]} builds engines on the GPU that runs them, and this machine has none"
         hint = (

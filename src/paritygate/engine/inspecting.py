@@ -1,4 +1,4 @@
-"""Opens an engine on a GPU, compares it with the record beside it, and reads what it says of its own layers."""
+"""Open an engine on a GPU, compare it with the record beside it, and read the dtypes of its layers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from paritygate.errors import BackendError, InputFileError
 from paritygate.signature import TensorSpec
 
 BUILD_AGAIN = "build the engine again: convert-and-validate build"
-# A size that is known at run time only.
+# A size that is only known at run time.
 _OPEN = -1
-# The words of the engine's inspector, which differ between versions: `Half NC/8HW8`, `Row major linear FP16 format`.
+# Formats in the inspector's output, which differ between versions: `Half NC/8HW8`, `Row major linear FP16 format`.
 _WORDS: Mapping[str, str] = {
     "float": "FLOAT",
     "fp32": "FLOAT",
@@ -35,17 +35,11 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedEngine:
-    """An engine in the memory of the GPU.
+    """An engine in the memory of the GPU."""
 
-    Attributes:
-        library: What loaded it.
-        cuda_engine: The library's ICudaEngine.
-        runtime: The library's Runtime, which has to live as long as the engine does.
-    """
-
-    library: EngineLibrary
-    cuda_engine: Any
-    runtime: Any
+    library: EngineLibrary  # that loaded it
+    cuda_engine: Any  # the library's ICudaEngine
+    runtime: Any  # must live as long as the engine
 
 
 def load_engine(path: Path, library: EngineLibrary) -> LoadedEngine:
@@ -62,10 +56,10 @@ def load_engine(path: Path, library: EngineLibrary) -> LoadedEngine:
         msg = f"{path} is empty, so it is not an engine"
         raise InputFileError(msg, hint=BUILD_AGAIN)
     log = BuilderLog(library.title)
-    # Ours before Polygraphy's: the library logs to the first logger that it is given.
+    # Ours before Polygraphy's, because the library logs to the first logger that it gets.
     logger = make_logger(library, log)
     try:
-        # Some operators of ONNX are plugins of the library's own.
+        # Some ONNX operators are plugins of the library.
         library.module.init_libnvinfer_plugins(logger, "")
         runtime = library.module.Runtime(logger)
         cuda_engine = engine_from_bytes(content, runtime=runtime)
@@ -77,11 +71,7 @@ def load_engine(path: Path, library: EngineLibrary) -> LoadedEngine:
 
 
 def check_engine(engine: Any, record: EngineRecord) -> None:  # noqa: ANN401 - an ICudaEngine of either library
-    """Check that the engine has the inputs, outputs and shapes that its record says.
-
-    Raises:
-        BackendError: It has not; the message names the first difference.
-    """
+    """Raise BackendError if inputs, outputs or shapes of the engine differ from its record."""
     found = _found_tensors(engine)
     for mode, specs in (("INPUT", record.signature.inputs), ("OUTPUT", record.signature.outputs)):
         names = [name for name, its_mode in found.items() if its_mode == mode]
@@ -114,7 +104,7 @@ def _check_tensor(engine: Any, spec: TensorSpec) -> None:  # noqa: ANN401
 
 
 def _agrees(found: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
-    # A size that is known to the engine alone is no contradiction.
+    # A size that only the engine knows is no contradiction.
     return len(found) == len(wanted) and all(
         not isinstance(dim, int) or size in {dim, _OPEN} for size, dim in zip(found, wanted, strict=True)
     )
@@ -137,7 +127,7 @@ def _differs(found: str, recorded: str) -> None:
 
 
 def inspect_engine(loaded: LoadedEngine) -> dict[str, dict[str, int]]:
-    """Return how many outputs of layers the engine has, by dtype and layer; nothing where it was not built to say."""
+    """Return the number of layers' outputs, by dtype and layer; empty for an engine built without details."""
     trt = loaded.library.module
     if loaded.cuda_engine.profiling_verbosity != trt.ProfilingVerbosity.DETAILED:
         return {}
@@ -146,21 +136,14 @@ def inspect_engine(loaded: LoadedEngine) -> dict[str, dict[str, int]]:
 
 
 def inspected_dtypes(inspection: str) -> dict[str, dict[str, int]]:
-    """Return the dtypes of the engine's layers and how many of them there are, by what its inspector said.
-
-    Args:
-        inspection: What the inspector said of the whole engine, as JSON.
-
-    Returns:
-        Empty where it names layers only, or says nothing that is known here.
-    """
+    """Return `inspect_engine` from the inspector's JSON; empty where it has only names, or an unknown form."""
     try:
         layers = json.loads(inspection)["Layers"]
     except (ValueError, KeyError, TypeError):
         return {}
     counts: dict[str, Counter[str]] = {}
     for layer in layers:
-        # One that was built without details names its layers, and nothing else.
+        # An engine built without details has only names of layers.
         if not isinstance(layer, dict):
             continue
         for dtype in _dtypes_of_outputs(layer):

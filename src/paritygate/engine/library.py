@@ -1,6 +1,6 @@
-"""Opens the library behind engines, TensorRT or TensorRT-RTX, once a process, together with Polygraphy.
+"""Open the library behind engines, TensorRT or TensorRT-RTX, once a process, together with Polygraphy.
 
-The names that the library has for dtypes and layers stand here too.
+It also has the library's names for dtypes and layers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SWITCH = "POLYGRAPHY_USE_TENSORRT_RTX"
 _RTX_MODULE = "tensorrt_rtx"
 _RTX_BINDINGS = "tensorrt_rtx_bindings"
 TITLES: Mapping[str, str] = {TENSORRT: "TensorRT", TENSORRT_RTX: "TensorRT-RTX"}
-# NumPy's names, by the library's; the libraries have others, of weights alone.
+# NumPy's names by the library's, which has more for weights alone.
 NUMPY_DTYPES: Mapping[str, str] = {
     "FLOAT": "float32",
     "HALF": "float16",
@@ -34,7 +34,7 @@ NUMPY_DTYPES: Mapping[str, str] = {
     "UINT8": "uint8",
     "BOOL": "bool",
 }
-# What an engine of a precision computes in, in the library's words; no engine has another one.
+# The library's dtype that an engine of a precision computes in; no engine has another precision.
 DTYPE_OF_PRECISION: Mapping[Precision, str] = {
     Precision.FP32: "FLOAT",
     Precision.TF32: "FLOAT",
@@ -43,8 +43,8 @@ DTYPE_OF_PRECISION: Mapping[Precision, str] = {
     Precision.INT8: "INT8",
 }
 QUANTIZE = "QUANTIZE"
-# In the words of networks and of engines: a cast to HALF is no computation in it. Why not a list of what computes? A
-# layer of a later version computes until it is known to do not.
+# Layers of networks and engines that do not compute: a cast to HALF is no computation in it. It is no list of those
+# that compute, because an unknown layer of a later version counts as computing.
 MOVING = frozenset(
     {"ASSERTION", "CAST", "CONCATENATION", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT",
      "DEQUANTIZE", "FILL", "GATHER", "IDENTITY", "ITERATOR", "LOOP_OUTPUT", "NON_ZERO", "NOOP", "ONE_HOT", "PADDING",
@@ -55,14 +55,9 @@ MOVING = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineLibrary:
-    """One of the two, imported.
+    """One of the two libraries, imported."""
 
-    Attributes:
-        name: `tensorrt` or `tensorrt-rtx`.
-        module: Its Python module.
-    """
-
-    name: str
+    name: str  # tensorrt or tensorrt-rtx
     module: ModuleType
 
     @property
@@ -82,13 +77,10 @@ class EngineLibrary:
 
 
 def open_library(name: str) -> EngineLibrary:
-    """Return the library, imported, and Polygraphy set to it.
-
-    Args:
-        name: `tensorrt` or `tensorrt-rtx`.
+    """Return the library `tensorrt` or `tensorrt-rtx`, imported, and Polygraphy set to it.
 
     Raises:
-        MissingBackendError: It is not installed, or its own libraries do not load; or Polygraphy is not installed.
+        MissingBackendError: It or Polygraphy is not installed, or its own libraries do not load.
         BackendError: This process has Polygraphy set to the other one already.
     """
     require_backend(name)
@@ -108,7 +100,7 @@ def _set_polygraphy(name: str) -> None:
     wanted = name == TENSORRT_RTX
     if "polygraphy" not in sys.modules:
         os.environ[_SWITCH] = "1" if wanted else "0"
-    # Imported here even if nobody asks for more: the first that is opened is then the one that Polygraphy has.
+    # Always imported here, so that Polygraphy has the library that is opened first.
     config = importlib.import_module("polygraphy.config")
     if bool(config.USE_TENSORRT_RTX) != wanted:
         msg = f"this process has Polygraphy set to the other library already, and cannot open {TITLES[name]} too"

@@ -1,7 +1,7 @@
-"""What is known of an engine without opening it: the record beside its file.
+"""Describe an engine without opening it, by the record beside its file.
 
-An engine says its inputs, its precision and its versions only to the library, on a GPU of the kind it was built for. So
-what the build saw lies beside it, in `engine.json`, and whoever runs the engine holds the two against each other.
+Only the library can read an engine, on a GPU of the kind it was built for. So the build writes `engine.json` beside it,
+and every run compares the two.
 """
 
 from __future__ import annotations
@@ -25,32 +25,18 @@ _SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineRecord:
-    """What the build of an engine saw.
+    """The facts that the build of an engine recorded."""
 
-    Attributes:
-        library: `tensorrt` or `tensorrt-rtx`.
-        version: Its version.
-        precision: What was asked for, and found in the network.
-        signature: Inputs and outputs, in the engine's order, with the declared sizes of symbolic dims.
-        profile: The shapes of each input.
-        tf32: Whether TF32 may be used in place of FP32.
-        settings: How it was built.
-        dtype_counts: How many outputs of layers there are, by the dtype that they compute in and the type of layer:
-            `{"HALF": {"CONVOLUTION": 53}}`, in the library's words.
-        built_on: The GPU it was built on, as `Gpu` has it; None if it was built ahead of time.
-        targets: What it was built to run on, in words, such as `compute capability 8.9`.
-    """
-
-    library: str
+    library: str  # or tensorrt-rtx
     version: str
-    precision: Precision
-    signature: Signature
-    profile: Mapping[str, ProfileShapes]
-    tf32: bool
+    precision: Precision  # requested, and found in the network
+    signature: Signature  # in the engine's order, with the declared sizes of symbolic dims
+    profile: Mapping[str, ProfileShapes]  # shapes by input
+    tf32: bool  # TF32 may replace FP32
     settings: EngineSettings
-    dtype_counts: Mapping[str, Mapping[str, int]]
-    built_on: Mapping[str, Any] | None
-    targets: str
+    dtype_counts: Mapping[str, Mapping[str, int]]  # outputs of layers: {"HALF": {"CONVOLUTION": 53}}
+    built_on: Mapping[str, Any] | None  # a `Gpu`; None if built ahead of time
+    targets: str  # for people, such as `compute capability 8.9`
 
     def save(self, engine: Path) -> None:
         """Write the record beside the engine."""
@@ -59,18 +45,14 @@ class EngineRecord:
 
     @classmethod
     def load(cls, engine: Path) -> EngineRecord:
-        """Return the record beside the engine.
-
-        Raises:
-            InputFileError: There is none, or it is corrupt.
-        """
+        """Return the record beside the engine; raise InputFileError if it is missing or corrupt."""
         path = engine.parent / RECORD_FILE
         if not path.is_file():
             msg = f"{engine} has no {RECORD_FILE} beside it, which says its inputs, its precision and its versions"
             raise InputFileError(msg, hint="give an unchanged engine", command="convert-and-validate build --run DIR")
         try:
             data = read_json(path)
-            # Version 0.1.0 called it so.
+            # The name in version 0.1.0.
             if isinstance(data, dict) and "census" in data:
                 data = {"dtype_counts": data["census"], **data}
             return from_data(cls, data)

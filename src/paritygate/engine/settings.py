@@ -1,4 +1,4 @@
-"""Says what a build of an engine is asked for beside its precision: settings, and the shapes that it has to take."""
+"""Define the settings of an engine's build beside its precision, and the shapes that it has to take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paritygate.signature import Dim, Signature, TensorSpec
 
 
 class HardwareCompatibility(str, Enum):
-    """On which GPUs, besides those like the one it is built on, an engine runs. Names of TensorRT's own levels."""
+    """The GPUs, besides those like the builder's, that an engine runs on, by TensorRT's names of levels."""
 
     NONE = "none"
     AMPERE_PLUS = "ampere_plus"
@@ -24,24 +24,14 @@ class HardwareCompatibility(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
-    """How an engine is built.
+    """The settings that an engine is built with."""
 
-    Attributes:
-        workspace_mb: Most GPU memory that a layer may take for scratch, in MiB; the library's default if None.
-        optimization_level: 0 (fastest build) to 5 (fastest engine); the library's default if None.
-        hardware_compatibility: On which other GPUs it runs. TensorRT only.
-        version_compatible: Whether later versions of the library run it too. TensorRT only.
-        compute_capabilities: The GPUs it is built for ahead of time, such as `8.9`; the library's default if none.
-            TensorRT-RTX only.
-        timing_cache: File of timings that builds read and add to, so that the next one is faster. TensorRT only.
-    """
-
-    workspace_mb: int | None = None
-    optimization_level: int | None = None
+    workspace_mb: int | None = None  # most scratch memory of a layer, in MiB; None: the library's default
+    optimization_level: int | None = None  # 0 (fastest build) to 5 (fastest engine)
     hardware_compatibility: HardwareCompatibility = HardwareCompatibility.NONE
-    version_compatible: bool = False
-    compute_capabilities: tuple[str, ...] = ()
-    timing_cache: Path | None = None
+    version_compatible: bool = False  # later versions of TensorRT run it too
+    compute_capabilities: tuple[str, ...] = ()  # TensorRT-RTX: built ahead of time for these, such as 8.9
+    timing_cache: Path | None = None  # TensorRT: timings that speed up the next build
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,10 +44,10 @@ class ProfileShapes:
 
 
 def profile_of(signature: Signature) -> dict[str, ProfileShapes]:
-    """Return the shapes of every input, by name: those of the declared dims.
+    """Return the shapes of every input, by name, from the declared dims.
 
     Raises:
-        UsageError: A dim of an input has no name, or no declared sizes; the message names every such dim.
+        UsageError: A dim of an input has no name or no declared sizes; the message names every such dim.
     """
     unknown = list(dict.fromkeys(_unknown(signature)))
     if unknown:
@@ -80,7 +70,7 @@ def _unknown(signature: Signature) -> Iterator[str]:
 
 def _shapes(spec: TensorSpec, dims: Mapping[str, Dim]) -> ProfileShapes:
     declared = [dim for dim in spec.shape or () if dim is not None]
-    # A fixed size may be 0, which no declared one is.
+    # A fixed size may be 0, unlike a declared one.
     sizes = [(dim, dim, dim) if isinstance(dim, int) else _range(dims[dim]) for dim in declared]
     return ProfileShapes(
         min=tuple(low for low, _, _ in sizes),

@@ -1,1 +1,1 @@
-"""Reads every kind of model: which files it consists of, its signature, its weights, how it is called."""
+"""Read every kind of model: its files, its signature, its weights and how it is called."""

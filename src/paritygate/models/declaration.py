@@ -1,7 +1,7 @@
-"""What a spec is to declare of a model that says nothing itself: found by running it on real inputs.
+"""Find the inputs and outputs that a spec has to declare of a model without a signature, by running it on the samples.
 
-The samples say the dtypes and sizes of its inputs, all rows of them: a dim that varies gets a name, one that never does
-is fixed. Its answers to batches of different sizes say the same of its outputs.
+A dim that varies over the rows gets a name, and every other dim is fixed. Batches of several sizes show the same of the
+outputs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-# Returns, for the arrays of a batch, those that the model was given and the tensors that it answered, by name.
+# Returns the arrays that the model took of a batch, and the tensors that it returned, by name.
 Answer = Callable[["Mapping[str, NDArray[np.generic]]"], tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 _NO_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
-# How many batches of different sizes the model is asked to answer.
+# The most batches of different sizes that the model runs on.
 _MOST_ANSWERS = 3
 # Of ids of tokens, and of pictures, whose channels are these.
 _IDS_RANK = 2
@@ -38,7 +38,7 @@ _Axis = tuple[str, int]
 
 @dataclass(kw_only=True, slots=True)
 class _Sizes:
-    """The sizes of one axis in all rows: equal ones in equal order have equal digests."""
+    """The sizes of one axis in all rows: equal sizes in equal order have equal digests."""
 
     low: int
     high: int
@@ -51,29 +51,17 @@ class _Sizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenSignature:
-    """What a model takes and returns, as all rows of the samples show it.
-
-    Attributes:
-        signature: Its inputs and outputs; a dim that no row has another size of is of that size.
-        rows: How many rows show it.
-    """
+    """Inputs and outputs as `rows` rows of the samples show them; a dim that never varies has that size."""
 
     signature: Signature
     rows: int
 
 
 def signature_of_rows(answer: Answer, batches: Iterable[Batch]) -> SeenSignature | None:
-    """Return what a model takes and returns, by its answers to batches of different sizes.
+    """Return inputs and outputs of a model, by running `answer` on batches of different sizes; texts are left out.
 
-    None where there are no rows, or it answers with no tensor.
-
-    Args:
-        answer: Asks the model.
-        batches: The samples, all of which are read; text is left out.
-
-    Raises:
-        Exception: Whatever the model raises where it does not answer.
-        UsageError: It takes or returns a dtype that is not supported.
+    Returns None where there are no rows or no tensors. Whatever the model raises is passed on, and UsageError is raised
+    for an unsupported dtype.
     """
     sizes: dict[_Axis, _Sizes] = {}
     shown: dict[tuple[object, ...], Batch] = {}
@@ -112,12 +100,8 @@ def signature_of_rows(answer: Answer, batches: Iterable[Batch]) -> SeenSignature
 def declaration_of(answer: Answer, batches: Iterable[Batch]) -> str:
     """Return the lines `inputs: {...}` and `outputs: {...}` of a spec, each after a line break.
 
-    A comment beside the inputs names the dims that are fixed because no row has another size. Nothing is returned where
-    the model does not answer, or with no tensor.
-
-    Args:
-        answer: Asks the model.
-        batches: The samples.
+    A comment names the dims that are fixed because they never vary. Returns an empty text where the model fails or
+    returns no tensor.
     """
     try:
         seen = signature_of_rows(answer, batches)
@@ -136,7 +120,7 @@ def declaration_of(answer: Answer, batches: Iterable[Batch]) -> str:
 
 
 def _flow(specs: Iterable[TensorSpec]) -> str:
-    """Return what a spec says of them, in YAML's flow style."""
+    """Return the tensors in YAML's flow style."""
     return f"{{{', '.join(map(_of_tensor, specs))}}}"
 
 
@@ -145,7 +129,7 @@ def _of_tensor(spec: TensorSpec) -> str:
 
 
 def _numbers(batch: Batch) -> dict[str, NDArray[np.generic]]:
-    """Return the inputs that are no text, of which there are no tensors."""
+    """Return the inputs that are no text, because there are no tensors of text."""
     return {name: array for name, array in batch.inputs.items() if array.dtype.kind != "U"}
 
 
@@ -154,7 +138,7 @@ def _add_sizes(sizes: dict[_Axis, _Sizes], batch: Batch, arrays: Mapping[str, ND
         for axis, size in enumerate(array.shape):
             if axis == 0 and size == batch.rows:
                 continue
-            # How long a row was before it was filled up says more than how long it is.
+            # The length of a row before padding is more precise than its padded length.
             lengths = batch.lengths.get(name, ()) if axis == 1 else ()
             of_rows = list(lengths) or [size] * batch.rows
             sizes.setdefault((name, axis), _Sizes(low=size, high=size)).add(of_rows)
@@ -175,7 +159,7 @@ def _names(sizes: Mapping[_Axis, _Sizes], arrays: Mapping[str, NDArray[np.generi
 
 
 def _word(axes: Sequence[_Axis], arrays: Mapping[str, NDArray[np.generic]]) -> str:
-    """Return what the field calls a dim of one or several inputs; empty where it has no word for it."""
+    """Return the usual word for a dim of one or several inputs; empty where there is none."""
     if any(axis == 1 and arrays[name].ndim == _IDS_RANK and arrays[name].dtype.kind in "iu" for name, axis in axes):
         return "sequence"
     sides = {side for name, axis in axes if (side := _side(axis, arrays[name].shape))}
@@ -197,7 +181,7 @@ def _own_name(first: _Axis, word: str) -> str:
 
 @dataclass(kw_only=True, slots=True)
 class _Shapes:
-    """The shapes of tensors in several answers: where a size differs, the dim that has that size in each of them."""
+    """The shapes of tensors in several answers; a size that varies is the dim that has this size in all of them."""
 
     dtypes: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, list[int | str]] = field(default_factory=dict)
@@ -205,7 +189,7 @@ class _Shapes:
     _may_be: dict[_Axis, list[str]] = field(default_factory=dict)
 
     def add(self, tensors: Mapping[str, Any], dims: Mapping[str, int]) -> None:
-        """Take in one answer, with the sizes that the named dims have in it."""
+        """Add the tensors of one answer, with the sizes of the named dims in it."""
         for name, tensor in tensors.items():
             self.dtypes[name] = dtype_of(tensor)
             shape = self.shapes.setdefault(name, list(tensor.shape))

@@ -1,4 +1,4 @@
-"""Which files a model consists of, external data included, and the digest over them; of an object, over its weights."""
+"""List the files of a model, external data included, and compute digests of files and of the weights of objects."""
 
 from __future__ import annotations
 
@@ -20,14 +20,11 @@ _Array = tuple[str, str, tuple[int, ...], bytes]
 
 
 def files_of_model(model: ModelRef) -> dict[str, Path]:
-    """Return the files that a model consists of, each under the name that its digest is computed with.
+    """Return the files of a model that is a path, each under the name that its digest is computed with.
 
-    The file that is opened is called `model`, so that a renamed copy has the same digest; files of external data and
-    of folders have their relative paths. The settings that an OpenVINO model is compiled with decide what it answers,
-    and belong to it; so does the record of an engine, which says what it answers in.
-
-    Args:
-        model: A model that is a path.
+    The file that is opened is called `model`, so that a renamed copy has the same digest. Other files have their
+    relative paths. The settings of OpenVINO and the record of an engine decide the outputs, so they belong to the
+    model.
 
     Raises:
         InputFileError: The model cannot be read.
@@ -40,7 +37,7 @@ def files_of_model(model: ModelRef) -> dict[str, Path]:
 
         return openvino_files(path)
     if model.kind in {SourceKind.TENSORRT, SourceKind.TENSORRT_RTX}:
-        # An engine without a sound record has no digest that could stand for it.
+        # Without a sound record, an engine has no digest that represents it.
         EngineRecord.load(path)
         return {"model": path, RECORD_FILE: path.parent / RECORD_FILE}
     if path.is_dir():
@@ -50,11 +47,7 @@ def files_of_model(model: ModelRef) -> dict[str, Path]:
 
 
 def digest_of_model(model: ModelRef) -> str | None:
-    """Return the digest of the model's files; None for a `module:callable`, which is not a file.
-
-    Raises:
-        InputFileError: The model cannot be read.
-    """
+    """Return the digest of the model's files; None for a `module:callable`, which is not a file."""
     if model.kind in {SourceKind.CALLABLE, SourceKind.TORCH} or not model.path.exists():
         return None
     return digest_of_files({name: digest_of_file(path) for name, path in files_of_model(model).items()})

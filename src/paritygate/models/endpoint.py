@@ -1,4 +1,4 @@
-"""A model that a server answers for: its address, and how often it may be asked."""
+"""Parse the address of a model on a server, and the limits on requests to it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _ALLOWED = (
 
 
 class Protocol(str, Enum):
-    """How a server is asked.
+    """The protocol of a model server.
 
-    `open-inference` is the Open Inference Protocol, version 2, of Triton, KServe and MLServer, over HTTP;
-    `open-inference-grpc` the same over gRPC; `tensorflow-serving` the REST API of TensorFlow Serving; `json` any other
-    JSON over HTTP, by a mapping.
+    `open-inference` is version 2 of the Open Inference Protocol over HTTP, as in Triton, KServe and MLServer.
+    `tensorflow-serving` is TensorFlow Serving's REST API. `json` is any other JSON over HTTP, by a mapping.
     """
 
     OPEN_INFERENCE = "open-inference"
@@ -45,42 +44,25 @@ class Protocol(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndpointLimits:
-    """How a server may be asked, so that a comparison is no attack on it.
-
-    Attributes:
-        requests: How many requests one process may send.
-        requests_per_second: How many in one second.
-        timeout_s: Seconds that one answer may take, from the request to the last byte.
-        max_answer_mb: MiB that one answer may have where no reference says how large it should be.
-        trials: 1 allows trials on it, which look for the cause of a failure.
-    """
+    """Limits on the requests of one process, so that a comparison is no attack on the server."""
 
     requests: float = 100_000
     requests_per_second: float = 200
-    timeout_s: float = 30
-    max_answer_mb: float = 256
-    trials: float = 0
+    timeout_s: float = 30  # of one answer, up to its last byte
+    max_answer_mb: float = 256  # MiB of an answer whose size no reference shows
+    trials: float = 0  # 1 allows trials, which look for the cause of a failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """The address of a model on a server.
-
-    Attributes:
-        protocol: How it is asked.
-        host: Scheme, host and port, such as `http://127.0.0.1:8000`; of gRPC host and port.
-        path: The path of the model, and of its version where one is named; empty of gRPC.
-        prefix: What stands before the protocol's own paths.
-        model: The model's name.
-        version: Its version or label; empty for what the server chooses.
-    """
+    """The address of a model on a server."""
 
     protocol: Protocol
-    host: str
-    path: str
-    prefix: str
+    host: str  # with the scheme, such as `http://127.0.0.1:8000`; without one for gRPC
+    path: str  # of the model and its version, if one is named; empty for gRPC
+    prefix: str  # before the protocol's own paths
     model: str
-    version: str = ""
+    version: str = ""  # or its label; empty for the server's choice
 
 
 def is_url(text: str) -> bool:
@@ -89,14 +71,10 @@ def is_url(text: str) -> bool:
 
 
 def parse_endpoint(text: str, *, is_mapped: bool = False) -> Endpoint:
-    """Return the address of a model.
-
-    Args:
-        text: The address.
-        is_mapped: Whether a mapping says how it is asked where no known protocol does.
+    """Return the address of a model; `is_mapped` allows other protocols, because a mapping describes the JSON.
 
     Raises:
-        UsageError: It is none that a known protocol has, nor one of HTTP with a mapping.
+        UsageError: No known protocol has such an address, and it is not HTTP with a mapping.
     """
     parts = _parts_of(text)
     if parts is not None:
@@ -119,12 +97,12 @@ def parse_endpoint(text: str, *, is_mapped: bool = False) -> Endpoint:
 
 
 def _parts_of(text: str) -> SplitResult | None:
-    """Return the parts of an address; None of what is none, or holds more than scheme, host, port and path."""
+    """Return the parts of an address; None if it is none, or has more than scheme, host, port and path."""
     try:
         parts = urlsplit(text)
         is_one = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        # A port that is no number, or brackets without an address of IPv6 in them.
+        # The port is no number, or the brackets hold no IPv6 address.
         return None
     more = parts.query or parts.fragment or "@" in parts.netloc or any(ch.isspace() for ch in text)
     return parts if is_one and text.isprintable() and not more else None
@@ -150,10 +128,10 @@ def _by_protocol(parts: SplitResult) -> Endpoint | None:
 
 
 def limits_of(given: Mapping[str, float]) -> EndpointLimits:
-    """Return how a server may be asked, by the names of `EndpointLimits`.
+    """Return the limits, given by the names of `EndpointLimits`.
 
     Raises:
-        UsageError: A name is none of them, or a limit is not above 0.
+        UsageError: A name is unknown, or a limit is not above 0.
     """
     known = [item.name for item in fields(EndpointLimits)]
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""Models that do not say what they take and return: it is seen from real inputs and one answer to them."""
+"""Read the signature of models that do not declare one from real inputs and one call."""
 
 from __future__ import annotations
 
@@ -19,32 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
-    """Real inputs by which a model is asked for what it does not say.
+    """Real inputs that reveal the signature of a model."""
 
-    Attributes:
-        inputs: Those of the first batch of the samples, by the names served.
-        shapes: The shape of each over all samples: a size where it never varies, else the name of a dim, or None.
-        like: The signature of the model that it is compared with; None where that is not known. Outputs without names
-            are called as its outputs are, if there are as many.
-        is_chosen: Whether it was said which of the samples' inputs the model takes: then there are no others.
-    """
-
-    inputs: Mapping[str, NDArray[np.generic]]
-    shapes: Mapping[str, tuple[int | str | None, ...]]
-    like: Signature | None = None
-    is_chosen: bool = False
+    inputs: Mapping[str, NDArray[np.generic]]  # of the first batch, by the names served
+    shapes: Mapping[str, tuple[int | str | None, ...]]  # over all samples; a varying size is a dim's name or None
+    like: Signature | None = None  # of the model that it is compared with; it names as many unnamed outputs
+    is_chosen: bool = False  # the user chose the inputs, so the model takes no others
 
     def of_the_other(self) -> Example:
-        """Return the example with only the inputs that the other model takes; as it is where that is not known.
-
-        Where it was said what this model takes, it is that.
-        """
+        """Return the example with only the inputs that the other model takes, unless the user chose them."""
         taken = () if self.like is None or self.is_chosen else [spec.name for spec in self.like.inputs]
         inputs = {name: array for name, array in self.inputs.items() if name in taken}
         return replace(self, inputs=inputs or self.inputs)
 
     def unlike_the_other(self) -> str:
-        """Return which input is of another dtype or shape than the other model takes, in words; empty for none."""
+        """Return a message on an input whose dtype or shape differs from the other model's; empty for none."""
         for spec in () if self.like is None else self.like.inputs:
             array = self.inputs.get(spec.name)
             if array is not None and not _is_taken(spec, array):
@@ -53,22 +42,22 @@ class Example:
         return ""
 
     def by_own_names(self, rename: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
-        """Return the inputs by the names of a model that is served under other names, `{of the model: served}`."""
+        """Return the inputs by the model's own names; `rename` is `{of the model: served}`."""
         own = {served: name for name, served in rename.items()}
         return {own.get(name, name): array for name, array in self.inputs.items()}
 
 
 def example_of(read: Callable[[], Iterator[Batch]], like: Signature | None, takes: Sequence[str] = ()) -> Example:
-    """Return what the samples show, all of which are read.
+    """Return the first batch, and the shapes over all samples, which are read once.
 
     Args:
         read: Starts reading the samples.
-        like: The signature of the model that is compared with; None where that is not known.
-        takes: Which of their inputs the model takes; empty where nobody said it.
+        like: The signature of the model to compare with, if known.
+        takes: The inputs that the user chose; empty for no choice.
 
     Raises:
-        ZeroRowsError: There are none.
-        UsageError: They lack an input of `takes`.
+        ZeroRowsError: There are no rows.
+        UsageError: The samples lack an input of `takes`.
     """
     first: Mapping[str, NDArray[np.generic]] | None = None
     shapes: dict[str, tuple[int | str | None, ...]] = {}
@@ -90,7 +79,8 @@ def example_of(read: Callable[[], Iterator[Batch]], like: Signature | None, take
     for name, shape in shapes.items():
         said = declared.get(name)
         if said is not None and len(said) == len(shape):
-            # A size that the samples do not have is the other model's own, and may be what is wrong with it.
+            # A fixed size that differs from the samples is specific to the other model, and may be its
+            # fault.
             sizes = zip(said[1:], shape[1:], strict=True)
             shapes[name] = (*said[:1], *(own if isinstance(dim, int) and dim != own else dim for dim, own in sizes))
     chosen = {name: array for name, array in first.items() if not takes or name in takes}
@@ -101,7 +91,7 @@ def _is_taken(spec: TensorSpec, array: NDArray[np.generic]) -> bool:
     dtype = dtype_of(array)
     is_of_dtype = dtype == spec.dtype or (is_integer_dtype(dtype) and is_integer_dtype(spec.dtype))
     shape = array.shape if spec.shape is None else spec.shape
-    # Axis 0 holds the rows, of which any number may be asked at once.
+    # Axis 0 holds any number of rows.
     sizes = zip(shape[1:], array.shape[1:], strict=False)
     is_of_shape = all(not isinstance(dim, int) or dim == size for dim, size in sizes)
     return is_of_dtype and len(shape) == array.ndim and is_of_shape
@@ -109,22 +99,18 @@ def _is_taken(spec: TensorSpec, array: NDArray[np.generic]) -> bool:
 
 def _common(one: tuple[int | str | None, ...], other: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
     if len(one) != len(other):
-        # Whoever runs the model says that it does not take both.
+        # Running the model reports that it does not take both ranks.
         return one
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
 
 
 def signature_seen(example: Example, inputs: Iterable[str], answer: object, rename: Mapping[str, str]) -> Signature:
-    """Return the signature of a model, under the names served, by what it answered.
+    """Return the signature of a model, under the names served, by its `answer` to `inputs` of the example.
 
-    Args:
-        example: What it was asked.
-        inputs: Which of the inputs it takes, by its own names.
-        answer: What it returned; what is no tensor is left out.
-        rename: The name served, by the model's own name.
+    `inputs` are the model's own names. Parts of the answer that are no tensors are left out.
 
     Raises:
-        UsageError: It returned no tensor, or one of a dtype that is not supported.
+        UsageError: The answer has no tensor, or one of an unsupported dtype.
     """
     served = [rename.get(name, name) for name in inputs]
     found = outputs_by_name(answer)
@@ -149,7 +135,7 @@ def signature_seen(example: Example, inputs: Iterable[str], answer: object, rena
 
 
 def dtype_of(tensor: Any) -> str:  # noqa: ANN401 - an array, or a tensor of any framework
-    """Return NumPy's name of the dtype of an array, or of a tensor of any framework; `string` of texts."""
+    """Return NumPy's name for the dtype of an array or of a framework's tensor; `string` for texts."""
     dtype = tensor.dtype
     if getattr(dtype, "kind", "") in {"U", "S", "O"}:
         return "string"

@@ -1,9 +1,8 @@
-"""A model with fixed dims, and the rule by which inputs of other sizes are brought to them and results back.
+"""Describe a model with fixed dims, and the rule that brings inputs of other sizes to them and outputs back.
 
-Accelerators compile a model for one shape. Rows are then run in parts of the fixed number, the last part filled up
-with copies of its last row; other fixed dims are filled up on the right with a declared value. What was made up is
-cut off the results again. The rule is data: it lies beside the model as `fixed-shape.json`, and whoever serves the
-model follows it.
+Accelerators compile a model for one shape. Rows then run in parts of the fixed number, and copies of the last row fill
+up the last part. Other fixed dims are padded on the right with a declared value. The padding is cut off the outputs
+again. The rule is data beside the model, in `fixed-shape.json`, and whoever serves the model follows it.
 """
 
 from __future__ import annotations
@@ -27,19 +26,12 @@ FIXED_SHAPE_FILE = "fixed-shape.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixedShape:
-    """Which dims of a model are fixed, and how inputs are brought to them.
+    """The fixed dims of a model, and how inputs are brought to them."""
 
-    Attributes:
-        dims: The size of each fixed dim.
-        pad: By input, the value that its fixed dims other than rows are filled up with.
-        dtypes: By input, the dtype that the fixed model takes, where it is another one.
-        signature: The model's signature with no dim fixed: what it takes and returns by way of the rule.
-    """
-
-    dims: Mapping[str, int]
-    pad: Mapping[str, float] = field(default_factory=dict)
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    signature: Signature
+    dims: Mapping[str, int]  # the size of each fixed dim
+    pad: Mapping[str, float] = field(default_factory=dict)  # by input, the value for fixed dims other than rows
+    dtypes: Mapping[str, str] = field(default_factory=dict)  # by input, that of the fixed model where it differs
+    signature: Signature  # without fixed dims, as the rule gives it to the model
 
     def __post_init__(self) -> None:
         _check_dims(self)
@@ -55,7 +47,7 @@ class FixedShape:
 
     @property
     def padded_dims(self) -> tuple[str, ...]:
-        """The fixed dims that are filled up with a value: all but rows."""
+        """The fixed dims that are padded with a value: all except rows."""
         return tuple(name for name in self.dims if name != self.rows_dim)
 
     @property
@@ -86,11 +78,7 @@ def write_fixed_shape(rule: FixedShape, folder: Path) -> None:
 
 
 def read_fixed_shape(path: Path) -> FixedShape:
-    """Return the rule in a file.
-
-    Raises:
-        InputFileError: The file is missing or damaged.
-    """
+    """Return the rule in a file; raise InputFileError if it is missing or corrupt."""
     again = "make the artifact again with: convert-and-validate export"
     if not path.is_file():
         msg = f"the rule for fixed dims is missing: {path}"

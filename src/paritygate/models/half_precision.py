@@ -1,4 +1,4 @@
-"""Models of PyTorch that compute in float16 or bfloat16, as many checkpoints are saved: what to do about it."""
+"""Detect PyTorch models that compute in float16 or bfloat16, as many checkpoints are saved, and name the remedy."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def half_dtype(tensors: Iterable[torch.Tensor]) -> str | None:
 
 
 def half_dtype_of_model(model: Any) -> str | None:  # noqa: ANN401 - a model of any framework, or None
-    """Return the same of a model object; None of one that is no PyTorch module."""
+    """Return `half_dtype` of a model object; None if it is no PyTorch module."""
     is_module = any(cls.__module__ == "torch.nn.modules.module" for cls in type(model).__mro__)
     return half_dtype(model.parameters()) if is_module else None
 
 
 def half_precision_words(dtype: str) -> str:
-    """Return what it means that a source computes in a dtype."""
+    """Return the message that a source computes in a dtype."""
     return f"the source computes in half precision ({dtype}), so its own rounding is part of every difference"

@@ -1,4 +1,4 @@
-"""Where inputs and outputs of a model stand in the JSON of a server of one's own."""
+"""Map the inputs and outputs of a model to fields in the JSON of a custom server."""
 
 from __future__ import annotations
 
@@ -10,42 +10,32 @@ from typing import Any, NoReturn
 from paritygate.errors import InputFileError, UsageError
 from paritygate.text import nearest_first
 
-# The name of a body, or of a row, as a whole.
+# Names a whole body or row.
 BODY = "."
 _REQUEST, _RESPONSE = ("inputs", "rows", "constants"), ("outputs", "rows", "dtypes")
 _DTYPES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
     "float16", "float32", "float64", "string",
 )  # fmt: skip
-# The input x is the field features of what is sent, the output logits the field scores of the answer.
+# The request's field features is the input x, and the answer's field scores is the output logits.
 EXAMPLE = "{request: {inputs: {x: features}}, response: {outputs: {logits: scores}}}"
 _HINT = f"write a mapping of the model's names to the server's fields, such as {EXAMPLE} (docs/endpoints.md)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JsonMapping:
-    """How a server is asked, and how it answers.
+    """The fields of the inputs in a server's requests, and of the outputs in its answers.
 
-    A field is a name, or several parted by dots, each within the one before; `.` is the whole.
-
-    Attributes:
-        inputs: The field of each input.
-        outputs: The field of each output.
-        dtypes: The dtype of outputs, which JSON does not say; float32 where it is not named.
-        request_rows: The field of a list with one object a row, in which the inputs stand; None where each input is
-            one list of all rows.
-        response_rows: The same of the answer.
-        constants: What else is sent, by field.
-        file: Where it was read from; empty where Python gave it.
+    A field is a name, or several joined by dots, each within the one before; `.` is the whole.
     """
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    request_rows: str | None = None
+    dtypes: Mapping[str, str] = field(default_factory=dict)  # of outputs, because JSON has none; default float32
+    request_rows: str | None = None  # a list with one object a row; None if each input lists all rows
     response_rows: str | None = None
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    file: str = ""
+    constants: Mapping[str, Any] = field(default_factory=dict)  # more values to send, by field
+    file: str = ""  # empty for a mapping from Python
 
     def dtype(self, output: str) -> str:
         """Return the dtype of an output."""
@@ -53,7 +43,7 @@ class JsonMapping:
 
 
 def read_json_mapping(path: Path) -> JsonMapping:
-    """Return the mapping that a YAML or JSON file holds.
+    """Return the mapping in a YAML or JSON file.
 
     Raises:
         InputFileError: It cannot be read.
@@ -72,14 +62,10 @@ def read_json_mapping(path: Path) -> JsonMapping:
 
 
 def json_mapping_of(data: object, *, where: str = "") -> JsonMapping:
-    """Return the mapping of its data, under the keys `request` and `response`.
-
-    Args:
-        data: The data.
-        where: The file that they come from; empty where Python gave them.
+    """Return the mapping of data under the keys `request` and `response`; `where` is the file, empty for Python.
 
     Raises:
-        UsageError: A key is not known or missing, or a value is not of its kind.
+        UsageError: A key is unknown or missing, or a value is not of its kind.
     """
     what = f"the mapping {where}" if where else "the mapping"
     whole = _keys(data, ("request", "response"), what)
@@ -107,7 +93,7 @@ def json_mapping_of(data: object, *, where: str = "") -> JsonMapping:
 
 
 def _check_apart(mapping: JsonMapping, what: str) -> None:
-    """Check that nothing that is sent stands where something else does, or within it."""
+    """Check that no two fields of a request are in the same place, or one within the other."""
     inputs = dict(mapping.inputs)
     constants = {f"the constant {path}": path for path in mapping.constants}
     places = [{**inputs, **constants}]

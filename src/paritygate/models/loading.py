@@ -1,6 +1,6 @@
-"""Loading a model as far as a converter or a runner needs it: its object made, its kind known.
+"""Load a model as far as a converter or a runner needs it.
 
-Models that Python code gives as objects are found here too: no other process has them, so they are run in this one.
+It also finds models that Python code gives as objects. They run in this process because no other one has them.
 """
 
 from __future__ import annotations
@@ -29,41 +29,31 @@ _OBJECTS: ContextVar[Mapping[str, Any]] = ContextVar("live_objects")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedModel:
-    """A model that can be converted or run.
+    """A model that can be converted or run."""
 
-    Attributes:
-        ref: Which model it is, its kind known.
-        model: The model object of a `module:callable`, or the object that was given; None for a path.
-        device: Where it is to run: `cpu`, or `cuda`.
-        is_optimised: Whether ONNX Runtime rewrites the graph, as it does where it is deployed. Nothing to the other
-            runners.
-        example: Real inputs, by which a model object is asked for its signature where it does not say it and none is
-            given; None where none is to be asked.
-    """
-
-    ref: ModelRef
-    model: Any = None
-    device: str = "cpu"
-    is_optimised: bool = True
-    example: Example | None = None
+    ref: ModelRef  # its kind known
+    model: Any = None  # the object of Python code or of a `module:callable`; None for a path
+    device: str = "cpu"  # or cuda
+    is_optimised: bool = True  # ONNX Runtime rewrites the graph, as in production
+    example: Example | None = None  # inputs to find an undeclared signature with; None not to run the model
 
     @property
     def digest(self) -> str | None:
-        """The digest of the model's file, or of its parameters; None of a function, which has none."""
+        """The digest of the model's file or parameters; None for a function."""
         if self.model is None:
             return digest_of_model(self.ref)
         return None if self.ref.kind is SourceKind.FUNCTION else digest_of_parameters(self.ref.kind, self.model)
 
     def describe(self, declared_files: Iterable[str] = ()) -> dict[str, Any]:
-        """Return what the model is, as JSON data: digest, kind, the files that its code came from and reads.
+        """Return JSON data on the model: digest, kind, and the files that its code was imported from and reads.
 
-        With the names served beside it, this is what `source_copy.SOURCE_FILE` holds.
+        With the names served beside it, this is the content of `source_copy.SOURCE_FILE`.
 
         Args:
-            declared_files: Files that the code reads, relative to the model's folder: only the user knows them.
+            declared_files: Files that the code reads, relative to the model's folder; only the user knows them.
 
         Raises:
-            UsageError: A declared file is outside of the model's folder, or a name cannot be kept.
+            UsageError: A declared file is outside of the model's folder, or its name is not allowed.
         """
         files = source_files(self.ref, declared_files, has_code=self.model is not None)
         return {
@@ -75,13 +65,11 @@ class LoadedModel:
         }
 
     def signature_said(self) -> Signature | None:
-        """Return the signature that the model says itself, under the names served; None where it says none.
+        """Return the signature that the model itself declares, under the names served; None where it declares none.
 
         Raises:
-            UsageError: A name to be served otherwise is none of the model's, or a Keras model does not say what it
-                takes.
+            UsageError: A name to rename is not in the model, or a Keras model does not know its inputs.
             InputFileError: The file is corrupt.
-            MissingBackendError: The model's framework is not installed.
         """
         kind, path, rename = self.ref.kind, self.ref.path, self.ref.rename
         if kind is SourceKind.ONNX:
@@ -100,8 +88,6 @@ class LoadedModel:
 def load_model(ref: ModelRef) -> LoadedModel:
     """Return the model loaded as far as a converter or runner needs it: a callable is called, a path is left.
 
-    An object is found as it was given.
-
     Raises:
         UsageError: The callable is not found, or returns no model.
         ArtifactIntegrityError: It is the copy of a source, and makes other parameters than the source did.
@@ -117,11 +103,7 @@ def load_model(ref: ModelRef) -> LoadedModel:
 
 
 def naming_signatures(ref: ModelRef) -> contextlib.AbstractContextManager[None]:
-    """Return what names all signatures of a SavedModel where samples do not fit the one that is used.
-
-    Raises:
-        UsageError: On leaving it, as within.
-    """
+    """Return a context that names all signatures of a SavedModel in a UsageError on samples that do not fit."""
     if ref.kind is not SourceKind.SAVEDMODEL:
         return contextlib.nullcontext()
     from paritygate.models.tensorflow.savedmodel import signatures_named
@@ -138,7 +120,7 @@ def kind_of_live(model: object) -> SourceKind:
     try:
         return kind_of_object(model)
     except UsageError:
-        # A class is called to make a model, and a function to answer.
+        # A class makes a model, whereas a function is one.
         if callable(model) and not isinstance(model, type):
             return SourceKind.FUNCTION
     msg = f"a {type(model).__module__}.{type(model).__qualname__} is not a model"
@@ -151,13 +133,9 @@ def kind_of_live(model: object) -> SourceKind:
 
 @contextlib.contextmanager
 def live_objects(objects: Mapping[str, Any]) -> Iterator[None]:
-    """Let `live_object` find these objects, and leave the process afterwards as it was before.
+    """Let `live_object` find these objects, by the text of their source, and restore the process afterwards.
 
-    What a comparison sets for the whole process, or in a module, is set back: evaluation mode, and whether float32 may
-    be computed in less.
-
-    Args:
-        objects: The objects, each by the text of the source that stands for it.
+    A comparison changes evaluation mode, and whether float32 may be computed in less. Both are set back.
     """
     token = _OBJECTS.set(objects)
     path = list(sys.path)
@@ -177,11 +155,7 @@ def live_objects(objects: Mapping[str, Any]) -> Iterator[None]:
 
 
 def live_object(text: str) -> Any:  # noqa: ANN401 - whatever Python code gave
-    """Return the object that a source stands for.
-
-    Raises:
-        BackendError: This is not the process that was given it.
-    """
+    """Return the object of a source; raise BackendError if another process has it."""
     found = _OBJECTS.get({})
     if text not in found:
         msg = f"{text!r} is an object of another process"

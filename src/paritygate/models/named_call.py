@@ -1,4 +1,4 @@
-"""Calling a model of any framework by name: which input goes where, which output is which."""
+"""Call a model of any framework by the names of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,7 @@ _NAMED = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def check_rename(signature: Signature, rename: Mapping[str, str]) -> None:
-    """Check that every name served by `rename` is one of the signature's.
-
-    Args:
-        signature: Names as served.
-        rename: The name served, by the source's name.
-
-    Raises:
-        UsageError: A name served is not in the signature.
-    """
+    """Check that every name served by `rename`, `{source's name: name served}`, is in the signature."""
     served = {spec.name for spec in (*signature.inputs, *signature.outputs)}
     for source, name in rename.items():
         if name not in served:
@@ -38,11 +30,7 @@ def check_rename(signature: Signature, rename: Mapping[str, str]) -> None:
 
 
 def source_names(specs: Iterable[TensorSpec], rename: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the source's name of each of the inputs or outputs, in their order.
-
-    Args:
-        specs: Inputs, or outputs, under the names served.
-        rename: The name served, by the source's name.
+    """Return the source's name of each input or output, in their order; `rename` has the name served by source's name.
 
     Raises:
         UsageError: Two names served would be the same tensor of the source, or the other way round.
@@ -64,13 +52,13 @@ def source_names(specs: Iterable[TensorSpec], rename: Mapping[str, str]) -> tupl
 def takes_keywords(function: Callable[..., Any], names: Sequence[str], what: str) -> bool:
     """Return whether `function` is to be called with `names` as keywords, rather than in their order.
 
-    Keywords are used when the function has parameters of all these names, order when it has none of
-    them. Something in between would feed an input to the wrong parameter, and is refused.
+    Keywords are used when the function has parameters of all these names, order when it has none of them. Anything in
+    between would feed an input to the wrong parameter.
 
     Args:
-        function: What is called with one tensor per name.
+        function: It takes one tensor per name.
         names: The source's names of the inputs, in the order of the signature.
-        what: What the function is, for messages.
+        what: The function's name in messages.
 
     Raises:
         UsageError: Only some of the names are parameters, or their number does not fit.
@@ -78,7 +66,7 @@ def takes_keywords(function: Callable[..., Any], names: Sequence[str], what: str
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        # Compiled functions do not tell their parameters.
+        # Compiled functions hide their parameters.
         return False
     named = {item.name for item in parameters if item.kind in _NAMED}
     kinds = {item.kind for item in parameters}
@@ -112,7 +100,7 @@ def default_output_names(count: int) -> tuple[str, ...]:
 
 
 def outputs_by_name(answer: Any) -> Mapping[str, Any]:  # noqa: ANN401 - whatever the user's model returns
-    """Return what a model returned by name; `output_0`, `output_1`, ... where it has no names."""
+    """Return a model's outputs by name; `output_0`, `output_1`, ... where it has no names."""
     if isinstance(answer, Mapping):
         return answer
     if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
@@ -129,22 +117,17 @@ def select_outputs(
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Return the outputs in the order of the signature, and the names of those it leaves out.
 
-    A mapping and a named tuple are read by name. A tensor, a list and a tuple have no names: they are read
-    as `output_0`, `output_1`, ... where the signature (before renaming) uses these names, and else
-    in order, if there are exactly as many as in the signature.
-
-    Args:
-        result: What the model returned.
-        signature: Names as served.
-        rename: The name served, by the source's name.
+    A mapping and a named tuple are read by name. A tensor, a list and a tuple are read as `output_0`, `output_1`, ...
+    if the signature (before renaming) uses these names. Otherwise they are read in order, if there are as many as in
+    the signature.
 
     Raises:
-        UsageError: An output of the signature is not there, or is no tensor.
+        UsageError: An output of the signature is missing or no tensor.
     """
     names = source_names(signature.outputs, rename)
     found = _by_name(result, names)
     if found is None:
-        # Why not a mapping by position for any number? The loss that comes before the logits would take their name.
+        # No mapping by position for any number, because a loss before the logits would get their name.
         found = _by_position(result, names)
     missing = [name for name in names if name not in found]
     if missing:

@@ -1,4 +1,4 @@
-"""Whether a source is the one that the reference was recorded from, and how large that is on disk."""
+"""Check whether a source is the one that the reference was recorded from, and measure its size on disk."""
 
 from __future__ import annotations
 
@@ -16,28 +16,16 @@ if TYPE_CHECKING:
 
 
 def digest_of_recorded(model: Mapping[str, Any]) -> str | None:
-    """Return one digest of what answered when the reference was recorded: of its files or parameters, and its code.
-
-    Args:
-        model: `Recording.model`, or the same in the evidence of a run.
-
-    Raises:
-        KeyError: It does not say.
-    """
+    """Return one digest of the files, parameters and code in `Recording.model`; raise KeyError if they are missing."""
     digest: str | None = model["digest"]
     files: Mapping[str, str] = model["files"]
     return digest_of_json({"digest": digest, "files": dict(files)}) if files else digest
 
 
 def check_is_recorded(loaded: LoadedModel, recorded: Mapping[str, Any]) -> None:
-    """Do nothing if the loaded source is what the reference was recorded from; reads all of its files.
+    """Raise ArtifactIntegrityError if the source differs from `Recording.model`; read all of its files.
 
-    Args:
-        loaded: The source.
-        recorded: `Recording.model`.
-
-    Raises:
-        ArtifactIntegrityError: It is another one: neither its speed nor its answers say anything of what answered then.
+    Speed and outputs of another source are no evidence on the recorded one.
     """
     source = loaded.ref
     if loaded.digest != recorded.get("digest"):
@@ -57,7 +45,7 @@ def _changed(name: str, change: str) -> ArtifactIntegrityError:
 
 
 def size_of_source(source: ModelRef) -> int | None:
-    """Return the bytes of all files of a source together; None for a `module:callable`, which is code."""
+    """Return the bytes of all files of a source; None for a `module:callable`, which is code."""
     if source.kind is SourceKind.CALLABLE:
         return None
     return sum(path.stat().st_size for path in files_of_model(source).values())

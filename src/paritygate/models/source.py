@@ -1,4 +1,4 @@
-"""Which model is meant: a path, a `module:callable`, an object or recorded outputs, and how it is called."""
+"""Name a model before it is loaded: a path, a `module:callable`, an object, an address or recorded outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paritygate.text import beside_meant
 
 
 class SourceKind(str, Enum):
-    """Which framework a model belongs to, and in which form it comes."""
+    """The framework and form of a model."""
 
     ONNX = "onnx"
     SAVEDMODEL = "savedmodel"
@@ -43,7 +43,7 @@ class SourceKind(str, Enum):
         return self.value
 
 
-# An engine is a program for the GPU, and one that later versions run brings code for the CPU along.
+# An engine is a program for the GPU, and a version-compatible one also brings code for the CPU.
 _EXECUTES_CODE = frozenset(
     {
         SourceKind.CALLABLE,
@@ -68,7 +68,7 @@ _ENGINES = {str(kind): kind for kind in (SourceKind.TENSORRT, SourceKind.TENSORR
 _ENGINE_SUFFIX = ".plan"
 # A folder with one of these is a model.
 _FILES_OF_FOLDERS = ("saved_model.pb", "config.json")
-# What a file of the kind is, that can be told without a framework, and how it is written.
+# The kinds of files that can be told without a framework, and how to write them.
 _ARCHIVES = {
     SourceKind.KERAS: ("a Keras file", "write it again with model.save('model.keras')"),
     SourceKind.TORCHSCRIPT: ("a TorchScript file", "write it again with torch.jit.save(module, 'model.pt')"),
@@ -78,47 +78,26 @@ _ARCHIVES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRef:
-    """A model that is named and not loaded yet: all that another process needs to open it.
+    """A model that is named and not loaded yet, with everything that another process needs to open it.
 
-    Attributes:
-        text: What the user wrote: `module:callable`, or a path.
-        folder: The folder that relative paths and user modules are looked up in.
-        kind: The kind of model; CALLABLE until the callable has been called in a child process, LIVE until it is
-            looked at what the object is that Python code gave (see `paritygate.models.loading`), and RECORDED where the
-            path is an npz file or a recording with the outputs of a model that ran elsewhere; ENDPOINT where the text
-            is the address of a model on a server.
-        name: What messages and results call it.
-        signature: Names (as served), order and dtypes of inputs and outputs where the model itself does not say them
-            (PyTorch), or not how large dims may be; None where it does.
-        rename: `{name in the model: name served}`; a name that is not in it is served as it is.
-        fixed_shape: The file with the rule by which inputs are brought to the model's fixed dims; None where no dim
-            is fixed.
-        provider: The execution provider of ONNX Runtime that runs an ONNX model: `cpu`, `cuda` or `tensorrt`; None
-            for that of the device, and for another runtime.
-        engine: The engine in whose place the model runs, on the shapes alone that the engine takes; None where it
-            runs for itself.
-        signature_key: Which signature of a SavedModel is meant; None for `serving_default`, and for another model.
-        endpoint_limits: How a server may be asked; None for the defaults, and for another model.
-        endpoint_json: Which field of its JSON is which input and output, of a server that speaks no known protocol.
-        takes: What of the samples it takes, where it takes others than the model that it is compared with; empty where
-            both take the same.
-        dims: How large symbolic dims may be, by what was released; empty where nothing says it.
+    The kind is CALLABLE until a child process called it, and LIVE until the object of Python code was inspected.
+    RECORDED is an npz file or a recording.
     """
 
-    text: str
-    folder: Path
+    text: str  # as the user wrote it: `module:callable`, a path or an address
+    folder: Path  # of relative paths and user modules
     kind: SourceKind
-    name: str = ""
-    signature: Signature | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    fixed_shape: Path | None = None
-    provider: str | None = None
-    engine: Path | None = None
-    signature_key: str | None = None
-    endpoint_limits: EndpointLimits | None = None
-    endpoint_json: JsonMapping | None = None
-    takes: tuple[str, ...] = ()
-    dims: Mapping[str, Dim] = field(default_factory=dict)
+    name: str = ""  # in messages and results
+    signature: Signature | None = None  # as served, where the model has none (PyTorch) or no ranges of dims
+    rename: Mapping[str, str] = field(default_factory=dict)  # {name in the model: name served}; other names stay
+    fixed_shape: Path | None = None  # the file with the rule for fixed dims
+    provider: str | None = None  # ONNX Runtime's cpu, cuda or tensorrt; None for that of the device
+    engine: Path | None = None  # the engine that it replaces, on the engine's shapes only
+    signature_key: str | None = None  # of a SavedModel; None for serving_default
+    endpoint_limits: EndpointLimits | None = None  # None for the defaults
+    endpoint_json: JsonMapping | None = None  # for servers without a known protocol
+    takes: tuple[str, ...] = ()  # inputs of the samples, if not those of the other model
+    dims: Mapping[str, Dim] = field(default_factory=dict)  # released ranges of symbolic dims
 
     @property
     def path(self) -> Path:
@@ -132,7 +111,7 @@ class ModelRef:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the outputs of a model are meant that ran elsewhere, and no model."""
+        """Whether it is recorded outputs and no model."""
         return self.kind is SourceKind.RECORDED
 
     @property
@@ -142,13 +121,10 @@ class ModelRef:
 
 
 def parse_source(text: str, folder: Path) -> ModelRef:
-    """Return the model written as `text`, a path relative to `folder` or `module:callable`.
-
-    Nothing is imported or executed.
+    """Return the model written as `text`, a path relative to `folder` or `module:callable`, without importing it.
 
     Raises:
-        InputFileError: The path does not exist, or is empty or no model of a known kind, or an engine without its
-            record.
+        InputFileError: The path does not exist, is no model of a known kind, or an engine without its record.
     """
     if is_object_path(text) and not is_there(folder / text):
         return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE, name=text)
@@ -160,12 +136,7 @@ def parse_source(text: str, folder: Path) -> ModelRef:
 
 
 def with_signature_key(model: ModelRef, key: str | None, where: str) -> ModelRef:
-    """Return the model with one of its signatures chosen; as it is where none is named.
-
-    Args:
-        model: The model.
-        key: The name of the signature.
-        where: What chose it, for messages.
+    """Return the model with one of its signatures chosen; unchanged for None. `where` names the option in messages.
 
     Raises:
         UsageError: It is no SavedModel, which alone has several.
@@ -186,18 +157,14 @@ def _is_tensorflow_serving(model: ModelRef) -> bool:
 
 
 def may_be_model(text: str) -> bool:
-    """Return whether a text names a model by its form: a suffix of one, its folder, or `module:callable`."""
+    """Return whether a text looks like a model: a known suffix or folder, or `module:callable`."""
     path = Path(text)
     is_folder = any((path / name).is_file() for name in _FILES_OF_FOLDERS)
     return is_object_path(text) or path.suffix in {*_KIND_OF_SUFFIX, _ENGINE_SUFFIX} or is_folder
 
 
 def is_there(path: Path) -> bool:
-    """Return whether the path exists.
-
-    Raises:
-        InputFileError: No such path can exist, or it may not be looked at.
-    """
+    """Return whether the path exists; raise InputFileError if it is impossible or may not be read."""
     try:
         return path.exists()
     except OSError as err:
@@ -230,7 +197,7 @@ def _kind_of_path(path: Path) -> SourceKind:
 
 
 def _kind_of_engine(path: Path) -> SourceKind:
-    """Return which library the engine is for: the files of the two cannot be told apart."""
+    """Return the library of the engine from its record, because the files look alike."""
     library = EngineRecord.load(path).library
     if library not in _ENGINES:
         msg = f"{path.parent / RECORD_FILE} names the library {library!r} (allowed: {', '.join(_ENGINES)})"
@@ -256,8 +223,8 @@ def kind_of_object(model: object) -> SourceKind:
 def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
     """Call the source's `module:callable` and return the source with its kind, and the model.
 
-    A module attribute that already is a model is taken as it is, and so is a function that has to be given something:
-    it answers itself.
+    An attribute that already is a model is used as it is. So is a function with a required argument, which is the
+    model.
 
     Raises:
         UsageError: The callable is not found or returns no model.
@@ -285,26 +252,20 @@ def _has_to_be_given_something(function: Callable[..., Any]) -> bool:
 
 
 def check_is_no_function(source: ModelRef) -> None:
-    """Check that a loaded source is a model, and no function that answers by itself.
-
-    Raises:
-        UsageError: It is such a function: nothing can be read in it, and nothing converted.
-    """
+    """Raise UsageError if a loaded source is a function, because it cannot be inspected or converted."""
     if source.kind is SourceKind.FUNCTION:
         msg = f"{source.text} is a function with an argument: compare accepts it, but it is not a model"
         raise UsageError(msg, hint="name a function without arguments that returns the model")
 
 
 def source_files(source: ModelRef, declared: Iterable[str], *, has_code: bool = True) -> dict[str, Path]:
-    """Return the files that a loaded source consists of besides its model file, by path relative to its folder.
+    """Return the files of a loaded source besides its model file, by path relative to its folder.
 
-    Args:
-        source: The source.
-        declared: Files that the code reads, relative to the source's folder: only the user knows them.
-        has_code: Whether code of the user's makes the model: then the files count that it was imported from.
+    `declared` files are read by the code, relative to the source's folder; only the user knows them. With `has_code`,
+    the files that user code was imported from count.
 
     Raises:
-        UsageError: A declared file is outside of the folder, or a name is none that every machine allows.
+        UsageError: A declared file is outside of the folder, or a name is not allowed on every machine.
     """
     root = source.folder.resolve()
     files = set(user_files(root)) if has_code else set()

@@ -1,6 +1,6 @@
-"""A `module:callable` as an artifact: its name, and copies of the files that its code came from.
+"""Store a `module:callable` as an artifact: its name, and copies of the files that its code was imported from.
 
-`source.json` says what it is, `code/` holds the files as they lay beside the spec. What is loaded is the copy.
+`source.json` describes it, and `code/` holds the files as they were beside the spec. The copy is loaded.
 """
 
 from __future__ import annotations
@@ -30,22 +30,13 @@ _AGAIN = "make it again with: convert-and-validate export"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceCopy:
-    """What `source.json` says.
+    """The content of `source.json`."""
 
-    Attributes:
-        text: `module:callable`.
-        kind: The kind of model that it returns.
-        digest: Over the parameters that it returned.
-        rename: The name served, by the model's own.
-        files: Digest of each file copied, by path relative to the code's folder: what was imported, and what else the
-            code reads.
-    """
-
-    text: str
-    kind: SourceKind
-    digest: str
-    rename: Mapping[str, str]
-    files: Mapping[str, str]
+    text: str  # module:callable
+    kind: SourceKind  # of the model that it returns
+    digest: str  # of the parameters that it returned
+    rename: Mapping[str, str]  # the name served, by the model's own
+    files: Mapping[str, str]  # digests of imported modules and files that they read, by path in code/
 
     def source_in(self, folder: Path) -> ModelRef:
         """Return the copy in the artifact's folder as a model that is loaded from there, under the names served."""
@@ -59,17 +50,13 @@ def write_source_copy(
     rename: Mapping[str, str],
     declared_files: Iterable[str],
 ) -> SourceCopy:
-    """Copy a source that has been loaded into an artifact's folder.
+    """Copy a loaded source into an artifact's folder.
 
-    Args:
-        folder: The folder to write into.
-        source: The source, its kind known.
-        model: What its callable returned.
-        rename: The name served, by the model's own.
-        declared_files: Files that the code reads, relative to the source's folder: only the user knows them.
+    `declared_files` are files that the code reads, relative to the source's folder. `rename` has the name served by the
+    model's own.
 
     Raises:
-        UsageError: A declared file is outside of the source's folder, or a name cannot be kept.
+        UsageError: A declared file is outside of the source's folder, or its name is not allowed.
     """
     files = source_files(source, declared_files)
     for name, path in files.items():
@@ -96,10 +83,10 @@ def write_source_copy(
 
 
 def read_source_copy(folder: Path) -> SourceCopy:
-    """Return what `source.json` in an artifact's folder says.
+    """Return `source.json` of an artifact's folder.
 
     Raises:
-        InputFileError: It is missing or damaged, or names what lies outside of the code's folder.
+        InputFileError: It is missing or corrupt, or names files outside of the code's folder.
     """
     path = folder / SOURCE_FILE
     try:
@@ -121,7 +108,7 @@ def read_source_copy(folder: Path) -> SourceCopy:
 
 
 def is_source_copy(source: ModelRef) -> bool:
-    """Return whether the source is the copy in an artifact: its code's folder lies beside `source.json` there."""
+    """Return whether the source is the copy in an artifact, whose `code/` is next to `source.json`."""
     place = source.folder.parent
     is_code = source.kind is SourceKind.CALLABLE and source.folder.name == CODE_FOLDER
     return is_code and (place / SOURCE_FILE).is_file() and (place / ARTIFACT_FILE).is_file()
@@ -131,7 +118,7 @@ def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
     """Return the source with its kind, and the model that the copied code makes.
 
     Raises:
-        ArtifactIntegrityError: Its parameters are not those that were recorded, or its code came from elsewhere.
+        ArtifactIntegrityError: Its parameters differ from the recorded ones, or its code came from elsewhere.
         UsageError: The callable is not found.
         InputFileError: `source.json` is corrupt.
     """
@@ -151,12 +138,12 @@ def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
 
 @contextmanager
 def _own_modules(copy: SourceCopy, folder: Path) -> Iterator[None]:
-    """Have what the copy holds imported from the copy, though it may have been imported from elsewhere already.
+    """Import the copied modules from the copy, even if they were imported from elsewhere already.
 
-    The samples may come from the same module as the model: theirs is put back, so that it finds its own files.
+    The samples may come from the same module as the model. Their module is put back, so that it finds its own files.
     """
-    # What Python compiles would lie in the artifact, which then were not what was recorded. Modules may be imported
-    # as late as the model runs, so this stays.
+    # Bytecode in the artifact would differ from the recorded files. Modules may be imported as late as the model
+    # runs, so this stays.
     sys.dont_write_bytecode = True
     roots = {name.partition(".")[0] for name in _imported_elsewhere(copy, folder)}
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
@@ -168,7 +155,7 @@ def _own_modules(copy: SourceCopy, folder: Path) -> Iterator[None]:
         yield
     finally:
         _put_back(before, {name.partition(".")[0] for name in before})
-        # Last, for what the model imports later: what the samples need is found where it was.
+        # Last, because the model may import more later, while the samples' modules are found where they were.
         sys.path[:] = [*path, str(folder.resolve())]
 
 
@@ -180,10 +167,10 @@ def _put_back(before: Mapping[str, ModuleType], roots: Iterable[str]) -> None:
 
 
 def _imported_elsewhere(copy: SourceCopy, folder: Path) -> dict[str, Path]:
-    """Return by module the files that are imported from elsewhere, though the copy holds them: told by their paths.
+    """Return by module the files that are imported from elsewhere although the copy holds them.
 
-    A module called `a.b` takes the last two parts of its path, `a/b.py`: where the copy holds a file whose path is the
-    end of it and no shorter, it is that file. What other packages have called `b.py` as well is none of it.
+    The file of module `a.b` is in the copy if a copied path ends the file's path and has at least `a/b.py`. So files of
+    other packages called `b.py` do not count.
     """
     root = folder.resolve()
     found: dict[str, Path] = {}

@@ -1,8 +1,8 @@
-"""In which precision the weights of a model really are: counted by elements, tensor by tensor.
+"""Find the precision that a model's weights really have: counted by elements, tensor by tensor.
 
-A float32 weight whose low mantissa bits are all zero exists in a lower precision as well. Among
-weights that training left behind, that is chance (1 in 8192 for fp16, 1 in 65536 for bf16); where
-nearly all are so, the weights were rounded before they were stored as float32.
+A float32 weight whose low mantissa bits are all zero exists in a lower precision as well. In trained weights that is
+chance (1 in 8192 for fp16, 1 in 65536 for bf16). Where nearly all are so, the weights were rounded before they were
+stored as float32.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from paritygate.precision import Precision
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# From this share of the elements on, the weights count as the lower precision.
+# From this share of the elements on, weights have the lower precision, and from the next one on they are mixed.
 _NEARLY_ALL = 0.9
-# From this share on, what is of lower precision is no oddity: the weights count as mixed.
 _SUBSTANTIAL = 0.1
-# Smaller tensors hold constants such as an epsilon, or biases: they say little of the weights.
+# Smaller tensors hold constants such as an epsilon, or biases, which show little.
 _TENSOR_ELEMENTS = 16
-# Where a model has nothing but such small tensors, they are judged together, from this many elements on.
+# A model of only such small tensors is judged by all of them, from this many elements on.
 _SMALL_ELEMENTS = 64
 # A tensor of so few values is a mask or a scale, whatever its size.
 _FEW_VALUES = 4
@@ -33,13 +32,13 @@ _CHUNK_ELEMENTS = 1 << 17
 # Mantissa bits of float32 that are zero when a value also exists in the lower precision (23 - 10 and 23 - 7).
 _FP16_SPARE_BITS = np.uint32((1 << 13) - 1)
 _BF16_SPARE_BITS = np.uint32((1 << 16) - 1)
-# A tensor of multiples of 1/8 is a table of positions, anchors or classes, made and not trained.
+# A tensor of multiples of 1/8 is a table of positions, anchors or classes, and not trained.
 _TABLE_STEPS = np.float32(8)
 
 
 @dataclass(slots=True)
 class _Counts:
-    """Elements by the precision they are stored in; of those in float32, how many fit into a lower one."""
+    """Elements by the stored precision, and how many float32 ones fit into a lower one."""
 
     fp16: int = 0
     bf16: int = 0
@@ -77,10 +76,9 @@ class _Counts:
 
 
 class WeightTally:
-    """How many elements of the weights are of which precision.
+    """Counts elements of weights by precision.
 
-    Of float32 weights, zeros, constant tensors and tables of round numbers are left out: they exist in
-    every precision.
+    Float32 zeros, constant tensors and tables of round numbers are left out, because they exist in every precision.
     """
 
     def __init__(self) -> None:
@@ -90,21 +88,12 @@ class WeightTally:
         self._has_float32 = False
 
     def add_stored(self, dtype: str, elements: int) -> None:
-        """Count a tensor by its dtype alone, without looking at its values.
-
-        Args:
-            dtype: `float16`, `bfloat16` or `float64`; any other is no float weight and is left out.
-            elements: Number of elements.
-        """
+        """Count a tensor by its dtype alone: `float16`, `bfloat16` or `float64`; others are left out."""
         counts = self._counts if elements >= _TENSOR_ELEMENTS else self._small_counts
         counts.add_stored(dtype, elements)
 
     def add(self, values: NDArray[Any]) -> None:
-        """Count a tensor; one of float32 by its values, which are read in chunks.
-
-        Args:
-            values: Weights of any shape and dtype.
-        """
+        """Count a tensor; one of float32 by its values, which are read in chunks."""
         if values.dtype.name != "float32":
             self.add_stored(values.dtype.name, values.size)
             return
@@ -115,10 +104,10 @@ class WeightTally:
             self._small.append(values.reshape(-1).astype(np.float32))
 
     def precision(self) -> Precision | None:
-        """Return the precision of the weights counted so far; None where they say nothing of it.
+        """Return the precision of the weights counted so far; None where they do not show it.
 
-        A lower precision when at least 90 % of the elements are stored in it or fit into it, `mixed`
-        when at least 10 % do, else fp32.
+        A lower one has at least 90 % of the elements, stored in it or fitting into it. `mixed` has at least 10 %, else
+        it is fp32.
         """
         counts = self._counts if self._counts.total else self._count_small()
         if counts.total == 0:
@@ -132,10 +121,9 @@ class WeightTally:
         return Precision.MIXED if lower >= _SUBSTANTIAL * counts.total else Precision.FP32
 
     def precision_of_parameters(self) -> Precision | None:
-        """Return the precision where all that was counted are parameters, which a model computes in as they are stored.
+        """Return the precision where everything counted is a parameter that computes as it is stored.
 
-        Those of a small layer are too few to tell whether they were rounded before: then it is that of their dtype.
-        None where there are no float ones.
+        Small layers are too few to show earlier rounding, so their dtype decides. None without float parameters.
         """
         return self.precision() or (Precision.FP32 if self._has_float32 else None)
 
@@ -154,7 +142,7 @@ def _chunks(flat: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
 
 
 def _sample(flat: NDArray[np.float32]) -> NDArray[np.float32]:
-    # An odd stride does not stay in one column of a tensor whose rows have an even size.
+    # An odd stride does not stay in one column of a tensor with rows of even size.
     return flat[:: (flat.size // _SAMPLE_ELEMENTS) | 1]
 
 

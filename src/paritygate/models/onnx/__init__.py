@@ -1,1 +1,1 @@
-"""Reads ONNX files: the file with its external data, its graph and its functions."""
+"""Read ONNX files with their external data, graphs and functions."""

@@ -1,4 +1,4 @@
-"""Reading an ONNX file: signature, opset, external data, the precision found, and its soundness."""
+"""Read an ONNX file: signature, opset, external data, the precision found, and its soundness."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     """Return the model in `path`, its external data not loaded.
 
     Raises:
-        InputFileError: The file is missing, is no ONNX model, or its external data is missing or
-            leaves the file's folder.
+        InputFileError: The file is missing or no ONNX model, or its external data is missing or outside its folder.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -54,7 +53,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
 
 
 def _check_names(model: onnx.ModelProto, path: Path) -> None:
-    """Check that every name is text: protobuf hands over as bytes what is not UTF-8."""
+    """Check that every name is text, because protobuf returns bytes for what is not UTF-8."""
     for name in _names(model):
         if not isinstance(name, str):
             msg = f"{path} is not an ONNX model: the name {name!r} in it is not UTF-8"
@@ -124,11 +123,7 @@ def _first_line(err: BaseException) -> str:
 
 
 def check_onnx(path: Path) -> None:
-    """Check the file with onnx.checker, full check included.
-
-    Raises:
-        InputFileError: The model is not valid ONNX.
-    """
+    """Check the file with onnx.checker, full check included; raise InputFileError if it is not valid."""
     import onnx
 
     read_onnx(path)
@@ -175,11 +170,7 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def initializers_of(path: Path) -> Iterator[tuple[str, NDArray[np.generic]]]:
-    """Yield name and value of each initializer and constant of the file, one at a time.
-
-    Raises:
-        InputFileError: The file is no ONNX model, or its external data is missing, cut off or elsewhere.
-    """
+    """Yield name and value of each initializer and constant of the file, one at a time."""
     import onnx
 
     model = read_onnx(path)
@@ -204,10 +195,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 def signature_of_onnx(model: onnx.ModelProto) -> Signature:
     """Return the signature of the model; initializers that are also inputs are left out.
 
-    An output that a ZipMap makes is the table that it is made of: float32, one column a class.
-
-    Raises:
-        InputFileError: An input or output is no tensor, and not such a one.
+    The output of a ZipMap is its table: float32, one column a class. InputFileError is raised for other non-tensors.
     """
     tables = {
         name: TensorSpec(name=name, dtype="float32", shape=(None, len(found.classes)))
@@ -240,7 +228,7 @@ def _dtype_name(element: int) -> str:
     if element == onnx.TensorProto.STRING:
         return "string"
     if element == onnx.TensorProto.BFLOAT16:
-        # Older versions of onnx say float32 here.
+        # Older versions of onnx return float32 here.
         return "bfloat16"
     try:
         return str(onnx.helper.tensor_dtype_to_np_dtype(element))
@@ -249,27 +237,19 @@ def _dtype_name(element: int) -> str:
 
 
 def precision_found(path: Path) -> Precision:
-    """Return the precision that the weights of the model in `path` really have. Reads all weights.
-
-    Raises:
-        InputFileError: The file is no ONNX model, or its external data is missing, cut off or elsewhere.
-    """
+    """Return the precision that the weights of the model in `path` really have. Reads all weights."""
     return precision_of_onnx(read_onnx(path), path.parent)
 
 
 def precision_of_onnx(model: onnx.ModelProto, folder: Path) -> Precision:
     """Return the precision that the model's weights really have, whatever they are declared as.
 
-    Weights stored in float32 that were rounded before count as what they were rounded to, and so do
-    weights that the graph casts before it uses them. A model without weights is of the precision of
-    its inputs and outputs. Reads all weights, one tensor at a time.
-
-    Args:
-        model: The model, its external data not loaded.
-        folder: Where its external data is.
+    Float32 weights that were rounded before count as the precision they were rounded to, as do weights that the graph
+    casts before use. Without weights, inputs and outputs decide. Reads all weights, one tensor at a time, external data
+    from `folder`.
 
     Raises:
-        InputFileError: A tensor has not the data that its shape needs.
+        InputFileError: A tensor lacks data for its shape.
     """
     from paritygate.models.weights import WeightTally
 
@@ -287,7 +267,7 @@ def precision_of_onnx(model: onnx.ModelProto, folder: Path) -> Precision:
 
 
 def _casts_of_weights(model: onnx.ModelProto) -> dict[str, str]:
-    """Return the dtype of each initializer that is only ever used through a cast to a lower precision."""
+    """Return the dtype of each initializer that is only used through a cast to a lower precision."""
     weights = {tensor.name for tensor in _initializers(model)}
     casts: dict[str, str] = {}
     uncast: set[str] = set()

@@ -1,7 +1,7 @@
-"""Inlining the local functions of an ONNX model, so that every node has types and can be treated on its own.
+"""Inline the local functions of an ONNX model, so that every node has types and can be treated on its own.
 
-Why not onnx.inliner? It gives the nodes no names, loses an output that is an input as well, inlines no function of
-another opset whose operators are the same there, and takes no model above 2 GiB.
+onnx.inliner gives the nodes no names and loses an output that is an input as well. It inlines no function of another
+opset whose operators are the same there, and takes no model above 2 GiB.
 """
 
 from __future__ import annotations
@@ -19,16 +19,10 @@ _Key = tuple[str, str, str]
 
 
 def inline_functions(model: onnx.ModelProto) -> None:
-    """Replace every call of a local function by the function's nodes, in place.
+    """Replace every call of a local function by the function's nodes, in place, and drop uncalled functions.
 
-    Nodes are named `CALL/NODE`, after those without a name have got one. A call whose function was
-    written for another operator set, in which one of its operators is another version, stays a call.
-
-    Args:
-        model: The model; functions that nothing calls any more are dropped from it.
-
-    Raises:
-        ConversionError: A function calls itself.
+    Nodes are named `CALL/NODE`, after nodes without a name got one. A call stays if one of the function's operators has
+    another version in the model's operator set. A recursive function raises ConversionError.
     """
     if not model.functions:
         return
@@ -53,7 +47,7 @@ class _Inliner:
         graph.node.extend(nodes)
 
     def _expanded(self, node: onnx.NodeProto, stack: tuple[_Key, ...]) -> Iterable[onnx.NodeProto]:
-        """Return what stands for the node, itself if it is no call; `stack` are the functions it is in."""
+        """Return the nodes that replace the node, or a copy if it is no call; `stack` has the functions around it."""
         key = _call_key(node)
         function = self._functions.get(key)
         if key in stack:
@@ -71,7 +65,7 @@ class _Inliner:
         return found
 
     def _expand_inside(self, graph: onnx.GraphProto, call: str, stack: tuple[_Key, ...]) -> None:
-        """Treat the nodes of a graph that stands inside a function."""
+        """Expand the nodes of a graph inside a function."""
         nodes = []
         for node in graph.node:
             node.name = self._nodes.new(f"{call}/{node.name or node.op_type}")
@@ -132,7 +126,7 @@ class _Inliner:
         return mapping.get(name, "")
 
     def _fits(self, function: onnx.FunctionProto) -> bool:
-        """Whether the function's operators are the same in the model's operator sets; imports what is new."""
+        """Return whether the model's operator sets have the function's operators; import new sets."""
         versions = {_domain(entry.domain): entry.version for entry in self._model.opset_import}
         wanted = {_domain(entry.domain): entry.version for entry in function.opset_import}
         operators = {(_domain(node.domain), node.op_type) for node in _function_nodes(function)}

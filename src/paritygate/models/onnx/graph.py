@@ -1,7 +1,7 @@
-"""Walking an ONNX graph and all that is inside it: subgraphs, nodes, names, types of values.
+"""Walk an ONNX graph and everything inside it: subgraphs, nodes, names, types of values.
 
-A graph is the model's own or one inside a node (a branch of an If, the body of a Loop or Scan). The
-bodies of local functions are no graphs: they have no types of their own. `onnx_functions` inlines them.
+A graph is the model's own or one inside a node (a branch of an If, the body of a Loop or Scan). Bodies of local
+functions have no types and are no graphs here; `functions` inlines them.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def names_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 class UniqueNames:
-    """Hands out names that nothing else has."""
+    """Makes names that nothing else has."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
         self._next: dict[str, int] = {}
 
     def new(self, stem: str) -> str:
-        """Return `stem`, or `stem_1`, `stem_2` and so on where that is taken; it is taken from now on."""
+        """Return `stem`, or `stem_1`, `stem_2`, ... where that is taken; it is taken from now on."""
         name, count = stem, self._next.get(stem, 0)
         while name in self._taken:
             count += 1
@@ -83,13 +83,9 @@ class UniqueNames:
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
-    """Give every node without a name, or with one that an earlier node has, a name of its own.
+    """Give every node without a name of its own one, in place and inside subgraphs.
 
-    The same graph gets the same names every time: the operator and a number, or the name it shares
-    and a number. A name that one node alone has is not touched.
-
-    Args:
-        graph: The graph, changed in place together with the graphs inside it.
+    The same graph always gets the same names: the operator, or the shared name, and a number.
     """
     nodes = list(nodes_in(graph))
     names = UniqueNames(node.name for node in nodes)
@@ -101,10 +97,10 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def element_types(graph: onnx.GraphProto) -> dict[str, int]:
-    """Return the element type (`onnx.TensorProto.DataType`) of every value that this graph says it of.
+    """Return the element type (`onnx.TensorProto.DataType`) of every value that this graph has a type for.
 
-    Values of the graphs outside and inside are not among them. A sequence, optional or map has
-    `NOT_A_TENSOR`; a value of unknown type is missing. `infer_value_types` fills in what can be known.
+    Values of graphs outside and inside are not included. A sequence, optional or map has `NOT_A_TENSOR`.
+    `infer_value_types` adds types first.
     """
     types: dict[str, int] = {}
     for value in (*graph.value_info, *graph.input, *graph.output):
@@ -129,11 +125,8 @@ def element_of(value_type: onnx.TypeProto) -> int:
 def infer_value_types(model: onnx.ModelProto) -> None:
     """Write the type of every value that can be inferred into the `value_info` of its graph, in place.
 
-    What the model says already is left as it is. Results of operators that ONNX does not know stay
-    untyped, and so does what is computed from them.
-
-    Args:
-        model: The model; its external data is not read, its weights are not copied.
+    Existing types stay. Results of unknown operators, and values computed from them, stay untyped. External data is not
+    read, and weights are not copied.
     """
     import onnx
 
@@ -141,7 +134,7 @@ def infer_value_types(model: onnx.ModelProto) -> None:
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        # Contradicting shapes stop the inference where they are; the types known so far are all there are.
+        # Contradicting shapes stop the inference, and the types so far are all there are.
         return
     for graph, typed in zip(graphs_in(model.graph), graphs_in(inferred.graph), strict=True):
         _complete(graph, typed)
@@ -161,7 +154,7 @@ def _complete(graph: onnx.GraphProto, typed: onnx.GraphProto) -> None:
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy that says of large tensors only their dtype and dims."""
+    """Return a copy with only dtype and dims of large tensors."""
     import onnx
 
     skeleton = onnx.ModelProto(ir_version=model.ir_version)
@@ -201,7 +194,7 @@ def _copy_attribute(target: onnx.AttributeProto, attribute: onnx.AttributeProto)
 
 
 def _copy_tensor(target: onnx.TensorProto, tensor: onnx.TensorProto) -> None:
-    # A scan over the fields of a float tensor costs nothing beside copying gigabytes of weights.
+    # A scan over a float tensor's fields costs nothing compared to copying gigabytes of weights.
     if tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= _INFERENCE_BYTES:
         target.CopyFrom(tensor)
         return

@@ -1,19 +1,15 @@
-"""The locales that StringNormalizer changes the case of letters by: ONNX Runtime takes them from the machine."""
+"""Explain the locales of StringNormalizer, which ONNX Runtime takes from the machine to change the case of letters."""
 
 from __future__ import annotations
 
 import re
 
-# ONNX Runtime's own words: it has no other way to say it. The name is en_US.UTF-8 where a model says none.
+# ONNX Runtime reports this in no other way. The name is en_US.UTF-8 where a model has none.
 _MISSING = re.compile(r"Failed to construct locale with\s+name:(\w[\w.@-]*)")
 
 
 def hint_on_locale(refusal: str) -> str:
-    """Return what to do where ONNX Runtime refused a model for a locale; empty where it was for something else.
-
-    Args:
-        refusal: What ONNX Runtime said.
-    """
+    """Return a hint if `refusal`, ONNX Runtime's message, is about a missing locale; else an empty text."""
     found = _MISSING.search(refusal)
     if found is None:
         return ""
@@ -27,5 +23,5 @@ def hint_on_locale(refusal: str) -> str:
 def _definition(name: str) -> str:
     """Return the command that makes a locale, as an administrator."""
     language, _, characters = name.partition(".")
-    # Debian's own locale-gen looks at no argument, but at a file.
+    # Debian's locale-gen reads a file and ignores arguments.
     return f"`localedef -i {language} -f {characters or 'UTF-8'} {name}`"

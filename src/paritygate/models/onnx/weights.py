@@ -1,4 +1,4 @@
-"""Weights of ONNX models: reading those that lie beside the file, and rounding them to 16 bits as converters do."""
+"""Read external weights of ONNX models, and round weights to 16 bits as converters do."""
 
 from __future__ import annotations
 
@@ -27,11 +27,7 @@ _LONGEST = 300
 
 
 def load_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
-    """Read the tensor's external data into it, if it has some.
-
-    Raises:
-        InputFileError: The data cannot be read.
-    """
+    """Read the tensor's external data into it, if it has some; raise InputFileError if that fails."""
     import onnx
 
     if tensor.data_location != tensor.EXTERNAL:
@@ -52,7 +48,7 @@ def load_tensor(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[Any]:
     """Return the values of the tensor, read from `folder` if they are external.
 
     Raises:
-        InputFileError: They are not those of its shape.
+        InputFileError: They do not fit its shape.
     """
     import onnx
 
@@ -77,12 +73,8 @@ def stored_in(
 ) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return weights as a converter stores them in FP16 or BF16, which ones it clamps, and which become zero.
 
-    They are rounded. Finite ones beyond the range become its largest number, not infinity. A single value becomes the
-    smallest number above zero: it is there to keep something from being zero, such as a denominator.
-
-    Args:
-        precision: FP16 (up to 65504) or BF16 (up to 3.39e38).
-        values: Any shape; infinity and NaN stay as they are.
+    They are rounded. Finite ones beyond the range (65504, 3.39e38) become its largest number. A single value becomes
+    the smallest number above zero instead of zero, because it may be a denominator. Infinity and NaN stay.
     """
     dtype = DTYPES[precision]
     info = ml_dtypes.finfo(dtype)

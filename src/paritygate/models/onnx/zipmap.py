@@ -1,6 +1,6 @@
-"""ZipMap, by which classifiers made by skl2onnx answer one mapping a row, from class to probability.
+"""Read ZipMap, through which classifiers of skl2onnx return one mapping a row, from class to probability.
 
-It only names the columns of a table of numbers. That table is what is compared and served in its place.
+It only names the columns of a table of numbers. That table is compared and served in its place.
 """
 
 from __future__ import annotations
@@ -22,18 +22,13 @@ _DOMAIN, _OPERATOR = "ai.onnx.ml", "ZipMap"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZipMap:
-    """An output of a model that is made by a ZipMap.
-
-    Attributes:
-        table: The value that it is made of: the probabilities, one column a class.
-        classes: The classes, in the order of the columns.
-    """
+    """A ZipMap that makes an output: its input `table`, one column a class, and the classes of the columns."""
 
     table: str
     classes: tuple[int | str, ...]
 
     def table_of(self, rows: Sequence[Mapping[int | str, float]]) -> NDArray[np.float32]:
-        """Return the table of what ONNX Runtime answers, one mapping a row."""
+        """Return the table of ONNX Runtime's output, one mapping a row."""
         found = [[row[label] for label in self.classes] for row in rows]
         return np.asarray(found, dtype=np.float32).reshape(len(rows), len(self.classes))
 
@@ -42,7 +37,7 @@ def zip_maps(model: onnx.ModelProto) -> dict[str, ZipMap]:
     """Return the outputs of the model that are made by a ZipMap, by name.
 
     Raises:
-        InputFileError: One has no classes, or the same one twice: then columns are lost in its mappings.
+        InputFileError: One has no classes, or the same one twice, so its mappings lose columns.
     """
     outputs = {value.name for value in model.graph.output}
     return {name: _zip_map(node) for name, node in _nodes(model) if name in outputs}

@@ -1,1 +1,1 @@
-"""Reads OpenVINO models, and the settings that OpenVINO runs them with."""
+"""Read OpenVINO models, and the settings that OpenVINO runs them with."""

@@ -1,7 +1,7 @@
-"""An OpenVINO model: reading its two files, its signature, and the precision that its weights have.
+"""Read an OpenVINO model: its files, its signature, and the precision of its weights.
 
-The graph is an `.xml` file, the weights lie beside it in a `.bin` file of the same stem, and how it is to be
-compiled in a settings file: see `openvino_settings`.
+The graph is an `.xml` file, with the weights in a `.bin` file and the settings to compile with in a file of the same
+stem.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INTEGER_WEIGHTS = frozenset({"i4", "i8", "u4", "u8"})
 _QUANTIZATION_OPERATORS = frozenset({"FakeQuantize", "FakeConvert"})
 # Smaller tensors of integers are constants of the arithmetic, not weights.
 _WEIGHT_ELEMENTS = 16
-# OpenVINO says where in its own code it failed, and why.
+# Places in OpenVINO's own code, which its messages name.
 _WHERE = re.compile(
     r"Exception from src/\S+|Check '.*?' failed at \S+|While validating (?:ONNX )?node '.*?':"
     r"|FrontEnd API failed with \w+:|Model wasn't fully converted\.|Summary:"
@@ -48,14 +48,9 @@ _LONGEST = 300
 
 
 def import_openvino() -> Any:  # noqa: ANN401 - the module, whose types are not complete
-    """Return the module `openvino`, which then does not report its use over the network.
-
-    Raises:
-        MissingBackendError: It is not installed.
-    """
+    """Return the module `openvino`, which then does not report its use over the network."""
     require_backend("openvino")
-    # Importing it sends an event by way of this package, and does without where there is none. No variable and no
-    # argument switches it off.
+    # Importing it sends an event through this package if it exists. No variable and no argument switches it off.
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None is how a module is barred
     import openvino
 
@@ -63,17 +58,17 @@ def import_openvino() -> Any:  # noqa: ANN401 - the module, whose types are not 
 
 
 def openvino_version() -> str:
-    """Return the version of OpenVINO, such as `2026.4.1`, without the build."""
+    """Return the version of OpenVINO without the build, such as `2026.4.1`."""
     return str(import_openvino().__version__).partition("-")[0]
 
 
 def element_type(dtype: str) -> Any:  # noqa: ANN401 - an openvino.Type
-    """Return OpenVINO's type for the NumPy name of one, as signatures have it."""
+    """Return OpenVINO's type for a NumPy name, as signatures have it."""
     return getattr(import_openvino().Type, next(name for name, known in _DTYPES.items() if known == dtype))
 
 
 def openvino_files(path: Path) -> dict[str, Path]:
-    """Return the files of the model in `path` that are there, by what they are: `model`, `weights`, `settings`."""
+    """Return the existing files of the model in `path`, by `model`, `weights` and `settings`."""
     files = {"model": path, "weights": _weights_file(path), "settings": settings_file(path)}
     return {name: file for name, file in files.items() if file.is_file()}
 
@@ -92,7 +87,6 @@ def read_openvino(path: Path) -> Any:  # noqa: ANN401 - an openvino.Model
 
     Raises:
         InputFileError: The file is missing or no OpenVINO model, or its weights are missing or cut off.
-        MissingBackendError: OpenVINO is not installed.
     """
     import_openvino()
     from openvino.frontend import FrontEndManager
@@ -101,7 +95,7 @@ def read_openvino(path: Path) -> Any:  # noqa: ANN401 - an openvino.Model
         msg = f"model {path} does not exist"
         raise InputFileError(msg, hint="give the path of an .xml file that OpenVINO saved")
     try:
-        # Not by way of Core.read_model: what is no OpenVINO file, that offers to the readers of every other format.
+        # Core.read_model would offer any other file to the readers of every other format.
         reader = FrontEndManager().load_by_framework("ir")
         model = reader.convert(reader.load(str(path)))
     except Exception as err:
@@ -117,18 +111,15 @@ def read_openvino(path: Path) -> Any:  # noqa: ANN401 - an openvino.Model
 
 
 def openvino_reason(err: BaseException | str) -> str:
-    """Return why OpenVINO failed, by what it raised or wrote, on one line of at most 300 characters."""
+    """Return the reason in OpenVINO's exception or output, on one line of at most 300 characters."""
     text = " ".join(_WHERE.sub("", str(err)).split()) or " ".join(str(err).split()) or type(err).__name__
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def served_name(port: Any, preferred: Collection[str] = ()) -> str:  # noqa: ANN401 - an openvino.Output
-    """Return the name of an input or output; OpenVINO keeps a set of them.
+    """Return one of the names of an input or output: a preferred one, that of its node, or the alphabetically first.
 
-    Args:
-        port: The input or output.
-        preferred: Names that are chosen where the port has one of them; else that of its node is, or the first in
-            the alphabet. A port without any is called by its node, as OpenVINO's own tools call it.
+    A port without names is called by its node, as in OpenVINO's own tools.
     """
     names, node = sorted(port.get_names()), port.get_node()
     if names:
@@ -144,14 +135,11 @@ def served_name(port: Any, preferred: Collection[str] = ()) -> str:  # noqa: ANN
 def signature_of_openvino(model: Any, preferred: Collection[str] = ()) -> Signature:  # noqa: ANN401 - an openvino.Model
     """Return the signature of the model, its inputs and outputs in their order.
 
-    Open dims have no names in an OpenVINO model, and get those of `name_unknown_dims`; so do dims with bounds.
-
-    Args:
-        model: The model.
-        preferred: Names chosen where an input or output has several.
+    Open dims and dims with bounds get the names of `name_unknown_dims`, because OpenVINO has none. `preferred` names
+    win where a port has several.
 
     Raises:
-        BackendError: An input or output is of a type that is not handled, strings among them.
+        BackendError: An input or output is of an unsupported type, such as strings.
     """
     return name_unknown_dims(
         [_spec(port, preferred) for port in model.inputs], [_spec(port, preferred) for port in model.outputs]
@@ -174,8 +162,8 @@ def _spec(port: Any, preferred: Collection[str]) -> TensorSpec:  # noqa: ANN401 
 def precision_of_openvino(model: Any) -> Precision | None:  # noqa: ANN401 - an openvino.Model
     """Return the precision that the weights of the model really have, whatever they are declared as.
 
-    `int8` where it is quantized or its weights are compressed to integers. Reads all weights, those of the
-    bodies of If and Loop too. None where the model has no weights that tell.
+    `int8` means quantized, or compressed to integers. Reads all weights, also in bodies of If and Loop. None where no
+    weights show it.
     """
     tally = WeightTally()
     for node in nodes_of_openvino(model):
@@ -195,13 +183,13 @@ def precision_of_openvino(model: Any) -> Precision | None:  # noqa: ANN401 - an 
 
 
 def _is_converted(constant: Any) -> bool:  # noqa: ANN401 - an openvino.Node
-    """Return whether a constant of integers becomes one of floats before it is used."""
+    """Return whether a constant of integers becomes floats before it is used."""
     users = [user.get_node() for user in constant.output(0).get_target_inputs()]
     return any(user.get_type_name() == "Convert" and user.get_element_type().is_real() for user in users)
 
 
 def nodes_of_openvino(model: Any) -> Iterator[Any]:  # noqa: ANN401 - an openvino.Model
-    """Yield the nodes of a model, those of the bodies of If and Loop too."""
+    """Yield the nodes of a model, also in the bodies of If and Loop."""
     for node in model.get_ops():
         yield node
         for body in _bodies(node):

@@ -1,10 +1,9 @@
-"""How an OpenVINO model is compiled: the settings file beside it, and what the compiled model says of itself.
+"""Compile an OpenVINO model with the settings file beside it, and read back how the compiled model computes.
 
-The precision that an OpenVINO model computes in is not in its files. It is a hint at compile time, and without one
-OpenVINO chooses: bf16 on a CPU that has it. A model in FP32 would then be served in BF16, and pass or fail as such. So
-the hint lies beside the model, in `model.config.json` for `model.xml`, in the form that OpenVINO's own tools take
-(`benchmark_app -load_config`): properties by device, such as `{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}`.
-Without the file a model is compiled for f32.
+The precision that an OpenVINO model computes in is a hint at compile time, not a part of its files. Without a hint
+OpenVINO chooses bf16 on a CPU that has it, so a model in FP32 would be tested and served in BF16. So the hint is in
+`model.config.json` beside `model.xml`, as `benchmark_app -load_config` takes it. It holds properties by device, such as
+`{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}`. Without the file a model is compiled for f32.
 """
 
 from __future__ import annotations
@@ -27,13 +26,14 @@ DEFAULT_HINT = "f32"
 _MODE = "EXECUTION_MODE_HINT"
 _HINT_OF_PRECISION = {
     Precision.FP32: "f32",
-    # Where a quantized model is not computed in integers, it is in f32.
+    # The operators of a quantized model that are not in integers compute in f32.
     Precision.INT8: "f32",
     Precision.BF16: "bf16",
     Precision.FP16: "f16",
 }
 _FILE_HINT = f'write {{"{DEVICE}": {{"{PRECISION_HINT}": "{DEFAULT_HINT}"}}}} into it, or remove it'
-# What decides the answers or the speed. A file that is served may not name folders to write to or libraries to load.
+# Properties that decide the outputs or the speed. A served file may not name folders to write to or libraries to
+# load.
 _ALLOWED = (
     PRECISION_HINT,
     _MODE,
@@ -42,15 +42,15 @@ _ALLOWED = (
     "INFERENCE_NUM_THREADS",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE",
 )
-# The names that OpenVINO has for what a device can compute in, by the hint.
+# OpenVINO's names for the precisions of a device, by the hint.
 _CAPABILITY_OF_HINT = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
 # These move or hold values and compute nothing.
 _NOT_COMPUTING = frozenset({"Broadcast", "Concat", "Const", "Input", "Output", "Reorder", "Reshape", "Transpose"})
-# The other types are those of indices and shapes, and outside of these operators 8-bit integers are truth values.
+# Other types are indices and shapes. Outside of these operators 8-bit integers are truth values.
 _FLOATS = frozenset({"bf16", "f16", "f32"})
 _QUANTIZED = frozenset({"i8", "u8"})
 _OPERATORS_ON_QUANTIZED = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq"})
-# What is inside of these is not shown.
+# Their inner operators are not shown.
 _WITH_BODIES = frozenset({"If", "TensorIterator"})
 
 
@@ -61,10 +61,10 @@ def write_settings(path: Path, precision: Precision) -> None:
 
 
 def read_settings(path: Path) -> Mapping[str, Any] | None:
-    """Return the properties that the model in `path` is to be compiled with on the CPU; None without a settings file.
+    """Return the properties to compile the model in `path` with on the CPU; None without a settings file.
 
     Raises:
-        InputFileError: The file is not of the form above, or has a property that is not allowed in one.
+        InputFileError: The file is not of the form above, or has a property that is not allowed.
     """
     file = settings_file(path)
     if not file.is_file():
@@ -87,43 +87,31 @@ def read_settings(path: Path) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledOpenvino:
-    """A compiled model, and what was read back from it.
+    """A compiled model, and the settings read back from it."""
 
-    Attributes:
-        model: The `openvino.CompiledModel`.
-        hint: The precision that it computes in where an operator can: `f32`, `bf16` or `f16`.
-        mode: Execution mode: `performance`, or `accuracy`.
-        operators: How many operators compute in each precision, by OpenVINO's name for it.
-        has_bodies: Whether it has an If or Loop, whose operators are not counted.
-    """
-
-    model: Any
-    hint: str
-    mode: str
-    operators: Mapping[str, int] = field(default_factory=dict)
-    has_bodies: bool = False
+    model: Any  # an openvino.CompiledModel
+    hint: str  # the precision where an operator supports it: f32, bf16 or f16
+    mode: str  # performance or accuracy
+    operators: Mapping[str, int] = field(default_factory=dict)  # number by precision, under OpenVINO's names
+    has_bodies: bool = False  # an If or Loop, whose operators are not counted
 
     def describe_operators(self) -> str:
-        """Return in words how many operators compute in which precision, such as `40 in bf16, 2 in f32`."""
+        """Return the number of operators by precision, such as `40 in bf16, 2 in f32`."""
         counted = ", ".join(f"{count} in {name}" for name, count in self.operators.items()) or "none"
         return f"{counted}, those inside If and Loop not counted" if self.has_bodies else counted
 
 
 def is_capable(hint: str) -> bool:
-    """Return whether this CPU computes in the precision of a hint, by what OpenVINO says of it."""
+    """Return whether OpenVINO reports that this CPU computes in the precision of a hint."""
     capabilities = import_openvino().Core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
     return _CAPABILITY_OF_HINT.get(hint, hint) in capabilities
 
 
 def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> CompiledOpenvino:  # noqa: ANN401 - a Model
-    """Return the model compiled for the CPU. No cache is written.
-
-    Args:
-        model: The `openvino.Model`.
-        settings: Properties; without a precision hint among them, or None, it is compiled for f32.
+    """Return the model compiled for the CPU, for f32 without another hint. No cache is written.
 
     Raises:
-        NotRunHereError: The CPU does not compute in the precision asked for.
+        NotRunHereError: The CPU does not compute in that precision.
         BackendError: OpenVINO refuses the model or the properties.
     """
     core = import_openvino().Core()

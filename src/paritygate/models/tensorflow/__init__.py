@@ -1,1 +1,1 @@
-"""Reads Keras files, SavedModels and TFLite files."""
+"""Read Keras files, SavedModels and TFLite files."""

@@ -1,4 +1,4 @@
-"""Importing TensorFlow and Keras: quiet, and Keras on the TensorFlow backend."""
+"""Import TensorFlow and Keras: quiet, and Keras on the TensorFlow backend."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from paritygate.errors import BackendError
 
 
 def import_tensorflow() -> Any:  # noqa: ANN401 - the module, which has no types
-    """Return the module `tensorflow`.
-
-    Raises:
-        MissingBackendError: It is not installed.
-    """
+    """Return the module `tensorflow`; raise MissingBackendError if it is not installed."""
     require_backend("tensorflow")
-    # Read when the module is first imported; what the user has set stays.
+    # TensorFlow reads them at its first import; the user's values stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import tensorflow as tf
@@ -29,7 +25,6 @@ def import_keras() -> Any:  # noqa: ANN401 - the module, which has no types
     """Return the module `keras`, version 3, on the TensorFlow backend.
 
     Raises:
-        MissingBackendError: TensorFlow is not installed.
         BackendError: Keras was imported on another backend, or is older than version 3.
     """
     import_tensorflow()

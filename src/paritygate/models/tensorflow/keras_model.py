@@ -1,4 +1,4 @@
-"""A Keras 3 model behind a signature: loading it safely, inferring its names, calling it by name."""
+"""Load a Keras 3 model safely, infer its names, and call it by the names of a signature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def load_keras_file(path: Path) -> Any:  # noqa: ANN401 - a keras.Model, and Ker
 
     Raises:
         InputFileError: The file is corrupt, or holds Python code or layers that are not Keras's own.
-        MissingBackendError: TensorFlow is not installed.
     """
     keras = import_keras()
     try:
@@ -53,18 +52,16 @@ def signature_of_keras(
 ) -> Signature:
     """Return the signature of a functional or sequential model under the names served.
 
-    Inputs are named as the keys of a dict of inputs, else as their tensors; outputs as the keys of a
-    dict of outputs, else after the layers that they come from, or `output_0`, `output_1`, ... where these do not
-    tell them apart. Open dims get the names of `name_unknown_dims`.
+    Names are the keys of a dict of inputs or outputs, else the inputs' tensors and the outputs' layers. Where layers do
+    not distinguish them, outputs are `output_0`, `output_1`, ... Open dims get the names of `name_unknown_dims`.
 
     Args:
         model: The model.
-        rename: The name served, by the source's name; `output_0`, `output_1`, ... for the outputs are taken as well.
-        example: Real inputs, by which a model that was built by subclassing is asked; None not to ask it.
+        rename: The name served, by the source's name; `output_0`, `output_1`, ... are always accepted.
+        example: Inputs to run a subclassed model on; None not to run it.
 
     Raises:
-        UsageError: The model was built by subclassing, which says nothing of its inputs, and there is no example; or
-            `rename` names a tensor that it does not have.
+        UsageError: A subclassed model has no example, or `rename` names an unknown tensor.
     """
     structures = _structures(model)
     if structures is None and example is not None:
@@ -87,7 +84,7 @@ def signature_of_keras(
 
 
 def tensors_of_keras(model: Any) -> Answer:  # noqa: ANN401 - a keras.Model
-    """Return what asks a model that was built by subclassing, and tells what it took and answered by name."""
+    """Return a function that runs a subclassed model, and returns its inputs and outputs by name."""
 
     def answer(rows: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         args, kwargs = _arrange_for_call(model, tuple(rows))(*rows.values())
@@ -103,7 +100,7 @@ def _structures(model: Any) -> tuple[Any, Any] | None:  # noqa: ANN401 - a keras
         if not model.built or getattr(model, "inputs", None) is None:
             return None
         return model.inputs[0], model.outputs[0]
-    # Keras does not export the class of functional models under a public name.
+    # Keras exports the class of functional models under no public name.
     if any(cls.__name__ == "Functional" for cls in type(model).__mro__):
         return model.input, model.output
     return None
@@ -116,7 +113,7 @@ def _named_inputs(structure: Any) -> dict[str, Any]:  # noqa: ANN401 - KerasTens
         tensors = list(structure) if isinstance(structure, (list, tuple)) else [structure]
         named = _flat({getattr(tensor, "name", str(index)): tensor for index, tensor in enumerate(tensors)})
     for name, tensor in named.items():
-        # Not asked of outputs: Keras says sparse of `tensor * 2`, which is dense.
+        # Not checked for outputs, because Keras calls `tensor * 2` sparse, which is dense.
         if getattr(tensor, "sparse", False) or getattr(tensor, "ragged", False):
             msg = f"input {name!r} of the Keras model is sparse or ragged"
             raise UsageError(msg, hint="build the model with dense inputs")
@@ -130,7 +127,7 @@ def _named_outputs(model: Any, structures: tuple[Any, Any]) -> dict[str, Any]:  
     tensors = list(structure) if isinstance(structure, (list, tuple)) else [structure]
     layers = getattr(model, "output_names", None) or [model.layers[-1].name]
     inputs = _named_inputs(structures[0])
-    # Two outputs of one layer, and an input that is handed on, have no name of their own.
+    # Two outputs of one layer, and an input that is passed on, have no name of their own.
     names = [
         default if layers.count(layer) > 1 or layer in inputs else str(layer)
         for layer, default in zip(layers, default_output_names(len(tensors)), strict=True)
@@ -139,9 +136,9 @@ def _named_outputs(model: Any, structures: tuple[Any, Any]) -> dict[str, Any]:  
 
 
 def _resolved(rename: Mapping[str, str], outputs: tuple[str, ...]) -> dict[str, str]:
-    """Return `rename` with the outputs by their names, where it has them by their order, as all were called before.
+    """Return `rename` with outputs under their own names, where it uses `output_N`, the only names of earlier versions.
 
-    What is asked for under a name of the order that no output has stays out: whoever asks for it says so.
+    A name `output_N` of no output is left out, because the caller reports it.
     """
     by_order = dict(zip(default_output_names(len(outputs)), outputs, strict=True))
     resolved: dict[str, str] = {}
@@ -154,7 +151,7 @@ def _resolved(rename: Mapping[str, str], outputs: tuple[str, ...]) -> dict[str, 
 
 
 def second_names(model: Any) -> dict[str, str]:  # noqa: ANN401 - a keras.Model
-    """Return the name by its order of each output that is named after its layer: what it was called before."""
+    """Return `output_N` by the name of each output that is named after its layer."""
     structures = _structures(model)
     if structures is None or isinstance(structures[1], Mapping):
         return {}
@@ -163,13 +160,7 @@ def second_names(model: Any) -> dict[str, str]:  # noqa: ANN401 - a keras.Model
 
 
 def notes_on_names(model: Any, signature: Signature, rename: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ANN401 - a keras.Model
-    """Return which outputs are served under the name by their order, which the next version does not know.
-
-    Args:
-        model: The model.
-        signature: Inputs and outputs under the names served.
-        rename: As of `signature_of_keras`.
-    """
+    """Return notes on outputs that are served as `output_N`, which the next version does not support."""
     used = {*rename, *(spec.name for spec in signature.outputs)}
     return tuple(
         f"{name} is the output of layer {own!r}: the next version knows it as {own!r} only, so write that, or "
@@ -195,8 +186,7 @@ def _spec(name: str, tensor: Any) -> TensorSpec:  # noqa: ANN401 - a KerasTensor
 class NamedKerasModel:
     """A Keras model that takes and returns exactly the tensors of a signature, in its order.
 
-    Attributes:
-        unused_outputs: The source's names of the outputs that the last call left out.
+    `unused_outputs` are the source's names of the outputs that the last call left out.
     """
 
     def __init__(
@@ -207,31 +197,24 @@ class NamedKerasModel:
         rename: Mapping[str, str],
         names: tuple[str, ...] = (),
     ) -> None:
-        """Keep what is to be called.
+        """Store a model and `arrange`, which returns its arguments for the tensors of the signature.
 
-        Args:
-            call: The model.
-            arrange: Returns its arguments for the tensors of the signature.
-            signature: Inputs and outputs under the names served.
-            rename: The name served, by the source's name.
-            names: What the model calls its outputs, in their order; empty where only the call tells.
+        `rename` has the name served by the source's name. `names` are the model's outputs in order, or empty where only
+        a call shows them.
         """
         self._call = call
         self._arrange = arrange
         self._signature = signature
         self._rename = rename
-        # Other names than these are declared ones, and the outputs are taken in their order.
+        # Other names are declared ones for outputs in their order.
         self._names = names if set(source_names(signature.outputs, rename)) <= set(names) else ()
         self.unused_outputs: tuple[str, ...] = ()
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:  # noqa: ANN401 - tensors of TensorFlow, which has no types
         """Return the outputs in the order of the signature, computed in inference mode.
 
-        Args:
-            tensors: One tensor or array per input, in the order of the signature.
-
         Raises:
-            UsageError: The model returned something else than the signature says.
+            UsageError: The outputs do not fit the signature.
         """
         args, kwargs = self._arrange(*tensors)
         result = self._call(*args, **kwargs, training=False)
@@ -249,13 +232,8 @@ def as_named_function(
 ) -> NamedKerasModel:
     """Return the model as a function of the tensors of the signature, in its order.
 
-    A functional model gets its inputs in the structure it was built with. A subclassed one gets them by keyword
-    where its `call` has parameters of these names, else one tensor, or a dict of several.
-
-    Args:
-        model: The model; it is referred to, not copied.
-        signature: Inputs and outputs under the names served.
-        rename: The name served, by the source's name.
+    A functional model gets its inputs in the structure it was built with. A subclassed one gets keywords if `call` has
+    parameters of these names, else one tensor or a dict. The model is not copied.
 
     Raises:
         UsageError: The signature does not fit the model's inputs.
@@ -274,7 +252,7 @@ def as_named_function(
 
 def _arrange_as(structure: Any, names: tuple[str, ...]) -> Callable[..., Any]:  # noqa: ANN401 - as _named_inputs
     known = tuple(_named_inputs(structure))
-    # The one input of a model is that input, whatever it is called: Keras makes up names such as keras_tensor_3.
+    # A single input fits by any name, because Keras generates names such as keras_tensor_3.
     if len(names) == len(known) == 1:
         names = known
     if set(names) != set(known):

@@ -17,18 +17,13 @@ _SERVING_TAG = "serve"
 
 
 def signature_of_savedmodel(path: Path, signature_key: str | None = None) -> Signature:
-    """Return a signature of the SavedModel, read from `saved_model.pb` alone.
+    """Return a signature of the SavedModel, read from `saved_model.pb` alone; None means `serving_default`.
 
-    Inputs and outputs are sorted by name: a SavedModel does not keep their order. Its open dims have
-    no names either, and get those of `name_unknown_dims`.
-
-    Args:
-        path: The folder of the SavedModel.
-        signature_key: Which of its signatures; None for `serving_default`.
+    Inputs and outputs are sorted by name, because a SavedModel does not store their order. Open dims get the names of
+    `name_unknown_dims`.
 
     Raises:
         InputFileError: It is no SavedModel, or has no such signature.
-        MissingBackendError: TensorFlow is not installed.
     """
     graph = serving_graph(path)
     key = signature_key or SERVING_SIGNATURE
@@ -42,13 +37,7 @@ def signature_of_savedmodel(path: Path, signature_key: str | None = None) -> Sig
 
 
 def note_on_signatures(path: Path, name: str, signature_key: str | None) -> str:
-    """Return which signatures the SavedModel has and which one is used; empty where it has one.
-
-    Args:
-        path: The folder of the SavedModel.
-        name: What the user calls it.
-        signature_key: As of `signature_of_savedmodel`.
-    """
+    """Return a note on the SavedModel's signatures and the used one; empty if there is one. `name` is the user's."""
     used = signature_key or SERVING_SIGNATURE
     others = [key for key in _keys(serving_graph(path)) if key != used]
     if not others:
@@ -62,16 +51,7 @@ def note_on_signatures(path: Path, name: str, signature_key: str | None) -> str:
 
 @contextmanager
 def signatures_named(path: Path, name: str, signature_key: str | None) -> Iterator[None]:
-    """Name all signatures of the SavedModel where samples do not fit the one that is used.
-
-    Args:
-        path: The folder of the SavedModel.
-        name: What the user calls it.
-        signature_key: As of `signature_of_savedmodel`.
-
-    Raises:
-        UsageError: As within, with the signatures named where there are several.
-    """
+    """Add a note on all signatures to a UsageError inside the context."""
     try:
         yield
     except UsageError as err:
@@ -83,7 +63,7 @@ def signatures_named(path: Path, name: str, signature_key: str | None) -> Iterat
 
 
 def _keys(graph: Any) -> list[str]:  # noqa: ANN401 - a protocol buffer of TensorFlow's, which has no types
-    # What starts so is TensorFlow's own, such as the operator that fills tables.
+    # This prefix marks TensorFlow's own, such as the operator that fills tables.
     return sorted(key for key in graph.signature_def if not key.startswith("__"))
 
 
@@ -92,7 +72,6 @@ def serving_graph(path: Path) -> Any:  # noqa: ANN401 - a protocol buffer of Ten
 
     Raises:
         InputFileError: It is no SavedModel, or holds no such graph.
-        MissingBackendError: TensorFlow is not installed.
     """
     import_tensorflow()
     from google.protobuf.message import DecodeError
@@ -132,27 +111,15 @@ def _specs(tensors: Mapping[str, Any]) -> list[TensorSpec]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedFunction:
-    """One signature of a loaded SavedModel.
+    """One signature of a loaded SavedModel."""
 
-    Attributes:
-        signature: Names, dtypes and shapes, as `signature_of_savedmodel` returns them.
-        model: The loaded object, which owns the variables.
-        function: TensorFlow's own function.
-        parameters: The function's parameter by the name of the input. They differ where a name such
-            as `input.1` is no name of a Python parameter.
-    """
-
-    signature: Signature
-    model: Any
-    function: Any
-    parameters: Mapping[str, str]
+    signature: Signature  # as of signature_of_savedmodel
+    model: Any  # owns the variables
+    function: Any  # TensorFlow's own
+    parameters: Mapping[str, str]  # by the input's name, which may be no name in Python (input.1)
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the output tensors by name.
-
-        Args:
-            inputs: A tensor, or an array of the exact dtype, by the name of each input.
-        """
+        """Return the output tensors by name, for tensors or arrays of the exact dtypes."""
         import tensorflow as tf
 
         arguments = {self.parameters[name]: tf.convert_to_tensor(value) for name, value in inputs.items()}
@@ -165,7 +132,6 @@ def load_savedmodel(path: Path, signature_key: str | None = None) -> SavedFuncti
     Raises:
         InputFileError: It is no SavedModel, has no such signature, or a file of it is missing.
         BackendError: TensorFlow does not load it.
-        MissingBackendError: TensorFlow is not installed.
     """
     signature = signature_of_savedmodel(path, signature_key)
     key = signature_key or SERVING_SIGNATURE

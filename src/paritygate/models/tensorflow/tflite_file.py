@@ -1,4 +1,4 @@
-"""A TFLite file, opened in LiteRT: its signature, and calling it by name."""
+"""Open a TFLite file in LiteRT, read its signature, and call it by name."""
 
 from __future__ import annotations
 
@@ -21,34 +21,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _IDENTIFIER = b"TFL3"
-# LiteRT's name of the node that stands for all those that a delegate such as XNNPACK has taken over.
+# LiteRT's name for the node with all operators of a delegate such as XNNPACK.
 _DELEGATE = "DELEGATE"
-# Operators that are TensorFlow's own kernels: LiteRT has none of them.
+# The prefix of TensorFlow's own kernels, which LiteRT lacks.
 _FLEX = "Flex"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TfliteModel:
-    """One signature of a TFLite file in an interpreter, which serves one call at a time.
+    """One signature of a TFLite file in an interpreter, which serves one call at a time."""
 
-    Attributes:
-        signature: Inputs and outputs, each sorted by name; open dims get the names of `name_unknown_dims`.
-        call: LiteRT's runner of the signature: arrays by name in, arrays by name out.
-        graph: The file's own description of itself, for `tflite_graph`.
-        threads: How many threads the kernels may use.
-        uses_xnnpack: Whether LiteRT handed operators to XNNPACK; None where this version does not tell.
-        version: Of LiteRT.
-    """
-
-    signature: Signature
-    call: Any
-    graph: Any
-    threads: int
-    uses_xnnpack: bool | None
-    version: str
+    signature: Signature  # each side sorted by name, open dims named by name_unknown_dims
+    call: Any  # LiteRT's runner: arrays by name in and out
+    graph: Any  # the parsed file, for tflite_graph
+    threads: int  # the most of the kernels
+    uses_xnnpack: bool | None  # None where this version of LiteRT does not show it
+    version: str  # of LiteRT
 
     def __call__(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, Any]:
-        """Return the outputs by name; tensors are made anew where a shape is another than in the last call.
+        """Return the outputs by name; a new shape allocates the tensors again.
 
         Raises:
             RuntimeError: A kernel failed, or does not take the shapes.
@@ -58,28 +49,23 @@ class TfliteModel:
 
 
 def available_processors() -> int:
-    """Return how many processors this process may use: the number of threads that models are run with."""
+    """Return how many processors this process may use, which is the number of threads of models."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
     """Return the signature `serving_default` of the file, or the only one it has, ready to be called.
 
-    Args:
-        path: The `.tflite` file.
-        threads: How many threads the kernels may use.
-
     Raises:
         InputFileError: It is no TFLite file, is cut off, or has no signature to be called by name.
         BackendError: LiteRT cannot run it.
-        MissingBackendError: LiteRT is not installed.
     """
     require_backend("litert")
     from ai_edge_litert.interpreter import Interpreter
 
     _check_identifier(path)
     try:
-        # LiteRT verifies the whole file before it makes an interpreter: only then it is safe to be read.
+        # LiteRT verifies the whole file before it makes an interpreter. Reading it is only safe afterwards.
         interpreter = Interpreter(model_path=str(path), num_threads=threads)
     except ValueError as err:
         msg = f"LiteRT does not read {path}: {tflite_reason(err)}"
@@ -91,7 +77,7 @@ def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
     uses_xnnpack = _uses_xnnpack(interpreter)
     return TfliteModel(
         signature=signature,
-        # Not sooner: once there is a runner, the interpreter refuses to allocate.
+        # Not earlier, because an interpreter with a runner refuses to allocate.
         call=interpreter.get_signature_runner(definition.SignatureKey().decode()),
         graph=graph,
         threads=threads,
@@ -101,9 +87,9 @@ def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
 
 
 def tflite_reason(err: BaseException) -> str:
-    """Return what LiteRT says on one line, each complaint once; the node and its trouble are set apart.
+    """Return LiteRT's message on one line, each complaint once.
 
-    LiteRT puts one complaint behind the other without a blank: `failed to reshape runtimeNode number 3 failed`.
+    LiteRT joins complaints without a blank: `failed to reshape runtimeNode number 3 failed`.
     """
     text = " ".join(str(err).split()) or type(err).__name__
     complaints = dict.fromkeys(part.rstrip(".") for part in re.split(r"(?<=\.)(?=[A-Z])", text))
@@ -168,7 +154,7 @@ def _allocate(interpreter: Any, graph: Any, signature: Signature, path: Path) ->
     try:
         interpreter.allocate_tensors()
     except RuntimeError as err:
-        # Open dims stand at 1 in the file, which not every model takes: a batch has its real sizes.
+        # Open dims are 1 in the file, which not every model accepts. A batch has real sizes.
         if signature.symbols and not custom:
             return
         msg = f"LiteRT refused {path}: {tflite_reason(err)}"
@@ -176,6 +162,6 @@ def _allocate(interpreter: Any, graph: Any, signature: Signature, path: Path) ->
 
 
 def _uses_xnnpack(interpreter: Any) -> bool | None:  # noqa: ANN401 - as _read
-    # LiteRT has no public way to ask what its delegate has taken over.
+    # LiteRT has no public function for the operators of its delegate.
     details = getattr(interpreter, "_get_ops_details", None)
     return None if details is None else any(node["op_name"] == _DELEGATE for node in details())

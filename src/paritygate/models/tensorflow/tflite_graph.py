@@ -1,6 +1,6 @@
-"""What a TFLite file says of itself: its tensors, operators and weights, read without running it.
+"""Read tensors, operators and weights of a TFLite file without running it.
 
-The file must have been verified before: one that is corrupt makes these functions fail anyhow.
+Verify the file first, because these functions fail in any way on a corrupt one.
 """
 
 from __future__ import annotations
@@ -24,37 +24,31 @@ Table = Any
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _INTEGERS = frozenset({"int4", "int8", "uint8"})
-# These stand between integers and floats, and compute nothing else.
+# These convert between integers and floats, and compute nothing else.
 _CONVERSIONS = frozenset({"QUANTIZE", "DEQUANTIZE"})
-# As for weights of other precisions: from this share of the elements on it is that precision, or mixed.
+# As in `weights`: nearly all elements decide the precision, and a substantial share makes it mixed.
 _NEARLY_ALL = 0.9
 _SUBSTANTIAL = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorFacts:
-    """A tensor as the file describes it.
+    """A tensor as the file describes it."""
 
-    Attributes:
-        type: Number of its type.
-        shape: Its sizes, -1 for an open dim; None where not even the rank is known.
-        scales: What its integers are multiplied by; empty where it is not quantized.
-    """
-
-    type: int
-    shape: tuple[int, ...] | None
-    scales: tuple[float, ...]
+    type: int  # number of its type
+    shape: tuple[int, ...] | None  # -1 for an open dim; None for an unknown rank
+    scales: tuple[float, ...]  # factors of its integers; empty where it is not quantized
 
 
 def tensor_facts(tensor: Table) -> TensorFacts:
-    """Return what the file says of a tensor."""
+    """Return the file's description of a tensor."""
     sizes = tensor.ShapeSignature if tensor.ShapeSignatureLength() else tensor.Shape
     rank = tensor.ShapeLength()
     quantization = tensor.Quantization()
     scales = quantization.ScaleAsNumpy() if quantization is not None and quantization.ScaleLength() else ()
     return TensorFacts(
         type=tensor.Type(),
-        # A scalar and a tensor without rank have no sizes both.
+        # A scalar and a tensor of unknown rank both have no sizes.
         shape=tuple(int(sizes(axis)) for axis in range(rank)) if rank or tensor.HasRank() else None,
         scales=tuple(map(float, scales)),
     )
@@ -68,7 +62,7 @@ def dtype_name(number: int) -> str:
 
 
 def operators(graph: Table) -> Counter[str]:
-    """Return how many nodes there are of each operator, in all subgraphs."""
+    """Return the number of nodes by operator, in all subgraphs."""
     return Counter(_operator_name(graph, node) for _, node in _nodes(graph))
 
 
@@ -79,7 +73,7 @@ def custom_operators(graph: Table) -> list[str]:
 
 
 def float_operators(graph: Table) -> Counter[str]:
-    """Return how many nodes of each operator compute in floats: those that take or return any, converters apart."""
+    """Return the number of nodes by operator that take or return floats, without converters."""
     found: Counter[str] = Counter()
     for subgraph, node in _nodes(graph):
         name = _operator_name(graph, node)
@@ -91,7 +85,7 @@ def float_operators(graph: Table) -> Counter[str]:
 
 
 def cut_off_weights(graph: Table) -> int:
-    """Return how many weights in float16 are its largest value or infinite: most were larger, and were cut off."""
+    """Return how many float16 weights are its largest value or infinite, because most of them were larger."""
     limit = np.finfo(np.float16).max
     found = 0
     for tensor, raw in _weights(graph):
@@ -101,9 +95,9 @@ def cut_off_weights(graph: Table) -> int:
 
 
 def precision_of_tflite(graph: Table) -> Precision | None:
-    """Return the precision of the weights: int8 where nearly all are quantized integers, else that of the floats.
+    """Return int8 where nearly all weights are quantized integers, else the precision of the floats.
 
-    Reads all weights of float32, to find whether they were rounded before; None where there are none.
+    Reads all weights of float32, to detect earlier rounding. None where there are none.
     """
     tally = WeightTally()
     integers = floats = 0
@@ -128,7 +122,7 @@ def precision_of_tflite(graph: Table) -> Precision | None:
 
 
 def _weights(graph: Table) -> Iterator[tuple[Table, NDArray[np.uint8]]]:
-    """Yield each tensor that has its values in the file, with their bytes; what several share is yielded once."""
+    """Yield each tensor with values in the file and their bytes; shared values once."""
     seen = set()
     for subgraph in _subgraphs(graph):
         for tensor in _tensors(subgraph):
@@ -144,7 +138,7 @@ def _bytes_of(graph: Table, index: int) -> NDArray[np.uint8]:
     if buffer.DataLength():
         found: NDArray[np.uint8] = buffer.DataAsNumpy()
         return found
-    # Files above 2 GB have the values behind the part that describes them.
+    # Files above 2 GB have the values after the part that describes them.
     count = buffer.Size() if buffer.Offset() > 1 else 0
     return np.frombuffer(graph._tab.Bytes, dtype=np.uint8, count=count, offset=buffer.Offset() if count else 0)  # noqa: SLF001 - generated code has no other way
 
@@ -174,11 +168,11 @@ def _operator_name(graph: Table, node: Table) -> str:
     code = graph.OperatorCodes(node.OpcodeIndex())
     if code.CustomCode():
         return str(code.CustomCode().decode())
-    # Files from before there were more than 127 operators have the number in the older field only.
+    # Files of versions with at most 127 operators have the number in the older field only.
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     return _name_of(number, schema.BuiltinOperator)
 
 
 def _name_of(number: int, constants: type) -> str:
-    # Of a newer schema than this one, a number has no name.
+    # A number of a newer schema has no name.
     return next((name for name, value in vars(constants).items() if value == number), f"number {number}")

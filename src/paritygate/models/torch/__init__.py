@@ -1,1 +1,1 @@
-"""Reads PyTorch modules, TorchScript files and `.pt2` files."""
+"""Read PyTorch modules, TorchScript files and `.pt2` files."""

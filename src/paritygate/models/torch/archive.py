@@ -1,4 +1,4 @@
-"""Zip archives of PyTorch: which kind one is, without loading it, and the names that we write into ours."""
+"""Read zip archives of PyTorch: their kind, without loading them, and the names that paritygate writes into its own."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from paritygate.files import parse_json
 from paritygate.models.source import SourceKind
 from paritygate.signature import Signature
 
-# Neither TorchScript nor torch.export keeps names and ranges: both archives have room for files of their makers.
+# Neither TorchScript nor torch.export keeps names and ranges, but both archives may hold extra files.
 NAMES_FILE = "paritygate.json"
 _EXTRA_FOLDER = "extra"
-# The earliest time a zip can name: the same model is the same bytes whenever it is written.
+# The earliest time in a zip, so that the same model always has the same bytes.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
-# What tensors, and the dicts they are in, are pickled with: anything else is a class whose code would run.
+# Globals in pickles of tensors and their dicts. Any other one is a class whose code would run.
 _TENSOR_PARTS = ("torch._utils ", "torch.storage ", "torch._tensor ", "collections OrderedDict", "torch ")
 _SCRIPT_HINT = "give module:callable, a function that builds the module and loads its weights, or save TorchScript"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaidNames:
-    """What a PyTorch file says of its inputs and outputs.
+    """Names of inputs and outputs inside a PyTorch file.
 
     Attributes:
-        signature: Inputs in the order in which the model takes them, outputs under the names served.
-        is_in_order: Whether the model takes and returns exactly these tensors, in this order: what we exported does.
-            A copy of a file from elsewhere is called by its own names, where it has some.
-        rename: The name served, by the model's own; empty for what is in order.
+        signature: Inputs in the model's order, outputs under the names served.
+        is_in_order: The model takes and returns exactly these tensors in this order, as exported ones do. Copies of
+            other files are called by their own names, if any.
+        rename: The name served, by the model's own; empty if `is_in_order`.
     """
 
     signature: Signature
@@ -49,25 +49,17 @@ class SaidNames:
 
     @classmethod
     def from_text(cls, text: bytes) -> SaidNames:
-        """Return the names that `to_text` wrote.
-
-        Raises:
-            ValueError: It is another text.
-        """
+        """Return the names that `to_text` wrote; raise ValueError for another text."""
         return from_data(cls, parse_json(text))
 
 
 def check_archive(path: Path, kind: SourceKind) -> None:
-    """Check that the file is a sound archive of the kind, every byte of it as it was written.
+    """Check that the file is a sound archive of the kind TORCHSCRIPT or PT2, with every byte as it was written.
 
     Reads the whole file; nothing in it is unpickled or run.
 
-    Args:
-        path: The file.
-        kind: TORCHSCRIPT or PT2.
-
     Raises:
-        InputFileError: It is missing, damaged or of another kind; the message says of which.
+        InputFileError: It is missing, corrupt or of another kind, which the message names.
     """
     names = _sound_names(path)
     found = _kind_of(names)
@@ -87,7 +79,7 @@ def check_archive(path: Path, kind: SourceKind) -> None:
 
 def _sound_names(path: Path) -> list[str]:
     with _opened(path) as archive:
-        # One that is cut off may end in an archive that lay inside of it, and passes for that one.
+        # A truncated archive may end in an inner archive, and look like that one.
         is_whole = min(item.header_offset for item in archive.infolist()) == 0 if archive.infolist() else False
         damaged = archive.testzip()
         names = archive.namelist()
@@ -106,7 +98,8 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as err:
-        # RuntimeError is zipfile's word for an encrypted entry, or, as NotImplementedError, for an unknown compression.
+        # zipfile raises RuntimeError for an encrypted entry, or, as NotImplementedError, for an unknown
+        # compression.
         msg = f"{path} is corrupt or no archive of PyTorch: {err}"
         raise InputFileError(msg, hint="save or copy the model again") from err
 
@@ -120,7 +113,7 @@ def _kind_of(names: list[str]) -> SourceKind | None:
 
 
 def _pickled(path: Path, name: str) -> str:
-    """Return what torch.save wrote, read off the names in the pickle: it is not unpickled."""
+    """Return a description of torch.save's output by the names in the pickle, which is not unpickled."""
     with zipfile.ZipFile(path) as archive:
         content = archive.read(name)
     try:
@@ -134,7 +127,7 @@ def _pickled(path: Path, name: str) -> str:
 
 
 def names_in_archive(path: Path) -> SaidNames | None:
-    """Return the names that we wrote into the file; None where it was made elsewhere.
+    """Return the names that paritygate wrote into the file; None in files from elsewhere.
 
     Raises:
         InputFileError: It is missing or no archive, or the names in it are corrupt.
@@ -151,7 +144,7 @@ def names_in_archive(path: Path) -> SaidNames | None:
 
 
 def copy_archive(source: Path, target: Path, names: SaidNames) -> None:
-    """Copy the archive, and write the names into the copy where it does not say them already."""
+    """Copy the archive, with the names in the copy."""
     if names_in_archive(source) == names:
         shutil.copyfile(source, target)
     else:
@@ -159,14 +152,7 @@ def copy_archive(source: Path, target: Path, names: SaidNames) -> None:
 
 
 def write_archive(source: Path, target: Path, names: SaidNames, *, left_out: str | None = None) -> None:
-    """Write the archive again, entry by entry, with the names in it.
-
-    Args:
-        source: What PyTorch wrote.
-        target: The file to write.
-        names: What it is to say.
-        left_out: How the names of entries end that are not taken over.
-    """
+    """Write the archive `source` again with the names in it, without entries whose names end in `left_out`."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         entry = _names_entry(old)
         for info in old.infolist():

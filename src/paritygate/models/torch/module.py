@@ -1,4 +1,4 @@
-"""A PyTorch module behind a signature, declared or seen: inputs in order, outputs picked by name, in eval mode."""
+"""Wrap a PyTorch module behind a signature: inputs in order, outputs picked by name, in eval mode."""
 
 from __future__ import annotations
 
@@ -23,30 +23,24 @@ if TYPE_CHECKING:
 
     from paritygate.models.declaration import Answer
 
-# As an embedding and an indexed tensor say it.
+# The messages of an embedding and an indexed tensor.
 _WANTS_INTEGERS = re.compile(r"scalar types: Long, Int;|tensors used as indices must be")
 
 
 class _Seen:
-    # An object of its own: torch.export forbids a module to change its attributes while it is traced.
+    # A separate object, because torch.export forbids a module to change its attributes while it is traced.
     unused: tuple[str, ...] = ()
 
 
 def as_named_module(module: torch.nn.Module, signature: Signature, rename: Mapping[str, str]) -> torch.nn.Module:
     """Return a module that takes and returns exactly the tensors of the signature, in its order.
 
-    The inputs reach `module` by keyword where its forward has parameters of these names, else in
-    order. Dicts, named tuples and such objects as `ModelOutput` are read by name, tensors, tuples and lists
-    in order. Outputs that are not in the signature are left out: see `unused_outputs`.
-
-    Args:
-        module: The user's module; it is referred to, not copied.
-        signature: Inputs and outputs under the names served.
-        rename: The name served, by the source's name.
+    Inputs reach `module` by keyword where its forward has parameters of these names, else in order. Dicts, named tuples
+    and objects such as `ModelOutput` are read by name, tensors, tuples and lists in order. Other outputs are left out,
+    see `unused_outputs`. The user's module is not copied.
 
     Raises:
-        UsageError: The signature does not fit forward's parameters; when the module is called, that
-            it returned something else.
+        UsageError: The signature does not fit forward's parameters, or, in a call, its outputs.
     """
     import torch
 
@@ -59,7 +53,7 @@ def as_named_module(module: torch.nn.Module, signature: Signature, rename: Mappi
             super().__init__()
             self.module = module
             self.seen = _Seen()
-            # A new module says it is in train mode. Not by train(): that would change the user's module.
+            # A new module is in train mode. Calling train() would change the user's module.
             self.training = module.training
 
         def forward(self, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -71,20 +65,16 @@ def as_named_module(module: torch.nn.Module, signature: Signature, rename: Mappi
 
 
 def unused_outputs(named: torch.nn.Module) -> tuple[str, ...]:
-    """Return the source's names of the outputs that the last call of a named module left out.
-
-    Args:
-        named: What `as_named_module` returned, called or exported at least once.
-    """
+    """Return the source's names of the outputs that the last call or export of a named module left out."""
     return cast("_Seen", named.seen).unused
 
 
 def put_in_eval_mode(module: torch.nn.Module) -> str | None:
-    """Put the module and all it holds into eval mode; return a note for the user if it was not.
+    """Put the module and its parts into eval mode; return a note for the user if it was not.
 
-    In train mode dropout is active and batch norm uses the statistics of the batch: no such module is served.
+    In train mode dropout is active and batch norm uses the statistics of the batch, so no such module is served.
     """
-    # A frozen module of TorchScript has no mode any more.
+    # A frozen module of TorchScript has no mode.
     parts = [(name, part) for name, part in module.named_modules() if hasattr(part, "training")]
     training = [name or "the module itself" for name, part in parts if part.training]
     if parts:
@@ -95,12 +85,9 @@ def put_in_eval_mode(module: torch.nn.Module) -> str | None:
 
 
 def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, torch.Tensor], Any]:
-    """Return which of the arrays the module takes, and what it answers to them in eval mode.
+    """Return the arrays that the module takes, as tensors, and its outputs in eval mode, into which it is put.
 
-    Args:
-        module: The module; it is put into eval mode.
-        rows: Arrays by the names of `forward`'s parameters. Those that it has parameters for are given to it by name,
-            and where it has none of them, all in their order.
+    Arrays named like parameters of `forward` are passed by name. Without any such name, all are passed in order.
     """
     import torch
 
@@ -108,7 +95,7 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
     parameters = parameters_of_forward(module)
     kinds = {item.kind for item in parameters.values()}
     by_name = [name for name in rows if name in parameters]
-    # Text is no tensor. A copy each: the module may change its inputs in place.
+    # Text is no tensor. Each tensor is a copy, because the module may change its inputs in place.
     taken = by_name or [name for name, array in rows.items() if array.dtype.kind not in "US"]
     tensors = {name: torch.tensor(rows[name]).to(place) for name in taken}
     put_in_eval_mode(module)
@@ -119,11 +106,7 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
 
 
 def tensors_of(module: torch.nn.Module) -> Answer:
-    """Return what asks a module, in eval mode, and tells which arrays it took and which tensors it answered by name.
-
-    Args:
-        module: As of `answer_of`.
-    """
+    """Return a function that runs a module as `answer_of` does, and returns inputs and output tensors by name."""
     import torch
 
     def answer(rows: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -137,8 +120,7 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
     """Return the signature of a module for which none is declared, under the names served, by running it once.
 
     Raises:
-        UsageError: The samples lack what `forward` needs, or it fails on what is of another dtype or shape than its
-            parameters or the other model take; or the module returns no tensor.
+        UsageError: The samples lack an input of `forward` or have another dtype or shape, or no tensor is returned.
         BackendError: The module failed.
     """
     rows = example.by_own_names(rename)
@@ -177,7 +159,7 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
 
 
 def _no_integers(rows: Mapping[str, NDArray[np.generic]], message: str) -> str:
-    """Return which rows are floats where PyTorch says that it looks something up by integers; empty for none."""
+    """Return a message on float rows where PyTorch's message is about a lookup by integers; empty for none."""
     names = [repr(name) for name, array in rows.items() if array.dtype.kind == "f"]
     if not names or not _WANTS_INTEGERS.search(message):
         return ""
@@ -187,7 +169,7 @@ def _no_integers(rows: Mapping[str, NDArray[np.generic]], message: str) -> str:
 
 
 def _other_floats(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> str:
-    """Return which rows are floats of another dtype than the parameters, such as NumPy's own; empty for none."""
+    """Return a message on float rows of another dtype than the parameters; empty for none."""
     own = {str(tensor.dtype).removeprefix("torch.") for tensor in module.parameters() if tensor.is_floating_point()}
     name = next((name for name, array in rows.items() if array.dtype.kind == "f" and array.dtype.name not in own), None)
     if name is None or not own:
@@ -197,17 +179,17 @@ def _other_floats(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic
 
 
 def parameters_of_forward(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a module's forward, by name; none where it does not tell them."""
+    """Return the parameters of a module's forward, by name; none where they are hidden."""
     try:
         return inspect.signature(module.forward).parameters
     except (TypeError, ValueError):
-        # Compiled functions do not tell their parameters.
+        # Compiled functions hide their parameters.
         return {}
 
 
 @contextlib.contextmanager
 def modes_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Set every part of the module back to the mode that it was in, train or eval, when this is left."""
+    """Set every part of the module back to its mode, train or eval, on leaving."""
     modes = [(part, part.training) for part in module.modules() if hasattr(part, "training")]
     try:
         yield
@@ -218,7 +200,7 @@ def modes_kept(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def precision_kept() -> Iterator[None]:
-    """Set back, when this is left, in what PyTorch may compute float32 in this process."""
+    """Restore PyTorch's settings on the precision of float32 in this process on leaving."""
     import torch
 
     before = torch.get_float32_matmul_precision()
@@ -235,7 +217,7 @@ def precision_kept() -> Iterator[None]:
 
 @functools.cache
 def parts_with_fp32_precision() -> list[Any]:
-    """Return what of PyTorch has a switch of its own for float32: newer versions have one for each kind of operator."""
+    """Return PyTorch's parts with a switch for float32; newer versions have one for each kind of operator."""
     import torch
 
     backends = (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn)

@@ -1,4 +1,4 @@
-"""A PyTorch file as a module whose inputs and outputs have the names served."""
+"""Give the inputs and outputs of a PyTorch file the names served."""
 
 from __future__ import annotations
 
@@ -22,29 +22,17 @@ _DECLARE = "declare model.inputs and model.outputs in a spec, and use: convert-a
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownNames:
-    """What is known of the names of a PyTorch file.
+    """The sources of names for a PyTorch file."""
 
-    Attributes:
-        file: Its path, for messages.
-        said: What the file says of itself, if we wrote it.
-        kept: Names that the file's format keeps; None where it does not keep all of them.
-        declared: What the spec says.
-        rename: The name served, by the name in `said`, or else by the model's own.
-    """
-
-    file: Path
-    said: SaidNames | None = None
-    kept: Signature | None = None
-    declared: Signature | None = None
-    rename: Mapping[str, str]
+    file: Path  # for messages
+    said: SaidNames | None = None  # those that paritygate wrote into it
+    kept: Signature | None = None  # those of its format, if it has all
+    declared: Signature | None = None  # those of the spec
+    rename: Mapping[str, str]  # the name served, by the name in `said`, or else by the model's own
 
     @property
     def own(self) -> Signature:
-        """The names before renaming, where the spec declares none or the file says them.
-
-        Raises:
-            UsageError: Nothing says them.
-        """
+        """The names before renaming, of the file or its format; UsageError if it has none."""
         own = self.said.signature if self.said is not None else self.kept
         if own is None:
             msg = f"{self.file} does not say the names of its inputs and outputs, and none are declared"
@@ -55,12 +43,10 @@ class KnownNames:
 def module_taking(
     names: Sequence[str] | None, call: Callable[..., Any], part: torch.nn.Module | None
 ) -> torch.nn.Module:
-    """Return a module around `call` whose forward says that it takes `names`, by keyword or in this order.
+    """Return a module around `call`, which takes all inputs in order, with a forward of parameters `names`.
 
-    Args:
-        names: The names of its parameters; None where it has none, and takes what it is given in order.
-        call: What is called with all inputs in their order.
-        part: The module that `call` runs, so that its parameters and its mode are those of the result.
+    `names` of None mean any inputs in order. `part` is the module that `call` runs, which gives the result its
+    parameters and mode.
     """
     import torch
 
@@ -73,11 +59,11 @@ def module_taking(
         def forward(self, *arrays: Any, **named: Any) -> Any:  # noqa: ANN401 - what the model takes and returns
             return call(*arrays, *(named[name] for name in names or () if name in named))
 
-    # What messages call it.
+    # The name in messages.
     Taking.__name__ = str(getattr(part, "original_name", Taking.__name__))
     if names is not None and all(name.isidentifier() for name in names):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        # What `takes_keywords` reads: a file of PyTorch has no function in Python that would say it.
+        # `takes_keywords` reads it, because a file of PyTorch has no Python function with parameters.
         Taking.forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # functions may have it
             [inspect.Parameter(name, kind) for name in ("self", *names)]
         )
@@ -88,7 +74,7 @@ def named_file(module: torch.nn.Module, known: KnownNames) -> tuple[torch.nn.Mod
     """Return the file's module as `as_named_module` does, and the signature that it is served with.
 
     Raises:
-        UsageError: Nothing says the names, or what was declared is not what the file says.
+        UsageError: There are no names, or the declared ones differ from those of the file.
     """
     import torch
 
@@ -116,19 +102,19 @@ def named_file(module: torch.nn.Module, known: KnownNames) -> tuple[torch.nn.Mod
 
 
 def _in_order(module: torch.nn.Module, own: Signature) -> torch.nn.Module:
-    """Return the module with its outputs by name: of a file that we wrote, the order is what holds.
+    """Return the module with its outputs by name, which their order decides in a file that paritygate wrote.
 
-    The names of its parameters are the tracer's, and an output that is named `output_1` may well be its first.
+    The names of its parameters are the tracer's, and an output called `output_1` may be its first.
     """
     names = [spec.name for spec in own.outputs]
     return module_taking(None, lambda *arrays: dict(zip(names, module(*arrays), strict=True)), module)
 
 
 def said_by_copy(known: KnownNames) -> SaidNames:
-    """Return what a copy of the file is to say of itself, so that it needs no declaration any more.
+    """Return the names to write into a copy of the file, so that it needs no declaration.
 
     Raises:
-        UsageError: Nothing says the names, or what was declared is not what the file says.
+        UsageError: There are no names, or the declared ones differ from those of the file.
     """
     said, declared, rename = known.said, known.declared, known.rename
     if said is None and declared is not None:

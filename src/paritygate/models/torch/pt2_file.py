@@ -1,4 +1,4 @@
-"""Programs of torch.export in `.pt2` files: loaded, and called by the names that they keep."""
+"""Load programs of torch.export from `.pt2` files, and call them by the names that they keep."""
 
 from __future__ import annotations
 
@@ -23,25 +23,22 @@ _IS_TRAINING = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "at
 
 
 def load_pt2(path: Path) -> torch.export.ExportedProgram:
-    """Return the program in the file.
-
-    Loading may run code of the file's author.
+    """Return the program in the file. Loading may run code of the file's author.
 
     Raises:
-        InputFileError: It is no program of torch.export, or damaged, or of a PyTorch that this one does not read.
-        MissingBackendError: PyTorch is not installed.
+        InputFileError: It is no program of torch.export, corrupt, or of an unsupported PyTorch version.
     """
     require_backend("torch")
     check_archive(path, SourceKind.PT2)
     import torch
 
     try:
-        # Opened here, because PyTorch would take a path without its suffix for something else.
+        # Opened here, because PyTorch mistakes a path without its suffix.
         with path.open("rb") as stream:
             return torch.export.load(stream)
     except Exception as err:
         reason = " ".join(str(err).split())[:300]
-        # PyTorch unpickles parts of it before it finds out what is wrong with the others.
+        # PyTorch unpickles parts of it before it detects a fault in the others.
         ran = "code of its author may have run before that"
         msg = f"torch {torch.__version__} does not load {path}: {type(err).__name__}: {reason}; {ran}"
         hint = "save it again with torch.export.save, with this version of PyTorch, from a model on the CPU"
@@ -51,11 +48,11 @@ def load_pt2(path: Path) -> torch.export.ExportedProgram:
 def known_names(
     path: Path, program: torch.export.ExportedProgram, declared: Signature | None, rename: Mapping[str, str]
 ) -> KnownNames:
-    """Return what is known of the names of the program in the file.
+    """Return the names of the program in the file and in the spec.
 
     Raises:
-        UsageError: Nothing says them, and they cannot be read off the program.
-        InputFileError: The names that the file says are corrupt.
+        UsageError: There are none, and the program does not show them.
+        InputFileError: The names in the file are corrupt.
     """
     said = names_in_archive(path)
     kept = kept_signature(program) if said is None and declared is None else None
@@ -67,10 +64,7 @@ def taking_its_names(
 ) -> torch.nn.Module:
     """Return a module that takes the program's inputs flat, by the names of its parameters or in their order.
 
-    Args:
-        program: What was loaded.
-        call: Called with arguments and keyword arguments as the program is: `program.module()`, or what stands for it.
-        part: The module that `call` is, if it is one.
+    `call` is `program.module()` or a replacement with the same arguments. `part` is its module, if it is one.
 
     Raises:
         UsageError: An input is a dict or a list of tensors.
@@ -105,7 +99,7 @@ def _input_names(program: torch.export.ExportedProgram) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tensor:
-    """Stands for one tensor of a program: its position there, what is known of it without running."""
+    """A placeholder for one tensor of a program: its position, dtype and shape."""
 
     position: int
     dtype: str = ""
@@ -114,26 +108,19 @@ class _Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interface:
-    """Where the tensors of a signature are among a program's, which have an order and no names.
+    """The positions of a signature's tensors in a program, whose tensors have an order and no names."""
 
-    Attributes:
-        signature: What the program is served with.
-        inputs: For each input of the program, in its order, the index of it in the signature.
-        outputs: For each output of the signature, in its order, the index of it in the program.
-        found: What the program says of them: dtypes, sizes that it fixes, dims named as in the signature.
-    """
-
-    signature: Signature
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    found: Signature
+    signature: Signature  # the one served
+    inputs: tuple[int, ...]  # by input of the program, its index in the signature
+    outputs: tuple[int, ...]  # by output of the signature, its index in the program
+    found: Signature  # the program's dtypes and fixed sizes, its dims named as in the signature
 
 
 def interface_of(program: torch.export.ExportedProgram, known: KnownNames) -> Interface:
-    """Return where the tensors of a program are.
+    """Return the positions of a program's tensors.
 
-    Found by the same calls that run the program, with its positions in place of tensors: so no name can mean one
-    tensor there and another here.
+    The calls that run the program find them, with positions in place of tensors. So a name always means the same
+    tensor.
 
     Raises:
         UsageError: The signature does not fit the program.
@@ -172,7 +159,7 @@ def _values(program: torch.export.ExportedProgram, names: Any) -> Iterator[_Tens
 
 
 def _symbols(signature: Signature, taken: tuple[int, ...], inputs: list[_Tensor]) -> dict[str, str]:
-    """Return what the signature calls each symbol of the program."""
+    """Return the signature's name for each symbol of the program."""
     found: dict[str, str] = {}
     for index, value in zip(taken, inputs, strict=True):
         for dim, size in zip(signature.inputs[index].shape or (), value.shape, strict=False):
@@ -188,15 +175,15 @@ def _spec(name: str, value: _Tensor, symbols: dict[str, str]) -> TensorSpec:
 def _size(size: Any, symbols: dict[str, str]) -> int | str:  # noqa: ANN401 - an int or a SymInt
     if isinstance(size, int):
         return size
-    # An expression such as 2*s77, in the words of the signature.
+    # An expression such as 2*s77, with the names of the signature.
     return re.sub(r"\w+", lambda found: symbols.get(found[0], found[0]), str(size))
 
 
 def kept_signature(program: torch.export.ExportedProgram) -> Signature:
-    """Return the signature with the names that the program keeps: of parameters, of the keys of a dict returned.
+    """Return the signature with the names that the program keeps: parameters, and keys of a returned dict.
 
-    Outputs without names are `output_0`, `output_1`, ...; open dims are `batch` where they come first, and else
-    named after the input that has them.
+    Unnamed outputs are `output_0`, `output_1`, ... Open dims are `batch` on axis 0 of the first, else named after the
+    input.
 
     Raises:
         UsageError: It takes or returns tensors inside of a dict or list.
@@ -238,7 +225,7 @@ def _range(name: str, allowed: Any) -> dict[str, Dim]:  # noqa: ANN401 - ValueRa
 
 
 def notes_of(program: torch.export.ExportedProgram) -> Iterator[str]:
-    """Yield what the user should know of a program: operators that were exported in train mode stay so."""
+    """Yield a note for each operator that was exported in train mode, where it stays."""
     for name, position in _IS_TRAINING.items():
         nodes = [node for node in program.graph.nodes if str(node.target) == name]
         found = [node for node in nodes if len(node.args) > position and node.args[position] is True]

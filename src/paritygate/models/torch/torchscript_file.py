@@ -1,4 +1,4 @@
-"""TorchScript files: loaded, called by the names that their forward has."""
+"""Load TorchScript files, and call them by the names of their forward's parameters."""
 
 from __future__ import annotations
 
@@ -28,13 +28,10 @@ _IS_TRAINING = {"aten::dropout": 2, "aten::batch_norm": 5, "aten::feature_dropou
 
 
 def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - a ScriptModule, which torch does not type
-    """Return the module in the file, its tensors on the device whatever they were saved on.
-
-    Loading runs code of the file's author.
+    """Return the module in the file, its tensors on the device. Loading runs code of the file's author.
 
     Raises:
-        InputFileError: It is no TorchScript, or damaged, or written by a PyTorch that this one does not read.
-        MissingBackendError: PyTorch is not installed.
+        InputFileError: It is no TorchScript, corrupt, or of an unsupported PyTorch version.
     """
     require_backend("torch")
     check_archive(path, SourceKind.TORCHSCRIPT)
@@ -58,21 +55,21 @@ def _loaded(path: Path, device: str) -> Any:  # noqa: ANN401 - as load_torchscri
     try:
         return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # torch has no type
     except RuntimeError as err:
-        # Operators of torchvision, torchaudio and others are known once their package, called as they are, is imported.
+        # Importing torchvision, torchaudio and others registers their operators, whose prefix is the package.
         _, package = _operator_of_a_package(err)
         if not package or importlib.util.find_spec(package) is None:
             raise
         try:
             importlib.import_module(package)
         except Exception as broken:  # noqa: BLE001 - whatever a package raises, it does not import
-            # Both are told: why it does not, and which operator needs it.
+            # The message names the failed import and the operator that needs it.
             msg = f"{type(broken).__name__}: {broken}, as {package} is imported; {err}"
             raise RuntimeError(msg) from err
         return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # as above
 
 
 def _operator_of_a_package(err: Exception) -> tuple[str, str]:
-    """Return the operator that is not known and the package it is called after; nothing where it is PyTorch's own."""
+    """Return the unknown operator and the package in its name; empty for PyTorch's own."""
     import torch
 
     unknown = _UNKNOWN.search(str(err))
@@ -83,16 +80,16 @@ def _operator_of_a_package(err: Exception) -> tuple[str, str]:
 
 
 def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_torchscript
-    """Return the module with a forward that says the names which the file's own has.
+    """Return the module with a forward that has the parameters of the file's own.
 
-    A traced module may have names of the tracer's making: then what is declared goes by order.
+    A tracer may generate these names, and then declared names apply in order.
     """
     names = [argument.name for argument in module.forward.schema.arguments[1:]]
     return module_taking(names, module, module)
 
 
 def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
-    """Yield what the user should know of a loaded module: operators that were traced in train mode stay so."""
+    """Yield a note for each operator that was traced in train mode, where it stays."""
     for name, position in _IS_TRAINING.items():
         found = [node for node in _nodes(module, name) if node.inputsAt(position).toIValue() is True]
         if found:
@@ -100,7 +97,7 @@ def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscrip
 
 
 def count_tf32_convolutions(module: Any) -> int:  # noqa: ANN401 - as load_torchscript
-    """Return how many convolutions compute in TF32 on a GPU whatever is set, because they were traced so.
+    """Return how many convolutions always compute in TF32 on a GPU, because they were traced so.
 
     Older versions of PyTorch traced a convolution without that switch.
     """
@@ -111,9 +108,9 @@ def count_tf32_convolutions(module: Any) -> int:  # noqa: ANN401 - as load_torch
 
 
 def reason_in_torchscript(err: BaseException) -> str:
-    """Return why code in TorchScript failed, such as `RuntimeError: ...`; empty where the error is no such one.
+    """Return the cause of an error in TorchScript, such as `RuntimeError: ...`; empty for other errors.
 
-    PyTorch says first where it was written that failed, each place with an arrow, and then why.
+    PyTorch first lists the failed places, each with an arrow, and then the cause.
     """
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     if not lines or not lines[0].startswith(_IN_TORCHSCRIPT):
@@ -123,7 +120,7 @@ def reason_in_torchscript(err: BaseException) -> str:
 
 
 def constants_of(module: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - as load_torchscript
-    """Yield the tensors in the module's graph: a frozen module keeps its weights there."""
+    """Yield the tensors in the module's graph, where a frozen module keeps its weights."""
     import torch
 
     for node in _nodes(module, "prim::Constant"):
@@ -133,6 +130,6 @@ def constants_of(module: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - as lo
 
 
 def _nodes(module: Any, kind: str) -> Iterator[Any]:  # noqa: ANN401 - as load_torchscript
-    # Kept by its name as long as its nodes are looked at: it is made anew for every question, and they die with it.
+    # This name keeps the graph alive while its nodes are in use, because each access makes a new graph.
     graph = module.inlined_graph
     yield from graph.findAllNodes(kind, True)  # noqa: FBT003 - torch takes it in order only
