@@ -15,7 +15,7 @@ _ENDS = (1, 2, 3, 4)
 
 
 def write_openvino_without_ranges(source: Path, folder: Path) -> Path | None:
-    """Write an OpenVINO `.xml` without the ranges of its activations into a folder; return it, or None for no ranges."""
+    """Write an OpenVINO `.xml` without the ranges of its activations into a folder; return it, None without ranges."""
     ov = import_openvino()
     from openvino import opset13
 
