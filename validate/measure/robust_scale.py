@@ -119,8 +119,8 @@ def spread_within(values: NDArray[np.float64]) -> float:
 
     Rounding in a row 10^6 times larger than others is as large as that row, also for its values near 0. Behind an added
     mask (-1e4 + x), the size of the values, or their median distance, is no measure. Most values of a row are large
-    there, and do not show the rounding of the others. But these are close together, as the tenth of the values nearest to the
-    median shows, so the smaller of both counts. `values` are ordinary ones, each in the unit of its channel.
+    there, and do not show the rounding of the others. But these are close together, as the tenth of the values nearest
+    to the median shows, so the smaller of both counts. `values` are ordinary ones, each in the unit of its channel.
     """
     ordered = np.sort(values, axis=None)
     if ordered.size < _FEW:
