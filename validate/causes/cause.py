@@ -1,8 +1,4 @@
-"""What a cause is, and the tables of those there are.
-
-A cause is found in the files and answers at hand, or by a trial: the candidate runs on some rows once more, with one
-thing changed. No cause changes a verdict.
-"""
+"""A cause is found in files or by a trial: some rows run again with one change. No cause changes a verdict."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ LAST: Mapping[str, str] = {
 
 
 class Clock:
-    """The processor time that looking for causes may take, and what samples and opening took before."""
+    """Limit the processor time for looking for causes; `samples` and `opening` are the seconds these took before."""
 
     def __init__(self, seconds: float, *, samples: tuple[float, int], opening: float, deadline: float) -> None:
         # Another program on the machine takes no time from it.
@@ -60,7 +56,7 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One row of the samples, as often as a fixed batch has rows; `actual` is None where the candidate refuses it."""
+    """One row, repeated to fill a fixed batch; `actual` is None where the candidate refuses it."""
 
     row_id: str
     batch: Batch
@@ -70,17 +66,12 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A comparison whose samples fail, and what can be run once more.
+    """A comparison whose samples fail, and what can run once more.
 
-    Attributes:
-        model: Which model the candidate is; None for recorded outputs.
-        reference_file: The reference's ONNX file; None for any other reference.
-        open_plain: Opens the candidate without graph optimisations; None if its runtime does not offer that.
-        open_reference: Opens the reference; it returns None if only its outputs are here.
-        is_asked: Whether trials may run on the candidate.
-        outputs: The outputs, and lists of detections, whose rows fail.
-        chosen: The rows that trials are chosen by, set once they are read.
-        others: The rows that confirm a trial.
+    `model` is None for recorded outputs, and `reference_file` for a reference that is no ONNX file. `open_plain` opens
+    the candidate without graph optimisations; it is None where the runtime does not offer that. `open_reference`
+    returns None if only outputs are at hand. `is_asked` allows trials. `outputs` are those whose rows fail, lists of
+    detections included. The rows `chosen` select a trial, and `others` confirm it.
     """
 
     result: GateResult
@@ -102,14 +93,14 @@ class Case:
 
     @property
     def runner(self) -> ModelCandidate:
-        """The candidate, a model that runs."""
+        """Return the candidate as a model that runs."""
         assert isinstance(self.candidate, ModelCandidate)  # noqa: S101 - trials are made with models alone
         return self.candidate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One change to the candidate: what opens it, what the sentence names, and whether it is loaded once more."""
+    """One change to the candidate: its opener, the values of its message, and whether it loads the model again."""
 
     kind: str
     open: Callable[[], Candidate]

@@ -38,11 +38,11 @@ class Affine:
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing changes."""
+        """Return whether nothing changes."""
         return self.is_like(Affine())
 
     def is_like(self, other: Affine) -> bool:
-        """Return whether both change an input alike, except for rounding."""
+        """Return whether both changes are equal, except for rounding."""
         pairs = ((self.scale, other.scale), (self.shift, other.shift))
         return all(np.allclose(one, another, rtol=_ROUNDING, atol=_ROUNDING) for one, another in pairs)
 
@@ -60,11 +60,7 @@ class Affine:
         return found
 
     def named(self, *, is_missing: bool) -> tuple[str, dict[str, Any]]:
-        """Return the kind of cause that it shows where it helps the candidate, and its numbers.
-
-        Args:
-            is_missing: Whether it is what the candidate lacks; else it undoes what the candidate does once more.
-        """
+        """Return the kind of cause and its numbers: the candidate lacks this step (`is_missing`) or does it twice."""
         factor = float(np.ravel(self.scale)[0])
         if self.is_like(Affine(scale=factor)):
             return "scaled", {"factor": factor}
@@ -81,11 +77,7 @@ class Affine:
 
 
 def first_steps(path: Path) -> Mapping[str, Affine]:
-    """Return by input the product of all Add, Sub, Mul and Div with constants that it goes through first.
-
-    Raises:
-        InputFileError: The file is no ONNX model.
-    """
+    """Return by input the product of all Add, Sub, Mul and Div with constants that it goes through first."""
     import onnx
 
     graph = read_onnx(path).graph
@@ -126,7 +118,7 @@ def _followed(
 
 
 def _step(node: onnx.NodeProto, name: str, constants: Mapping[str, NDArray[np.float64]]) -> Affine | None:
-    """Return what a node does to its input of that name; None if it does not scale and shift it by constants."""
+    """Return the scale and shift that a node applies to this input; None if it does anything else."""
     if node.op_type == "Identity":
         return Affine()
     value = next((constants[other] for other in node.input if other in constants), None)

@@ -24,7 +24,7 @@ _CHANNELS = frozenset({1, _COLOURS, 4})
 
 
 def trials(case: Case) -> Iterator[Trial]:
-    """Yield what reorders the values of all inputs that are pictures, [N, C, H, W] or [N, H, W, C]."""
+    """Yield reorderings of all inputs that are pictures, [N, C, H, W] or [N, H, W, C]."""
     first = case.chosen[0]
     images = {name: axis for name, array in first.batch.inputs.items() if (axis := channel_axis(array))}
     has_colours = any(first.batch.inputs[name].shape[axis] == _COLOURS for name, axis in images.items())
@@ -68,7 +68,7 @@ def _in_other_layout(array: Array, axis: int) -> Array:
 
 
 def _as_if_reshaped(array: Array, axis: int) -> Array:
-    """Return what a reshape to the other layout, where a transpose is meant, takes apart correctly."""
+    """Return values that come out correctly after a reshape to the other layout in place of a transpose."""
     return _in_other_layout(array.reshape(_in_other_layout(array, axis).shape), _LAST if axis == _FIRST else _FIRST)
 
 

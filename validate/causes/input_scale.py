@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 _BYTE = 255.0
-# What most models of pictures were trained with: ImageNet's mean and standard deviation, and half and half.
+# Most models of pictures were trained with ImageNet's mean and standard deviation, or with half and half.
 _MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 _HALF = 0.5
 # Values of mean 0 and standard deviation 1, roughly.
@@ -28,11 +28,7 @@ _LARGEST_MEAN, _STDS = 3.0, (0.2, 5.0)
 
 
 def trials(case: Case) -> Iterator[Trial]:
-    """Yield changes of scale for each float input.
-
-    Where the files say how each side begins, that is the first one. The others are for values in 0 to 1, in 0 to 255,
-    or of mean 0 and standard deviation 1.
-    """
+    """Yield changes of scale for each float input: that of the files, then usual ones for its range of values."""
     own = _steps(case.model.path if case.model is not None and case.model.kind is SourceKind.ONNX else None)
     of_reference = _steps(case.reference_file)
     for name, array in case.chosen[0].batch.inputs.items():

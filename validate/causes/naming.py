@@ -1,7 +1,7 @@
-"""Looks for the cause where samples fail: first in what is at hand, then by two trials at most.
+"""Looks for the cause where samples fail: first in files and outputs at hand, then by two trials at most.
 
-A trial is tried on the row that differs most. If the difference falls below a tenth there, it is made on the eight
-worst rows, and confirmed on rows that were not used to choose it.
+A trial first runs on the row that differs most. If the difference falls below a tenth there, it runs on the eight worst
+rows, and on rows that did not choose it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEFT = 0.1
 _SHARE, _LEAST_SECONDS = 0.05, 0.5
 # Runs for each row: the worst and the others, as they are and in a trial.
 _RUNS = 4
-# The candidate's answers are as large as the reference's, within this factor: then values are in another order.
+# The candidate's outputs are as large as the reference's, within this factor: then values are in another order.
 _ALIKE = 1.5
 
 
@@ -37,12 +37,10 @@ def seconds_for_causes(elapsed_s: float) -> float:
 
 
 def causes_of(case: Case) -> tuple[Cause, ...]:
-    """Return the causes that were found, and the trials that were skipped; none where no sample fails.
+    """Return the causes found and the trials skipped; none where no sample fails.
 
-    A fault of this tool is a cause of its own: it changes no verdict.
-
-    Raises:
-        NotAskedBeforeError: Answers are looked up, and the candidate is not to be run.
+    A fault of this tool is a cause of its own. NotAskedBeforeError passes: outputs are cached, and the candidate may
+    not run.
     """
     case = replace(case, outputs=_failed_outputs(case))
     if not case.outputs:
@@ -125,7 +123,7 @@ def _by_trials(case: Case, measure: Measure) -> Iterator[Cause]:
 
 
 def _tried(case: Case, measure: Measure) -> Iterator[tuple[float, Trial, Candidate] | Cause]:
-    """Yield what helps the row that differs most, with the difference that is left; causes are those without time."""
+    """Yield trials that help the row that differs most, with the difference left; a cause for each without time."""
     first = case.chosen[:1]
     before = measure(first)
     for trial in _trials_of(case) if any(value > 1 for value in before.values()) else ():
@@ -145,10 +143,7 @@ def _tried(case: Case, measure: Measure) -> Iterator[tuple[float, Trial, Candida
 
 
 def _trials_of(case: Case) -> Iterator[Trial]:
-    """Yield trials, those first that fit what the differences look like.
-
-    Inputs in another order leave the answers as large as they are; inputs of another scale do not.
-    """
+    """Yield trials, the likely ones first: another order keeps the sizes of outputs, another scale does not."""
     sizes = [
         abs(found.slope / found.cosine_similarity)
         for found in case.result.measurement.statistics.values()
@@ -171,7 +166,7 @@ def _opened(trial: Trial) -> Candidate | None:
 
 
 def _is_better(after: Mapping[str, float], before: Mapping[str, float]) -> bool:
-    """Return whether the difference of each output beyond its limit falls below a tenth, and no other one fails."""
+    """Return whether each difference beyond its limit falls below a tenth, and no other output fails."""
     is_beyond = {name: value > 1 for name, value in before.items()}
     # Of a difference without a size, a tenth is none either.
     has_tenth = {name: is_beyond[name] and math.isfinite(value) for name, value in before.items()}
@@ -180,7 +175,7 @@ def _is_better(after: Mapping[str, float], before: Mapping[str, float]) -> bool:
 
 
 def _confirmed(case: Case, measure: Measure, trial: Trial, candidate: Candidate) -> Cause:
-    """Return what comes of a trial on the worst rows, and on others."""
+    """Return the outcome of a trial on the worst rows, and on others."""
     for rows in (case.chosen, case.others):
         if not case.clock.has(len(rows)):
             return _no_time(trial.kind)

@@ -1,4 +1,4 @@
-"""Weights of the candidate's file that are none of the source's, as where it comes from another checkpoint."""
+"""Weights of the candidate's file that are none of the source's, as those of another checkpoint."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _SAME = 0.1
 def find(case: Case) -> Iterator[Cause]:
     """Yield how many weights differ, if both sides' weights can be read and many differ.
 
-    Tensors are paired by their values, since exporters rename and transpose them. A factor for each channel is no
-    difference, because a normalisation is often multiplied into the weights before it.
+    Exporters rename and transpose tensors, so values pair them. A factor for each channel is no difference, because a
+    normalisation is often multiplied into the weights before it.
     """
     if case.model is None or case.model.kind is not SourceKind.ONNX or case.rules.precision is Precision.INT8:
         return
@@ -75,7 +75,7 @@ def _weights(tensors: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, tuple[in
 
 
 def _is_same(values: NDArray[np.float64], source: NDArray[np.float64]) -> bool:
-    """Return whether one is the other with its axes in some order, but for rounding or a factor for each channel."""
+    """Return whether one is the other with its axes in some order, except for rounding or a factor for each channel."""
     for order in itertools.permutations(range(source.ndim)):
         moved = source.transpose(order)
         if moved.shape == values.shape and (

@@ -71,6 +71,6 @@ def _factors(pairs: Sequence[tuple[Vector, Vector]]) -> list[float]:
 
 
 def _is_one_direction(pairs: Sequence[tuple[Vector, Vector]]) -> bool:
-    """Return whether all rows of the reference are multiples of one: then any answer of that form is explained."""
+    """Return whether all rows of the reference are multiples of one, which explains any output of that form."""
     units = np.stack([expected / np.linalg.norm(expected) for _, expected in pairs])
     return bool(((units @ units[0]) ** 2 > 1 - _TURNED).all())

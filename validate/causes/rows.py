@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def rows_taken(case: Case, ids: set[str], numbers: frozenset[int]) -> Iterator[Row]:
-    """Yield rows of the samples by their ids or numbers, until the time is over; none of batches without rows."""
+    """Yield rows of the samples by id or number while time is left; none of batches without rows."""
     case.candidate.start_pass()
     reader = case.expected.open_reader()
     number, left = 0, {*ids}
@@ -51,7 +51,7 @@ def _at(arrays: Arrays, at: NDArray[np.intp], rows: int) -> dict[str, NDArray[np
 
 
 def _rows_of_a_call(case: Case, batch: Batch) -> int:
-    """Return how many rows a call has: 1, or as many as the file fixes, which the row fills up."""
+    """Return how many rows a call has: 1, or the file's fixed batch, which repeats the row."""
     if not isinstance(case.candidate, ModelCandidate):
         return 1
     sizes = {spec.shape[0] for spec in case.candidate.signature.inputs if spec.shape}
@@ -91,11 +91,7 @@ class Measure:
     def __call__(self, rows: Sequence[Row], candidate: Candidate | None = None) -> dict[str, float]:
         """Return for each output the largest difference as a multiple of its limit, or how many values differ.
 
-        It is infinite where there is no answer.
-
-        Args:
-            rows: The rows.
-            candidate: The model that answers; None for the answers that the rows hold.
+        It is infinite where there is no output. Without a candidate, the outputs that the rows hold count.
         """
         if candidate is None:
             answers = [row.actual for row in rows if row.actual is not None]

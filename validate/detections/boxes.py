@@ -1,4 +1,4 @@
-"""Which detections of two lists are the same: one to one, of one class, by intersection over union."""
+"""Pairs the same detections of two lists: one to one, of one class, by intersection over union."""
 
 from __future__ import annotations
 
@@ -15,13 +15,9 @@ if TYPE_CHECKING:
 class Detections:
     """The detections of one picture.
 
-    Attributes:
-        boxes: As the model gives them, shape `(n, 4)`.
-        corners: The same as corners, the lower one first, shape `(n, 4)`.
-        is_turned: Along which axis the model gives the higher corner first, shape `(n, 2)`.
-        scores: Shape `(n,)`.
-        classes: Whole numbers, shape `(n,)`.
-        others: All other numbers of a detection, shape `(n, m)`.
+    `boxes` are as the model gives them, `corners` the same with the lower corner first, both `(n, 4)`. `is_turned`,
+    `(n, 2)`, marks the axes along which the model gives the higher corner first. `scores` and `classes` (whole numbers)
+    are `(n,)`; `others`, `(n, m)`, holds all other numbers of a detection.
     """
 
     boxes: NDArray[np.float64]
@@ -43,25 +39,16 @@ def corners_of(boxes: NDArray[np.float64], form: str) -> NDArray[np.float64]:
 
 
 def is_turned(boxes: NDArray[np.float64], form: str) -> NDArray[np.bool_]:
-    """Return along which axis a box has the higher corner first, or a negative size, shape `(n, 2)`.
-
-    Such a box covers the same area, and whoever cuts it out of the picture gets nothing.
-    """
+    """Return along which axis, `(n, 2)`, a box has the higher corner first or a negative size: its crop is empty."""
     found: NDArray[np.bool_] = boxes[:, 2:] < (boxes[:, :2] if form == "xyxy" else 0)
     return found
 
 
 def intersection_over_union(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the area that two boxes share over the area that they cover, shape `(n, m)`.
+    """Return the shared area of two boxes over the area they cover, `(n, m)`; without area 1 where equal, else 0.
 
-    Boxes without area are 1 where they are equal, else 0.
-
-    Source:
-        Jaccard (1912); for boxes Everingham et al. (2010), The PASCAL Visual Object Classes Challenge, 4.2.
-
-    Args:
-        first: Corners, the lower one first, shape `(n, 4)`.
-        second: The same, shape `(m, 4)`.
+    Corners come with the lower one first. Source: Jaccard (1912); for boxes Everingham et al. (2010), The PASCAL Visual
+    Object Classes Challenge, 4.2.
     """
     low = np.maximum(first[:, None, :2], second[None, :, :2])
     high = np.minimum(first[:, None, 2:], second[None, :, 2:])
@@ -77,13 +64,10 @@ def intersection_over_union(first: NDArray[np.float64], second: NDArray[np.float
 def match_detections(
     actual: Detections, expected: Detections, *, iou: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return which detections are the same: indices on both sides, and the IoU of each pair.
+    """Return the indices of matched detections on both sides, and the IoU of each pair.
 
-    As many pairs as there can be; of those the ones of the largest IoU, and of equal boxes the ones of nearest score.
-    The order of the detections makes no difference.
-
-    Source:
-        Kuhn (1955), the Hungarian method, as `scipy.optimize.linear_sum_assignment`.
+    The most pairs win, then the largest IoU, then of equal boxes the nearest scores; the order makes no difference.
+    Source: Kuhn (1955), the Hungarian method, as `scipy.optimize.linear_sum_assignment`.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -1,4 +1,4 @@
-"""How matched detections compare, as results hold it."""
+"""Figures of matched detections, as results hold them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,14 @@ from paritygate.validate.words.sentence import Words
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchFigures:
-    """How detections compare, over all pictures or those of one stratum; counts are those of one pass, the worst.
+    """Figures of detections over all pictures or those of one stratum; counts are those of the worst pass.
 
-    Attributes:
-        rows: Pictures looked at.
-        expected: Detections of the reference, at or above the floor less the tolerance.
-        actual: Those of the candidate.
-        matched: Pairs that are the same detection.
-        missing: Detections of the reference that the candidate lacks.
-        extra: Detections of the candidate that the reference lacks.
-        near_floor: Left over on either side so near the floor, or so near the end of a full list, that they may be: not
-            counted above.
-        non_finite: Detections of the candidate with a box or score that is NaN or infinite.
-        min_iou: The smallest IoU of a pair; None without pairs, as are the differences.
-        max_box_diff: The largest difference of a coordinate of a pair, in the unit of the boxes.
-        max_score_diff: The largest difference of the scores of a pair.
-        below_floor: Of the reference, below the floor: not looked at.
-        at_end: Those of `near_floor` that only the end of a full list excuses.
-        end_rows: Pictures in which there are any of those.
-        max_other_diff: The largest difference of the numbers of a pair that the rule does not name.
+    Detections count from the score floor less the tolerance. The candidate lacks those `missing`, the reference those
+    `extra`. `near_floor` counts those without a pair near the floor or near the end of a full list, which are in
+    neither. Of these, only the end of a full list excuses those `at_end`, in `end_rows` pictures. `non_finite` counts
+    the candidate's detections with a NaN or infinite box or score, `below_floor` the reference's below the floor.
+    Differences are of pairs, and None without pairs. `max_box_diff` is in the unit of the boxes; `max_other_diff` is of
+    numbers that the rule does not name.
     """
 
     rows: int
@@ -51,19 +40,11 @@ class MatchFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchStatistics(MatchFigures):
-    """The same of all pictures, with what was matched by which rule.
+    """The figures of all pictures, with the rule that matched them.
 
-    Attributes:
-        outputs: The outputs that hold the detections.
-        iou: Boxes of one class are the same detection from this intersection over union on.
-        score_tolerance: What the scores of a pair may differ by.
-        score_floor: The score from which on the model reports detections.
-        examples: The first pictures with a detection left over, in words.
-        strata: The figures again, by stratum and value.
-        name: What the detections are called in checks.
-        most_box_diff: What a coordinate of a pair may differ by; None for no limit but the IoU.
-        most_other_diff: What numbers that the rule does not name may differ by; None where there are none.
-        violations: Breaches of contract: a dtype or shape that holds no detections; what is said of each.
+    `examples` are messages about the first pictures with a detection left over. `strata` holds the figures by stratum
+    and value. `most_box_diff` is None for no limit but the IoU, `most_other_diff` where there are no other numbers.
+    `violations` describe dtypes and shapes that hold no detections.
     """
 
     outputs: tuple[str, ...]

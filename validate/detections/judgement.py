@@ -1,4 +1,4 @@
-"""What matched detections mean for the verdict."""
+"""Judges matched detections."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-# Equal scores at the end of a full list are rare, but in blank pictures: in a larger part of the pictures they are no
-# excuse.
+# Equal scores at the end of a full list are rare except in blank pictures, so they excuse no larger share of pictures.
 _MOST_ENDS = 0.1
 
 
@@ -71,7 +70,7 @@ def _check_matched(measured: MatchStatistics) -> Check:
     if measured.below_floor:
         words += say("match.below_floor", count=measured.below_floor, score_floor=measured.score_floor)
         if not left and not measured.score_floor:
-            # Nobody said that such scores mean nothing: scores may be logits.
+            # Without a floor, such scores may mean something: they may be logits.
             status = Status.INCONCLUSIVE
             words += say("match.no_floor")
     if status is not Status.FAIL and _is_mostly_end(measured):
@@ -89,12 +88,12 @@ def _check_matched(measured: MatchStatistics) -> Check:
 
 
 def _is_mostly_end(measured: MatchStatistics) -> bool:
-    """Return whether more is left over at the end of full lists than equal scores explain, or nothing else is there."""
+    """Return whether list ends leave over more than equal scores explain, or nothing else is there."""
     return measured.at_end > 0 and (not measured.matched or measured.end_rows > _MOST_ENDS * measured.rows)
 
 
 def _by_stratum(measured: MatchStatistics) -> Words:
-    """Return where detections are left over; nothing where no strata are declared."""
+    """Return where detections are left over; empty without strata."""
     words: Words = ()
     for name, values in measured.strata.items():
         left = {value: found.missing + found.extra for value, found in values.items() if found.missing + found.extra}
@@ -108,10 +107,7 @@ def _by_stratum(measured: MatchStatistics) -> Words:
 
 
 def detections_coverage(measured: MatchStatistics) -> tuple[Check, ...]:
-    """Return a warning for each stratum with values in whose pictures the reference detects nothing.
-
-    However many their rows: a detector that is blind there alone is not found by them.
-    """
+    """Warn of strata values without detections of the reference: a detector that is blind there alone is not found."""
     if not measured.expected:
         return ()
     checks = []
@@ -150,10 +146,7 @@ def _within(measured: MatchStatistics, name: str, value: float, limit: float) ->
 
 
 def failed_match(rules: Iterable[MatchRule], batch: Batch, actual: Outputs, expected: Outputs) -> Check | None:
-    """Return the first check that one batch alone fails; None if it fails none.
-
-    It is about no output, since a match is about several.
-    """
+    """Return the first check that one batch alone fails, or None; its output is None, since a match has several."""
     for rule in rules:
         comparison = MatchComparison(rule)
         comparison.add(batch, actual, expected)

@@ -1,4 +1,4 @@
-"""The arrays of detections: from outputs of their own, or from the numbers of one output."""
+"""Arrays of detections: from outputs of their own, or from the numbers of one output."""
 
 from __future__ import annotations
 
@@ -25,15 +25,10 @@ _LAST = 2
 class DetectionLists:
     """The detections of a batch, one list a row; masked where the reference does not count.
 
-    Attributes:
-        boxes: Shape `(rows, N, 4)`; a single row may come without its axis, here and below.
-        scores: Shape `(rows, N)`.
-        classes: Shape `(rows, N)`; None where there is one class.
-        num: How many of the N are meant, one number a row; None where all are.
-        others: The numbers of a detection that the rule does not name, `(rows, N, M)`; None where there are none.
-        axis: The axis of the one output along which the numbers lie; None of outputs of their own.
-        picture: The column of the one output that holds the place of the row; None where each row has its list.
-        numbers: How many numbers of a detection the one output holds.
+    `boxes` are `(rows, N, 4)`, `scores` and `classes` `(rows, N)`, `others` `(rows, N, M)`; a single row may lack its
+    axis. `classes` is None for one class. `num` is how many of the N count, a number a row; None for all. `others` are
+    numbers that the rule does not name. Of one output, `numbers` numbers of a detection lie along `axis`. Its column
+    `picture` holds the place of the row; None where each row has its list.
     """
 
     boxes: NDArray[np.generic]
@@ -47,7 +42,7 @@ class DetectionLists:
 
     @property
     def places(self) -> int:
-        """The length of the lists."""
+        """Return the length of the lists."""
         return int(self.boxes.shape[-2])
 
     def by_place(self) -> tuple[NDArray[np.generic], ...]:
@@ -60,11 +55,7 @@ def lists_of(
 ) -> DetectionLists | str:
     """Return the lists of detections that outputs hold, or why they hold none.
 
-    Args:
-        rule: What is matched.
-        outputs: The outputs.
-        rows: How many rows the batch has.
-        like: The reference's lists: the numbers of a detection lie where they do there; None to find it.
+    Axis and columns are those of the reference's lists, `like`; None to find them.
     """
     for name in rule.outputs:
         if outputs[name].dtype.kind not in "fiubV":
@@ -89,9 +80,9 @@ def lists_of(
 
 
 def _picture_column(rule: MatchRule, array: NDArray[np.generic], rows: int) -> int | None:
-    """Return the column with the place of the row: declared, or the first one that can be it in one list for all rows.
+    """Return the column with the place of the row: declared, or the first that fits one list for all rows.
 
-    A column that is taken for it by chance makes the matching stricter, since it splits both sides alike.
+    A wrong guess makes the matching stricter, since it splits both sides alike.
     """
     if rule.picture is not None:
         return rule.column("picture")
@@ -106,10 +97,7 @@ def _picture_column(rule: MatchRule, array: NDArray[np.generic], rows: int) -> i
 
 
 def _axis_of_numbers(rule: MatchRule, shape: tuple[int, ...]) -> int:
-    """Return the axis along which the numbers of one detection lie: declared, or the one that fits.
-
-    Of `(rows, 6, 300)` it is the first of both, of `(rows, 300, 6)` the last.
-    """
+    """Return the axis of a detection's numbers: declared, or 1 of `(rows, 6, 300)` and 2 of `(rows, 300, 6)`."""
     if rule.axis is not None:
         return rule.axis % _BATCHED_RANK
     if shape[2] < rule.width:
@@ -141,7 +129,7 @@ def _apart(
 def _by_picture(
     rule: MatchRule, array: NDArray[np.generic], rows: int, picture: int, shown: str
 ) -> DetectionLists | str:
-    """Return lists from one list for the whole batch, in which each detection holds the place of its row."""
+    """Return lists from one list for the whole batch whose detections hold the place of their row."""
     if array.ndim == _BATCHED_RANK and array.shape[0] == 1:
         array = array[0]
     if array.ndim != _BATCHED_RANK - 1 or array.shape[1] < max(rule.width, picture + 1):

@@ -1,4 +1,4 @@
-"""Detections of candidate and reference matched picture by picture, and what is left over on either side."""
+"""Matches detections of candidate and reference picture by picture, and counts those left over on either side."""
 
 from __future__ import annotations
 
@@ -39,11 +39,7 @@ _SHAPES_OF_ONE = (
 
 
 def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: Mapping[str, str]) -> None:
-    """Do nothing if every output that is matched is there, and is asked for nothing else.
-
-    Raises:
-        UsageError: It is not.
-    """
+    """Raise UsageError unless every matched output exists and has no other rule."""
     seen: dict[str, str] = {}
     if len({rule.name for rule in rules}) < len(rules):
         msg = f"two matches have one name ({', '.join(rule.name for rule in rules)})"
@@ -62,31 +58,25 @@ def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: M
 
 
 class MatchComparison:
-    """Takes in batch after batch of both sides' detections. Memory does not grow with the number of rows."""
+    """Match both sides' detections batch by batch; memory does not grow with the number of rows.
+
+    `strata` are counted apart: every batch has them, with few values each.
+    """
 
     def __init__(self, rule: MatchRule, strata: Sequence[str] = ()) -> None:
-        """Begin.
-
-        Args:
-            rule: What is matched.
-            strata: The strata that are counted apart; every batch has them, with few values each.
-        """
         self._rule = rule
         self._all = Tally()
         self._apart: dict[str, dict[str, Tally]] = {name: {} for name in strata}
         self._violations: list[Words] = []
         self._examples: list[str] = []
-        # Of pictures whose only left-overs are at the end of a full list: whether they are excused shows at the end.
+        # Pictures whose only left-overs are at the end of a full list: the end of the pass shows whether these are
+        # excused.
         self._end_examples: list[tuple[int, str]] = []
         self._most_places = 0
         self._numbers: int | None = None
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
-        """Take in one batch.
-
-        Raises:
-            UsageError: The reference's outputs hold no detections, or too many to match.
-        """
+        """Add one batch; raise UsageError if the reference's outputs hold no detections, or too many to match."""
         rule = self._rule
         tallies = [self._tallies(batch, row) for row in range(batch.rows)]
         for tally in itertools.chain.from_iterable(tallies):
@@ -114,8 +104,7 @@ class MatchComparison:
             shapes = [str(list(side[rule.outputs[0]].shape)) for side in (actual, expected)]
             self._violate(say("match.shape", output=rule.output, actual_shape=shapes[0], expected_shape=shapes[1]))
             return
-        # Room in a list that holds less is room all the same: where lists are as long as what is found, the longer one
-        # shows that the shorter one was not cut off.
+        # Where lists are as long as their detections, the longer one shows that the shorter one was not cut off.
         places = max(candidate.places, reference.places)
         self._most_places = max(self._most_places, places)
         for row_id, of_candidate, of_reference, counted in zip(batch.ids, found, wanted, tallies, strict=True):
@@ -124,7 +113,7 @@ class MatchComparison:
                 tally.add(picture)
 
     def _check_numbers(self, reference: DetectionLists) -> None:
-        """Check that the numbers of a detection are as many in every batch: else the other axis holds them."""
+        """Check that a detection has as many numbers in every batch: otherwise the other axis holds them."""
         if self._numbers is None:
             self._numbers = reference.numbers
         elif self._numbers != reference.numbers:
@@ -134,7 +123,7 @@ class MatchComparison:
             raise UsageError(msg, hint=f"the numbers of a detection lie along the other axis: add axis={other}")
 
     def _tallies(self, batch: Batch, row: int) -> list[Tally]:
-        """Return where a row is counted: among all, and among those of its value of each stratum."""
+        """Return the tallies of a row: of all rows, and of its value of each stratum."""
         apart = [values.setdefault(str(batch.strata[name][row]), Tally()) for name, values in self._apart.items()]
         return [self._all, *apart]
 
@@ -144,7 +133,8 @@ class MatchComparison:
 
     def _match(self, row_id: str, actual: Detections, expected: Detections, places: int) -> PictureMatch:
         rule = self._rule
-        # What is not finite is in no list: the candidate's is a fault of its own, the reference's was declared.
+        # Detections that are not finite are in no list: the candidate's are a fault of their own, the reference's were
+        # declared.
         actual, broken = finite_of(actual)
         expected, _ = finite_of(expected)
         there = len(expected.scores)
@@ -191,14 +181,14 @@ class MatchComparison:
         self._end_examples = sorted([*self._end_examples, (places, words)], key=lambda item: item[0])[:_EXAMPLES]
 
     def end_pass(self) -> None:
-        """Mark the end of the sequence of batches; what follows repeats the same rows."""
+        """Mark the end of a pass; later batches repeat the same rows."""
         # Equal scores explain a pass, or they do not: beside other left-overs, they are no excuse.
         longest = math.inf if self._all.left_over(self._most_places) else self._most_places
         for tally in (self._all, *(tally for values in self._apart.values() for tally in values.values())):
             tally.end_pass(longest)
 
     def finish(self) -> MatchStatistics:
-        """Return all that was measured."""
+        """Return all figures."""
         figures = self._all.finish()
         is_excused = not figures.missing + figures.extra
         more = [] if is_excused else [words for _, words in self._end_examples]

@@ -53,12 +53,9 @@ def pictures_of(rule: MatchRule, lists: DetectionLists, rows: int) -> list[Detec
 
 
 def counted_of(pictures: list[Detections], lists: DetectionLists, reference: DetectionLists) -> list[Detections] | str:
-    """Return the detections at places that count, or why these are not known.
+    """Return the detections at places that count, or why these are unknown.
 
-    Args:
-        pictures: The detections of each row.
-        lists: The lists that they are of.
-        reference: The reference's, which say what does not count: a place where one of its outputs is left out.
+    A place does not count where one of the reference's outputs is left out.
     """
     rows, places = len(pictures), reference.places
     left_out = np.zeros((rows, places), dtype=bool)
@@ -77,10 +74,9 @@ def counted_of(pictures: list[Detections], lists: DetectionLists, reference: Det
 
 
 def lowest_of(side: Detections, rule: MatchRule, places: int) -> float:
-    """Return the lowest score of a full list: what scores alike may have been cut off. Else minus infinity.
+    """Return the lowest score of a full list, below which a model may have cut off detections; else minus infinity.
 
-    It is where each of its places holds a finite detection above the score floor: models fill up with what is none. A
-    list of one place would be nothing but its end, so it has none.
+    Models pad lists, so a full one has a finite detection above the score floor in each place. One place is no list.
     """
     if places == 1 or not len(side.scores) or len(side.scores) < places:
         return -math.inf
@@ -89,7 +85,7 @@ def lowest_of(side: Detections, rule: MatchRule, places: int) -> float:
 
 
 def _by_row(array: NDArray[np.generic], rank: int, rows: int) -> NDArray[np.float64] | None:
-    """Return the array with its rows along axis 0; a picture alone may come without that axis."""
+    """Return the array with its rows along axis 0, which a single picture may lack."""
     wide = np.asarray(array).astype(np.float64)
     if wide.ndim == rank - 1 and rows == 1:
         wide = wide[np.newaxis]

@@ -1,4 +1,4 @@
-"""The candidate's detections when it is asked the same again: held to its own first ones by the rule of the match."""
+"""Compares the candidate's detections in repeated runs with its first ones, by the rule of the match."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _is_same(again: NDArray[np.generic], first: NDArray[np.generic]) -> bool:
 
 
 class MatchRepeats:
-    """Takes in the candidate's answers of later passes beside those of its first one."""
+    """Compare the candidate's outputs of later passes with those of its first one."""
 
     def __init__(self, rule: MatchRule) -> None:
         self._rule = rule
@@ -55,7 +55,7 @@ class MatchRepeats:
         self._example_rows = ("", "")
 
     def add(self, batch: Batch, again: Outputs, first: Outputs) -> None:
-        """Take in one batch of a later pass."""
+        """Add one batch of a later pass."""
         self._batches += 1
         changed = changed_detections(self._rule, batch, again, first)
         self._changed += bool(changed)

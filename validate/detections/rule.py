@@ -1,4 +1,4 @@
-"""Which outputs hold detections, and what counts as the same detection."""
+"""The rule of a list of detections: which outputs hold it, and when two detections are the same."""
 
 from __future__ import annotations
 
@@ -29,28 +29,17 @@ _AXES = (-2, -1, 1, 2)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchRule:
-    """Detections, and what counts as the same one.
+    """Outputs that hold detections, and the limits within which two are the same.
 
-    Attributes:
-        name: What to call them in checks and reports.
-        boxes: The output of boxes, shape `(rows, N, 4)`; N may differ from batch to batch and from side to side. Of
-            one output, the columns `A:B`; the next two are columns as well.
-        scores: The output of scores, shape `(rows, N)`.
-        classes: The output of classes, shape `(rows, N)`; None where there is one class. They are compared after
-            rounding, because a float output may hold 2.0001 for class 2.
-        output: The one output that holds all numbers of a detection, `(rows, N, numbers)` or `(rows, numbers, N)`;
-            None where boxes and scores are outputs of their own.
-        picture: The column with the place of the row in its batch, of one list for the whole batch, `(N, numbers)`;
-            None where each row has its list.
-        axis: The axis that the numbers of a detection lie along, 1 or 2; None to find it by the shape.
-        num: The output of how many of the N are meant, shape `(rows,)` or `(rows, 1)`; None where all are.
-        iou: Boxes of one class are the same detection from this intersection over union on.
-        score_tolerance: What the scores of matched detections may differ by.
-        score_floor: The score from which on the model reports detections. One that is at most the tolerance above
-            may be there or not.
-        max_box_diff: What a coordinate of matched detections may differ by; None for no limit but the IoU.
-        other_tolerance: What the columns of one output that nothing here names may differ by.
-        format: What the four numbers of a box are.
+    `boxes` is an output `(rows, N, 4)`; `scores` and `classes` are `(rows, N)`. N may differ by batch and by side.
+    `classes` is None for one class; they are rounded, because a float output may hold 2.0001 for class 2. `output` is
+    one output with all numbers of a detection, `(rows, N, numbers)` or `(rows, numbers, N)`. Its `boxes` are columns
+    `A:B`, and `scores` and `classes` a column each. The numbers lie along `axis`, 1 or 2; None to find it by the shape.
+    In one list for the whole batch, `(N, numbers)`, the column `picture` holds the place of the row. `num`, `(rows,)`
+    or `(rows, 1)`, is how many of the N count; None for all. `iou` is the least intersection over union of the same
+    detection. The model reports detections from `score_floor` on; one at most `score_tolerance` above may be there or
+    not. `max_box_diff` limits the difference of a coordinate; None for no limit but the IoU. `other_tolerance` limits
+    columns that nothing here names.
     """
 
     name: str
@@ -79,12 +68,12 @@ class MatchRule:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Every output that it reads."""
+        """Return every output that the rule reads."""
         apart = (self.boxes, self.scores, self.classes) if self.output is None else (self.output,)
         return tuple(name for name in (*apart, self.num) if name is not None)
 
     def column(self, key: str) -> int:
-        """Return the first column of what a key stands for, of one output."""
+        """Return the first column of a key, of one output."""
         return int(getattr(self, key).partition(":")[0])
 
     def columns(self) -> set[int]:
@@ -98,16 +87,12 @@ class MatchRule:
 
     @property
     def width(self) -> int:
-        """The fewest numbers of a detection, of one output."""
+        """Return the fewest numbers of a detection, of one output."""
         return max(self.columns()) + 1
 
 
 def parse_match_rule(text: str) -> MatchRule:
-    """Return the rule written as `NAME:boxes=OUTPUT,scores=OUTPUT[,...]`; see `MATCH_GRAMMAR`.
-
-    Raises:
-        UsageError: The text is not of that form.
-    """
+    """Return the rule of a text of the form `MATCH_GRAMMAR`; raise UsageError for any other."""
     name, colon, rest = text.partition(":")
     # An output's own name may hold commas: a part begins where a known key does.
     parts = re.split(rf",(?=(?:{'|'.join(_KEYS)})=)", rest)
@@ -156,11 +141,7 @@ def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
     other_tolerance: float = DEFAULT_OTHER_TOLERANCE,
     format: str = "xyxy",  # noqa: A002 - the name that users write
 ) -> MatchRule:
-    """Return the rule with these values, as the command line and the spec give them.
-
-    Raises:
-        UsageError: The values do not fit.
-    """
+    """Return the rule with these values of the command line or spec; raise UsageError where they do not fit."""
     rule = MatchRule(
         name=name,
         boxes=boxes,
@@ -194,7 +175,7 @@ def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
 
 
 def _check_columns(rule: MatchRule) -> None:
-    """Check that the columns of one output are columns, and that none stands for two things."""
+    """Check that the columns of one output are columns, and that none is used twice."""
     if rule.output is None:
         for key in ("picture", "axis"):
             if getattr(rule, key) is not None:

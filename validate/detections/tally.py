@@ -1,4 +1,4 @@
-"""What is counted of pictures: of all of them, and of those of one stratum."""
+"""Counts of pictures: of all of them, and of those of one stratum."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from paritygate.validate.detections.figures import MatchFigures
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PictureMatch:
-    """The same of one picture; infinite IoU without pairs.
+    """The figures of one picture; the IoU is infinite without pairs.
 
-    Attributes:
-        places: How many detections the lists of both sides have room for.
-        end_missing: Of the reference, left over at the end of a full list: missing where longer lists are seen.
-        end_extra: The same of the candidate.
+    `places` is the length of the longer list. `end_missing` and `end_extra` are left over at the end of a full list;
+    they are missing and extra where longer lists are seen.
     """
 
     expected: int
@@ -38,7 +36,7 @@ class PictureMatch:
 
 @dataclass(kw_only=True, slots=True)
 class _End:
-    """What was left over at the end of full lists of one length."""
+    """Detections left over at the end of full lists of one length."""
 
     rows: int = 0
     missing: int = 0
@@ -47,7 +45,7 @@ class _End:
 
 @dataclass(kw_only=True, slots=True)
 class _Counts:
-    """What one pass counted; `at_end` and `end_rows` when it is over."""
+    """The counts of one pass; `at_end` and `end_rows` are set when it is over."""
 
     rows: int = 0
     expected: int = 0
@@ -85,7 +83,7 @@ class Tally:
         self._now.rows += 1
 
     def add(self, picture: PictureMatch) -> None:
-        """Take in what was matched in a picture."""
+        """Add the matches of a picture."""
         for name in _OF_PICTURE:
             setattr(self._now, name, getattr(self._now, name) + getattr(picture, name))
         if picture.end_missing or picture.end_extra:
@@ -99,17 +97,12 @@ class Tally:
         self._other_diff = max(self._other_diff, picture.other_diff)
 
     def left_over(self, most_places: int) -> int:
-        """Return how many detections of the pass have no pair that no end of a list of this length explains."""
+        """Return how many detections of the pass have no pair and no excuse in a list end of this length."""
         shorter = (end.missing + end.extra for places, end in self._ends.items() if places < most_places)
         return self._now.missing + self._now.extra + sum(shorter)
 
     def end_pass(self, most_places: float) -> None:
-        """Mark the end of the sequence of batches; what follows repeats the same rows.
-
-        Args:
-            most_places: The longest list seen: a shorter one has no end that cuts anything off. Infinity if no
-                end is an excuse.
-        """
+        """Mark the end of a pass; a list shorter than `most_places` has no end that excuses (infinity: none has)."""
         counts = self._now
         for places, end in self._ends.items():
             if places < most_places:

@@ -1,8 +1,8 @@
 """The canary: a computation in the emulated graph that comes out differently if nothing is rounded there.
 
-A runtime that removed the pairs of Casts, or computed across them, would make every model look as good as
-in float32. The canary is fed and fetched with every batch, so that no optimisation can compute it once; and a
-graph of nothing but canaries tells before the first batch.
+A runtime that removed the pairs of Casts would make every model look as good as in float32. The canary is an input and
+an output of every batch, so no optimisation can compute it once. A graph of canaries alone shows it before the first
+batch.
 """
 
 from __future__ import annotations
@@ -64,11 +64,7 @@ def canary_alone(precisions: Iterable[Precision]) -> tuple[onnx.ModelProto, str,
 
 
 def check_canary(found: NDArray[np.generic], precision: Precision) -> None:
-    """Do nothing if the canary shows that values are rounded.
-
-    Raises:
-        BackendError: It does not: what this session computes is not the precision.
-    """
+    """Raise BackendError if the canary's values are not rounded to the precision."""
     if tuple(found.tolist()) != _SQUARES[precision]:
         msg = (
             f"the session does not round to {precision}: the squares of {VALUES.tolist()} came out as "

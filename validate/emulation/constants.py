@@ -1,4 +1,4 @@
-"""Rounds float32 values to a lower precision and back, as the constants of an emulated graph are, once."""
+"""Rounds float32 values to a lower precision and back, as the constants of an emulated graph need."""
 
 from __future__ import annotations
 
@@ -28,14 +28,10 @@ def precision_of_element(element: int) -> Precision | None:
 
 
 def round_values(values: NDArray[Any], precision: Precision) -> NDArray[np.float32]:
-    """Return the values rounded to the precision, in float32.
+    """Return float32 values of any shape rounded to `fp16` or `bf16`, in float32.
 
-    To nearest, ties to even; below the smallest normal number to the subnormal ones; beyond the largest
-    number to infinity, as IEEE 754 has it. NaN and infinity stay.
-
-    Args:
-        values: float32 of any shape.
-        precision: `fp16` or `bf16`.
+    IEEE 754 applies: to nearest, ties to even, subnormal numbers, infinity beyond the largest number. NaN and infinity
+    stay.
     """
     with np.errstate(over="ignore"):
         rounded: NDArray[np.float32] = values.astype(DTYPES[precision]).astype(np.float32)
@@ -45,20 +41,12 @@ def round_values(values: NDArray[Any], precision: Precision) -> NDArray[np.float
 class Constants:
     """Rewrites the constants of one model; raises InputFileError where the data of one is corrupt.
 
-    Attributes:
-        weights: Data of the large weights, by name, which the graph does not hold any more.
-        clamped: Number of values that were brought into range, by the name of their tensor.
+    `weights` holds the data of large weights, which leave the graph. `clamped` counts values brought into range, by
+    tensor. `converted` maps element types to the precision that their tensors get; it is empty for an artifact, whose
+    tensors stay as stored. Weights in `spared` are not rounded. `folder` holds external data.
     """
 
     def __init__(self, folder: Path, converted: Mapping[int, Precision], spared: frozenset[str]) -> None:
-        """Take what decides of a tensor.
-
-        Args:
-            folder: Where external data is.
-            converted: The precision that a tensor of an element type is converted to; empty for an artifact, whose
-                tensors are taken as they are stored.
-            spared: Names of weights that are not rounded.
-        """
         self._folder = folder
         self._converted = converted
         self._spared = spared
@@ -66,7 +54,7 @@ class Constants:
         self.clamped: dict[str, int] = {}
 
     def rewrite_initializers(self, graph: onnx.GraphProto, *, is_outermost: bool) -> None:
-        """Rewrite the weights of the graph, in place; the runtime can be handed those of the outermost one only."""
+        """Rewrite the weights of the graph, in place; only those of the outermost one can be passed to the runtime."""
         for tensor in graph.initializer:
             if is_outermost and np.prod(tensor.dims) >= _LARGE_ELEMENTS:
                 self._hand_over(tensor)
@@ -110,7 +98,7 @@ class Constants:
             tensor.CopyFrom(onnx.numpy_helper.from_array(self._values(tensor, name), tensor.name))
 
     def _hand_over(self, tensor: onnx.TensorProto) -> None:
-        """Take the data of a weight out of the graph, where NumPy has its dtype."""
+        """Move the data of a weight out of the graph, where NumPy has its dtype."""
         import onnx
 
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)

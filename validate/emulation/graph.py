@@ -1,17 +1,16 @@
-"""Rewriting an ONNX graph so that float32 arithmetic gives what a lower precision would.
+"""Rewriting an ONNX graph so that float32 arithmetic gives the results of a lower precision.
 
-The graph that comes out computes in float32 and holds no tensor of lower precision but the one inside each
-pair of Casts: down to the precision and up again. A pair follows every operator that yields floats to be
-rounded, so that no value is passed on, in or out of a subgraph, that the precision does not have. Weights
-are rounded once, here. Which values are to be rounded, the file says:
+The new graph computes in float32. A pair of Casts, down to the precision and up again, follows every operator that
+yields floats to be rounded. So no value passes on, in or out of a subgraph, that the precision does not have. Weights
+are rounded once, here. The file decides which values are rounded:
 
-- A file with float16 or bfloat16 tensors (an artifact) is emulated as it is: these are rounded, each to its own
-  precision, and what the file has in float32 stays so. Its weights are taken as they are stored.
+- A file with float16 or bfloat16 tensors (an artifact) is emulated as it is. These tensors are rounded, each to its own
+  precision, and float32 stays. Its weights stay as stored.
 - A file without any (a float32 original) is emulated as if it had been converted whole: every float32 tensor is
-  rounded, inputs and outputs as well. Weights are converted as converters do it: finite ones beyond the range are
-  brought into it, because an infinite mask constant would make 0 * inf of every row; each is counted.
+  rounded, inputs and outputs as well. Finite weights beyond the range are brought into it and counted, as converters
+  do, because an infinite mask constant would make 0 * inf of every row.
 
-What is not rounded: float64 tensors, attributes, and what an operator adds up inside itself, which stays float32.
+float64 tensors, attributes and sums inside an operator are not rounded.
 """
 
 from __future__ import annotations
@@ -53,17 +52,11 @@ _BF16_OPSET = 13
 class EmulatedGraph:
     """A float32 graph with rounding in it.
 
-    Attributes:
-        model: The graph; its large weights have no data.
-        weights: These weights, by name, to be handed to the runtime beside the graph.
-        inputs: The name of each input in the graph, by its name in the file.
-        canary_input: The input that takes `canary.VALUES`.
-        canary_outputs: For each precision emulated, the output that shows whether it is.
-        is_original: Whether the file holds no tensor of lower precision, so that all its floats are rounded.
-        rounded: Number of operator results that are rounded.
-        unrounded: Number of float32 and float64 operator results that are not.
-        clamped: Number of weights that were brought into range, by the name of their tensor.
-        with_values_inside: Operators found of which a device may round more than the results.
+    The large `weights` have no data in `model`; the runtime gets them beside it. `inputs` maps names in the file to
+    names in the graph. `canary_input` takes `canary.VALUES`, and each of `canary_outputs` shows whether its precision
+    is emulated. `is_original` marks a file without tensors of lower precision, whose floats are all rounded. `rounded`
+    and `unrounded` count operator results, the latter of float32 and float64. `clamped` counts the values of each
+    tensor that were brought into range. `with_values_inside` names operators inside which a device may round more.
     """
 
     model: onnx.ModelProto
@@ -81,14 +74,11 @@ class EmulatedGraph:
 def emulate(model: onnx.ModelProto, folder: Path, precision: Precision) -> EmulatedGraph:
     """Return the graph that computes what `model` would with its values rounded.
 
-    Args:
-        model: The model, its external data not loaded; used up, do not use it afterwards.
-        folder: Where its external data is.
-        precision: `fp16` or `bf16`; `mixed` for an artifact that may hold both.
+    The model, with its external data in `folder`, is used up. `mixed` is for an artifact that may hold fp16 and bf16.
 
     Raises:
         UsageError: The precision cannot be emulated, or is not that of the artifact's tensors.
-        BackendError: The graph has something that cannot be emulated.
+        BackendError: The graph has an operator that cannot be emulated.
     """
     if precision not in _EMULATED:
         msg = f"precision {str(precision)!r} cannot be emulated (allowed: {', '.join(map(str, _EMULATED))})"
@@ -152,7 +142,7 @@ class _Emulation:
         self._unrounded = 0
 
     def run(self, folder: Path, precisions: tuple[Precision, ...]) -> EmulatedGraph:
-        """Return the graph; `precisions` are those that the canary is to show."""
+        """Return the graph, with a canary for each of `precisions`."""
         model, graph = self._model, self._model.graph
         inside = {node.op_type for node in nodes_in(graph) if keeps_values_inside(node)}
         self._drop_default_inputs()
@@ -185,7 +175,7 @@ class _Emulation:
         )
 
     def _drop_default_inputs(self) -> None:
-        # The value that an input has where it is not fed is a weight, and nobody feeds it here.
+        # The default of an input is a weight, and nothing feeds it here.
         weights = {tensor.name for tensor in self._model.graph.initializer}
         kept = [value for value in self._model.graph.input if value.name not in weights]
         del self._model.graph.input[:]
@@ -222,7 +212,7 @@ class _Emulation:
         del graph.value_info[:]
 
     def _round_results(self, node: onnx.NodeProto, types: Mapping[str, int]) -> Iterator[onnx.NodeProto]:
-        """Rename the node's results, and yield what makes the rounded ones of them, under their old names."""
+        """Rename the node's results, and yield the nodes that round them under their old names."""
         import onnx
 
         for index, name in enumerate(node.output):
@@ -244,7 +234,7 @@ class _Emulation:
 
 
 def _widen_attribute(attribute: onnx.AttributeProto) -> None:
-    """Make types of lower precision that the attribute names float32, in place."""
+    """Replace types of lower precision that the attribute names with float32, in place."""
     if attribute.HasField("tp"):
         _widen(attribute.tp)
     for kind in attribute.type_protos:
@@ -254,7 +244,7 @@ def _widen_attribute(attribute: onnx.AttributeProto) -> None:
 
 
 def _widen(kind: onnx.TypeProto) -> None:
-    """Make a type of lower precision float32, in place; that of the elements of a sequence or optional as well."""
+    """Replace a type of lower precision with float32, in place; also that of the elements of a sequence or optional."""
     which = kind.WhichOneof("value")
     if which in {"tensor_type", "sparse_tensor_type"}:
         tensor = getattr(kind, which)

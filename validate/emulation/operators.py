@@ -1,7 +1,4 @@
-"""Knows what emulation needs of single operators: which are exact, and which inputs ONNX has in float32 only.
-
-A conversion leaves such inputs as they are, and what feeds them.
-"""
+"""Facts of operators for emulation: which are exact, and which inputs a conversion leaves in float32."""
 
 from __future__ import annotations
 
@@ -49,14 +46,7 @@ def keeps_values_inside(node: onnx.NodeProto) -> bool:
 
 
 def _float32_only_inputs(node: onnx.NodeProto, opset: int) -> list[int]:
-    """Return the positions of inputs that stay float32 in a conversion, such as the scales of a Resize.
-
-    They are those that ONNX does not have in float16, and those that are coordinates.
-
-    Args:
-        node: A node of any domain; for those that are not ONNX's own, nothing is returned.
-        opset: The version of the default operator set.
-    """
+    """Return the positions of inputs that stay float32: ONNX has no float16 for them, or they are coordinates."""
     import onnx
 
     if node.domain not in _DOMAINS:
@@ -78,18 +68,10 @@ def _float32_only_inputs(node: onnx.NodeProto, opset: int) -> list[int]:
 def spare_float32_only_inputs(
     graph: onnx.GraphProto, opset: int, names: UniqueNames, raw_inputs: Mapping[str, str]
 ) -> frozenset[str]:
-    """Let each such operator input take a constant or an input of the graph as it is, in place.
+    """Let each such operator input use its constant or graph input unrounded, in place; return the new constants.
 
-    Rounded, the scales of a Resize would change shapes, and the boxes of a NonMaxSuppression what is selected.
-
-    Args:
-        graph: The outermost graph; those inside it are changed as well.
-        opset: The version of the default operator set.
-        names: Gives the constants their new names.
-        raw_inputs: For each input of the graph that is to be rounded, the name of what is fed.
-
-    Returns:
-        The names of the constants that were added and are not to be rounded.
+    Rounded, the scales of a Resize would change shapes, and the boxes of a NonMaxSuppression the selection.
+    `raw_inputs` maps each graph input that is to be rounded to the name of the raw one.
     """
     sparing = _Sparing(opset, names, dict(raw_inputs))
     sparing.spare(graph, {})

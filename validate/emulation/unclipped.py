@@ -1,7 +1,7 @@
-"""An INT8 graph without the ranges of its activations: what it would answer if nothing were cut off at their ends.
+"""An INT8 graph without the ranges of its activations: its outputs if no value were cut off.
 
-Activations are quantized within the range that the calibration showed. Of a row that goes beyond it, a correct INT8
-model cuts values off. Weights and operators stay as they are, so that a fault in them stays a fault.
+Calibration sets the ranges, and a correct INT8 model cuts off values beyond them. Weights and operators stay as they
+are, so a fault in them stays a fault.
 """
 
 from __future__ import annotations
@@ -34,14 +34,7 @@ _ONE_FILE_BYTES = 1_800_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Range:
-    """What one activation is cut off to.
-
-    Attributes:
-        value: The name of the value before it is quantized.
-        low: The smallest number left.
-        high: The largest number left.
-        step: The distance of two numbers that differ after it.
-    """
+    """The range of one activation; `value` names it before it is quantized, `step` is the distance of two results."""
 
     value: str
     low: float
@@ -50,15 +43,7 @@ class _Range:
 
 
 def write_without_ranges(source: Path, folder: Path) -> Path | None:
-    """Write an ONNX file without the ranges of its activations, and return where; None where it has none.
-
-    Args:
-        source: The file of a model.
-        folder: Where to write it, with its weights; it is made.
-
-    Raises:
-        InputFileError: It is no ONNX model.
-    """
+    """Write an ONNX file without the ranges of its activations into a folder; return it, or None without ranges."""
     import onnx
 
     model = read_onnx(source)
@@ -73,15 +58,10 @@ def write_without_ranges(source: Path, folder: Path) -> Path | None:
 
 
 def without_ranges(model: onnx.ModelProto) -> bool:
-    """Take the quantization of activations out of a graph, and add an output for how far they go beyond their ranges.
+    """Remove the quantization of activations from a graph with its weights in place, and add `STEPS_BEYOND`.
 
-    It is one number: by how many steps the value farthest out lies beyond the range of its activation.
-
-    Args:
-        model: A model with pairs of QuantizeLinear and DequantizeLinear, with its weights; it is changed.
-
-    Returns:
-        Whether there was such a pair with one constant range for all values; the model is as it was where not.
+    It returns False and changes nothing if no QuantizeLinear and DequantizeLinear have one constant range for all
+    values.
     """
     import onnx
 
@@ -171,6 +151,6 @@ def _excess(item: _Range, graph: onnx.GraphProto, names: UniqueNames) -> tuple[l
 
 
 def answer_beyond_ranges(outputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]] | None:
-    """Return what a graph without ranges answers where an activation goes beyond its range; None where none does."""
+    """Return the outputs of a graph without ranges if an activation goes beyond its range; else None."""
     answer = dict(outputs)
     return answer if float(answer.pop(STEPS_BEYOND).reshape(())) > _BEYOND else None

@@ -1,4 +1,4 @@
-"""An OpenVINO INT8 model without the ranges of its activations, as `unclipped` has it for ONNX."""
+"""An OpenVINO INT8 model without the ranges of its activations; `unclipped` has it for ONNX."""
 
 from __future__ import annotations
 
@@ -15,16 +15,7 @@ _ENDS = (1, 2, 3, 4)
 
 
 def write_openvino_without_ranges(source: Path, folder: Path) -> Path | None:
-    """Write an OpenVINO model without the ranges of its activations, and return where; None where it has none.
-
-    Args:
-        source: The `.xml` of a model.
-        folder: Where to write it; it is made.
-
-    Raises:
-        MissingBackendError: OpenVINO is not installed.
-        InputFileError: It is no OpenVINO model.
-    """
+    """Write an OpenVINO `.xml` without the ranges of its activations into a folder; return it, None without ranges."""
     ov = import_openvino()
     from openvino import opset13
 
@@ -55,7 +46,7 @@ def write_openvino_without_ranges(source: Path, folder: Path) -> Path | None:
 
 
 def _ends(node: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:  # noqa: ANN401 - no types
-    """Return the ends of the range of an activation that a node brings into it and does nothing else to; else None."""
+    """Return the ends of an activation's range if the node only brings values into it; else None."""
     if node.get_type_name() != "FakeQuantize" or _is_constant(node.input_value(0).get_node()):
         return None
     ends = [node.input_value(at).get_node() for at in _ENDS]

@@ -1,4 +1,4 @@
-"""The element type of every value of a graph: without it nobody knows what is to be rounded."""
+"""The element type of every value of a graph, which decides what is rounded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paritygate.models.onnx.graph import element_types, graphs_in, infer_value_t
 if TYPE_CHECKING:
     import onnx
 
-# Larger tensors are inputs of the graph that is only asked for its types.
+# Larger tensors become inputs of the graph that ONNX Runtime only infers types of.
 _SMALL_ELEMENTS = 1024
 _ELEMENT_OF_TYPE_NAME = {
     "float": "FLOAT", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "double": "DOUBLE", "int64": "INT64",
@@ -26,14 +26,9 @@ _ELEMENT_OF_TYPE_NAME = {
 def infer_all_types(model: onnx.ModelProto) -> None:
     """Write the type of every node's results into the `value_info` of its graph, in place.
 
-    What the file itself says of values in between is believed last: a rewriting tool that changed an
-    operator may have left the old type behind. Then ONNX Runtime is asked, which knows its own operators.
-
-    Args:
-        model: The model, local functions inlined; its weights are not read.
-
-    Raises:
-        BackendError: Some result's type cannot be told.
+    The file's own types come late, because a tool that changed an operator may have left the old type. ONNX Runtime
+    comes last, for its own operators. Local functions must be inlined; weights are not read. BackendError is raised
+    where a type stays unknown.
     """
     declared = _take_declared(model)
     shapes = _take_output_shapes(model)
@@ -63,10 +58,7 @@ def _infer(model: onnx.ModelProto, declared: list[list[onnx.ValueInfoProto]]) ->
 
 
 def _infer_by_schemas(graph: onnx.GraphProto, outer: Mapping[str, int], opset: int) -> None:
-    """Add the types that results share with an input of the node, by the schema of its operator.
-
-    ONNX infers those of some operators from a decomposition, and gives up on it in bfloat16.
-    """
+    """Add the types that results share with an input by schema; ONNX does not infer some of them in bfloat16."""
     import onnx
 
     types = {**outer, **element_types(graph)}
@@ -107,7 +99,7 @@ def _use_declared(model: onnx.ModelProto, declared: list[list[onnx.ValueInfoProt
 
 
 def _take_declared(model: onnx.ModelProto) -> list[list[onnx.ValueInfoProto]]:
-    """Remove what the file says of values in between, and return it by graph."""
+    """Remove the file's types of values in between, and return them by graph."""
     declared = []
     for graph in graphs_in(model.graph):
         declared.append(list(graph.value_info))
@@ -139,7 +131,7 @@ def _untyped(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, str]]:
 
 
 def _ask_onnxruntime(model: onnx.ModelProto) -> None:
-    """Add what ONNX Runtime says of the untyped values of the outermost graph."""
+    """Add ONNX Runtime's types of the untyped values of the outermost graph."""
     import onnx
     import onnxruntime
 

@@ -1,6 +1,6 @@
 """The difference of a metric between candidate and reference, with an interval from resampled rows.
 
-Both sides are resampled by the same rows, since they answered the same rows: what the rows have in common cancels.
+Both sides are resampled by the same rows, so what the rows have in common cancels.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 RESAMPLES = 1000
-# A resample holds no more rows than this. With more rows in the samples the interval comes out wider than it is,
-# by the root of how many more there are, and never narrower.
+# A resample holds no more rows than this. Samples of more rows get an interval that is too wide, by the root of how
+# many times more, never too narrow.
 _MOST_ROWS = 10_000
-# Values that are resampled at once: some arrays of this size are all the memory it takes.
+# Values that are resampled at once: memory holds a few arrays of this size.
 _BLOCK_VALUES = 1 << 20
-# Where more of the resamples than this have no metric, the rest says nothing of the whole.
+# Where more of the resamples than this have no metric, the rest is not representative.
 _UNDEFINED_SHARE = 0.05
 _LOW, _HIGH = 0.025, 0.975
 
@@ -45,8 +45,7 @@ class PairedResamples:
     def interval(self, statistic: NDArray[np.float64]) -> Interval | None:
         """Return the percentile interval of a statistic of the resamples; None where too many have none.
 
-        Source:
-            Efron and Tibshirani (1993), An Introduction to the Bootstrap, 13.3: the percentile interval.
+        Source: Efron and Tibshirani (1993), An Introduction to the Bootstrap, 13.3.
         """
         defined = statistic[np.isfinite(statistic)]
         if defined.size < (1 - _UNDEFINED_SHARE) * statistic.size:
@@ -64,11 +63,8 @@ def paired_resamples(
 ) -> PairedResamples:
     """Return the metric of both sides on `RESAMPLES` resamples of the rows, drawn with replacement.
 
-    Args:
-        metric: Of arrays of shape `(resamples, rows)`.
-        sides: What the candidate and the reference predict, shape `(rows,)` each.
-        gold: The known answers, shape `(rows,)`.
-        seed: Seed of the draws: equal seeds give equal intervals.
+    The metric takes arrays `(resamples, rows)`. `sides` are the predictions of candidate and reference, `(rows,)` as
+    `gold`. Equal seeds give equal intervals.
     """
     rows = min(len(gold), _MOST_ROWS)
     random = np.random.default_rng(seed)

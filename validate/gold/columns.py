@@ -1,4 +1,4 @@
-"""What is kept of an output for a metric: one number a row, so that memory is 8 bytes a row and side."""
+"""Reduces an output to what a metric needs: one number a row, 8 bytes a row and side."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ _TWO_CLASSES = 2
 def output_column(
     rule: GoldRule, decision: Decision | None, output: NDArray[np.generic], rows: int
 ) -> NDArray[np.float64]:
-    """Return what the metric reads of one batch of the output, shape `(rows,)`.
+    """Return the numbers of one batch of the output that the metric reads, shape `(rows,)`.
 
-    Values as they are. The score of the positive class: the value, or of two columns the second less the first,
-    which ranks rows alike for logits and probabilities. Labels: what the decision on the output answers, NaN in a row
-    that holds NaN; an integer output is labels already.
-
-    Raises:
-        UsageError: The output holds more than that a row, or there is no decision that makes labels of it.
+    For values, these are the outputs. The score of the positive class is the value, or of two columns the second less
+    the first, which ranks rows alike for logits and probabilities. Labels come from the decision, NaN in a row that
+    holds NaN; an integer output holds labels already. UsageError is raised for more numbers a row, or without a
+    decision for labels.
     """
     takes = FUNCTION_TAKES if rule.is_function else METRICS[rule.metric]
     shape = output.shape
@@ -39,7 +37,7 @@ def output_column(
     is_matrix = len(shape) == 2 and shape[0] == rows  # noqa: PLR2004 - a rank
     left_out = left_out_of(output)
     if takes == "labels":
-        # What does not count is never chosen.
+        # Values that do not count are never chosen.
         wide = np.asarray(output).astype(np.float64)
         if left_out is not None:
             wide[left_out] = -np.inf
@@ -83,8 +81,7 @@ def _labels(
 def gold_column(rule: GoldRule, batch: Batch) -> NDArray[np.float64]:
     """Return the gold of one batch, shape `(rows,)`, NaN where a row has none.
 
-    Raises:
-        UsageError: Gold is no number, has not one value a row, or is not of the kind that the metric takes.
+    UsageError is raised where gold is no number, not one value a row, or of a kind that the metric does not take.
     """
     if batch.gold is None:
         return np.full(batch.rows, np.nan)

@@ -1,4 +1,4 @@
-"""A metric of both sides against gold, as results hold it."""
+"""Figures of a metric of both sides against gold, as results hold them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,13 @@ class GoldStratum:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GoldStatistics:
-    """A metric of both sides. None is what is not defined, or not known.
+    """A metric of both sides; None for figures that are not defined or not known.
 
-    Attributes:
-        metric: The metric, by its name or as `module:callable`.
-        output: The output that it reads.
-        rows: Rows that carry gold.
-        rows_without: Rows that carry none: they are left out.
-        reference: The metric of the reference.
-        candidate: That of the candidate.
-        difference: The candidate's less the reference's.
-        difference_low_95: Where the interval of that begins.
-        difference_high_95: Where it ends.
-        limit: The least that the candidate may have; None without a limit.
-        margin_low_95: Where the interval of the candidate's less the limit begins.
-        margin_high_95: Where it ends.
-        ratio: The least share of the reference's metric; None for no such limit.
-        max_drop: The largest drop below the reference's metric; None for no such limit.
-        gold_above: Gold above this is positive; None where it is not made a label.
-        digest: Digest of the gold, row by row, NaN for none.
-        strata: By stratum and value.
+    `metric` is a name or `module:callable`. Of all rows, `rows` carry gold, and `rows_without` are left out.
+    `difference` is the candidate's metric less the reference's. `limit` is the least metric of the candidate. The
+    interval of the margin is that of the candidate's metric less the limit. `ratio` is the least share of the
+    reference's metric, `max_drop` the largest drop below it. Gold above `gold_above` is positive; None where gold is
+    not made a label. `digest` is that of the gold, row by row, NaN for none. `strata` are by stratum and value.
     """
 
     metric: str
@@ -59,5 +46,5 @@ class GoldStatistics:
 
     @property
     def name(self) -> str:
-        """What the metric is called in checks and reports."""
+        """Return the name of the metric in checks and reports."""
         return self.metric.rpartition(":")[2]

@@ -1,7 +1,7 @@
-"""What the metrics against gold mean for the verdict.
+"""Judges metrics against gold.
 
-The rule decides on the metrics as measured, as MLPerf's does. The interval does not turn a pass into a fail, nor a fail
-into a pass: where it reaches below the limit, that these rows do not bear the claim out is a warning beside the pass.
+The rule decides on the metrics as measured, as MLPerf's does. The interval never changes a pass or a fail. Where it
+reaches below the limit, a warning next to the pass shows that these rows do not confirm it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from paritygate.validate.gold.figures import GoldStatistics
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.words.sentence import Words, say
 
-# Of fewer rows no metric says much, whatever min_rows asks for.
+# Of fewer rows no metric is reliable, even if min_rows allows them.
 LEAST_GOLD_ROWS = 30
 
 
 def judge_gold(measured: GoldStatistics, *, min_rows: int) -> Check:
     """Return the check of one metric.
 
-    Fail: the candidate's metric is below the limit, or not defined where the reference's is. Inconclusive: the
-    reference's is not defined, a ratio is asked of one that is not above 0, or too few rows carry gold. Without a
-    limit nothing fails: a metric that is not defined is a warning.
+    It fails where the candidate's metric is below the limit, or undefined where the reference's is defined. It is
+    inconclusive where the reference's is undefined, a ratio has a reference of 0 or less, or too few rows carry gold.
+    Without a limit nothing fails, and an undefined metric is a warning.
     """
     status, remark = _status(measured, min_rows)
     low, high = measured.difference_low_95, measured.difference_high_95

@@ -1,4 +1,4 @@
-"""Metrics of both sides against gold, over the rows that carry any."""
+"""Metrics of both sides against gold, over the rows that carry gold."""
 
 from __future__ import annotations
 
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None:
-    """Do nothing if each metric is of an output that is compared, and stands once.
-
-    Raises:
-        UsageError: It is not.
-    """
+    """Raise UsageError unless each metric is declared once, of an output that is compared."""
     for rule in rules:
         if rule.output not in compared:
             msg = f"gold {rule} is of an output that is not compared (compared: {', '.join(compared) or 'none'})"
@@ -45,15 +41,15 @@ def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None
 
 
 class GoldComparison:
-    """Takes in batch after batch; keeps 8 bytes a row for each side of a rule, for gold, and 4 for each stratum.
+    """Compares batch by batch; holds 8 bytes a row for each side of a rule and for gold, and 4 for each stratum.
 
-    Of several passes the first one counts: the others are held to the reference value by value.
+    The first of several passes counts; the others are compared with the reference value by value.
     """
 
     def __init__(self, rule: GoldRule, decision: Decision | None, strata: Sequence[str] = ()) -> None:
         self._rule = rule
         self._decision = decision
-        # Looked up before anything runs: a name that is wrong costs nothing.
+        # Looked up before anything runs, so a wrong name costs nothing.
         self._metric = _function_metric(rule) if rule.is_function else metric_function(rule.metric)
         self._columns: dict[str, list[NDArray[np.float64]]] = {"candidate": [], "reference": [], "gold": []}
         self._codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in strata}
@@ -61,7 +57,7 @@ class GoldComparison:
         self._is_first_pass = True
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         rule = self._rule
         if not self._is_first_pass:
             return
@@ -69,7 +65,7 @@ class GoldComparison:
         wanted = output_column(rule, self._decision, expected[rule.output], batch.rows)
         found = actual.get(rule.output)
         if found is None or found.shape != expected[rule.output].shape or found.dtype.kind not in "fiubV":
-            # The contract has failed already; what is not there predicts nothing.
+            # The contract has failed already; a missing output predicts nothing.
             predicted = np.full(batch.rows, np.nan)
         else:
             (found,) = like({rule.output: found}, expected).values()
@@ -86,15 +82,11 @@ class GoldComparison:
             codes.append(np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int32))
 
     def end_pass(self) -> None:
-        """Mark the end of the sequence of batches."""
+        """Mark the end of a pass."""
         self._is_first_pass = False
 
     def finish(self, *, seed: int) -> GoldStatistics:
-        """Return the metrics.
-
-        Raises:
-            UsageError: No row carries gold.
-        """
+        """Return the metrics; raise UsageError where no row carries gold."""
         candidate, reference, gold = (_joined(self._columns[name]) for name in ("candidate", "reference", "gold"))
         has_gold = ~np.isnan(gold)
         rows = int(np.count_nonzero(has_gold))
@@ -210,7 +202,7 @@ def _called(
 
 
 def _lenient(metric: Metric) -> Metric:
-    """Return the metric where it raises for a resample that it is not defined of, one of a single class say, as NaN."""
+    """Return the metric with NaN for a resample for which it raises, such as one of a single class."""
 
     def found(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([_or_nan(metric, *pair) for pair in zip(predicted, gold, strict=True)])

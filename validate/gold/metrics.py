@@ -1,7 +1,7 @@
 """Metrics of predictions against gold, each over many resamples at once.
 
-Every function takes arrays of shape `(resamples, rows)` and returns one number a resample, NaN where the metric
-is not defined: of a constant, of one class alone, of a value that is not finite.
+Every function takes arrays of shape `(resamples, rows)` and returns one number a resample. It is NaN where the metric
+is not defined: for a constant, one class alone, or values that are not finite.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
-# What each metric reads of an output: its values, the score of the positive class, or the labels decided on.
+# The part of an output that each metric reads: its values, the score of the positive class, or the labels decided on.
 METRICS: Mapping[str, str] = MappingProxyType(
     {
         "pearson": "values",
@@ -28,14 +28,14 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "auc": "positive",
     }
 )
-# A function of the user's reads values.
+# A user's function reads values.
 FUNCTION_TAKES = "values"
 # A spread this small beside the values is their rounding.
 _ROUNDING = 1e-13
 
 
 def metric_function(name: str) -> Metric:
-    """Return the metric called so in `METRICS`."""
+    """Return the metric of this name in `METRICS`."""
     return {
         "pearson": _pearson,
         "spearman": _spearman,
@@ -47,11 +47,7 @@ def metric_function(name: str) -> Metric:
 
 
 def _pearson(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the correlation of Pearson.
-
-    Source:
-        r = sum(dx dy) / sqrt(sum(dx^2) sum(dy^2)), with dx, dy the deviations from the means (Pearson, 1895).
-    """
+    """Return the correlation of Pearson (1895): sum(dx dy) / sqrt(sum(dx^2) sum(dy^2)), dx and dy less their means."""
     with np.errstate(invalid="ignore", over="ignore"):
         first, second = (values - values.mean(axis=1, keepdims=True) for values in (predicted, gold))
         norms = [np.sqrt(np.einsum("rn,rn->r", values, values)) for values in (first, second)]
@@ -65,11 +61,7 @@ def _pearson(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArr
 
 
 def _spearman(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rank correlation of Spearman: Pearson's of the ranks, ties with the mean of theirs.
-
-    Source:
-        Spearman (1904); ranks as `scipy.stats.rankdata` gives them, method "average".
-    """
+    """Return the rank correlation of Spearman (1904): Pearson's of the ranks, where ties get their mean rank."""
     is_broken = np.isnan(predicted).any(axis=1)
     return np.where(is_broken, np.nan, _pearson(_ranks(predicted), _ranks(gold)))
 
@@ -99,8 +91,7 @@ def _f1_of_class(predicted: NDArray[np.float64], gold: NDArray[np.float64], labe
 def _f1(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return F1 of the positive class, label 1: 2 tp / (2 tp + fp + fn); NaN where nothing is positive on either side.
 
-    Source:
-        van Rijsbergen (1979), effectiveness measure with equal weights of precision and recall.
+    Source: van Rijsbergen (1979), effectiveness measure with equal weights of precision and recall.
     """
     return _f1_of_class(predicted, gold, 1.0)
 
@@ -108,14 +99,13 @@ def _f1(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np
 def _f1_macro(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the plain mean of F1 over the classes that are in gold or predicted.
 
-    Source:
-        Opitz and Burst (2019), "Macro F1 and Macro F1": the average of F1 scores, not F1 of averages.
+    Source: Opitz and Burst (2019), "Macro F1 and Macro F1": the average of F1 scores, not F1 of averages.
     """
     total = np.zeros(len(predicted))
     classes = np.zeros(len(predicted))
     for label in np.union1d(predicted[~np.isnan(predicted)], gold):
         of_class = _f1_of_class(predicted, gold, float(label))
-        # A class that a resample does not hold at all is none of its classes.
+        # A class that a resample does not hold is none of its classes.
         is_there = (predicted == label).any(axis=1) | (gold == label).any(axis=1)
         total += np.where(is_there, of_class, 0.0)
         classes += is_there
@@ -127,8 +117,7 @@ def _f1_macro(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDAr
 def _auc(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the area under the ROC curve: how often a positive row scores above a negative one, ties as a half.
 
-    Source:
-        Hanley and McNeil (1982): the statistic of Mann and Whitney over the product of the two counts.
+    Source: Hanley and McNeil (1982): the statistic of Mann and Whitney over the product of the two counts.
     """
     is_positive = gold == 1
     positives = is_positive.sum(axis=1)

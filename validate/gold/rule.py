@@ -1,4 +1,4 @@
-"""What is held against gold: which metric of which output, and how much of the reference's a candidate may lose."""
+"""The rule for gold: which metric of which output, and how much of the reference's a candidate may lose."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class GoldRule:
     """A metric of one output against gold.
 
-    Attributes:
-        metric: One of `METRICS`, or `module:callable` of `(outputs, gold) -> float`, where higher is better.
-        output: The output that it reads.
-        ratio: The candidate's metric is at least this share of the reference's; None for no such limit.
-        max_drop: The candidate's metric is at most this much below the reference's; None for no such limit.
-        gold_above: Gold above this is positive; None where gold holds labels, or the metric wants numbers.
+    `metric` is one of `METRICS`, or `module:callable` of `(outputs, gold) -> float`, where higher is better. The
+    candidate's metric is at least `ratio` times the reference's, or at most `max_drop` below it; None for no limit.
+    Gold above `gold_above` is positive; None where gold holds labels, or the metric wants numbers.
     """
 
     metric: str
@@ -42,21 +39,17 @@ class GoldRule:
 
     @property
     def name(self) -> str:
-        """What the metric is called in checks and reports."""
+        """Return the name of the metric in checks and reports."""
         return self.metric.rpartition(":")[2]
 
     @property
     def is_function(self) -> bool:
-        """Whether the metric is a function of the user's."""
+        """Return whether the metric is a function of the user's."""
         return self.metric not in METRICS
 
 
 def parse_gold_rule(text: str) -> GoldRule:
-    """Return the rule written as `METRIC:OUTPUT[,ratio=R|,max_drop=D|,mlperf=99|99.9][,gold_above=V]`.
-
-    Raises:
-        UsageError: The text is not of that form.
-    """
+    """Return the rule of a text of the form `GOLD_GRAMMAR`; raise UsageError for any other."""
     rest, options = text, {}
     while True:
         # From the end: an output's own name may hold commas, an option's value none.
@@ -97,11 +90,7 @@ def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
     mlperf: float | None = None,
     gold_above: float | None = None,
 ) -> GoldRule:
-    """Return the rule with these values, as the command line and the spec give them.
-
-    Raises:
-        UsageError: There is no such metric, or the values do not fit.
-    """
+    """Return the rule with these values of the command line or spec; raise UsageError where they do not fit."""
     where = f"gold {metric}:{output}"
     if metric not in METRICS and not _FUNCTION.fullmatch(metric):
         msg = f"{where}: {metric!r} is no metric (allowed: {', '.join(METRICS)}, or module:callable)"

@@ -1,4 +1,4 @@
-"""How the values of an output are worked on: by blocks of its rows, by several threads, and by channel."""
+"""Splits the work on an output's values: by blocks of rows, by threads, and by channel."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ _Found = TypeVar("_Found")
 
 # Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
 _BLOCK_VALUES = 1 << 17
-# Each thread has about ten copies in float64 of what it works on: with so many values, 160 MB.
+# Each thread has about ten float64 copies of its part: with so many values, 160 MB.
 _MOST_VALUES = 1 << 21
 _MOST_THREADS = 4
 
 
 def blocks_of_rows(shape: tuple[int, ...], rows: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that hold about as many values as are worked on at once.
-
-    An output without a row of its own per input is one range over all rows, as is one without values.
-    """
+    """Yield ranges of rows with about as many values each; one range without an axis of rows, or without values."""
     if not shape or shape[0] != rows or 0 in shape:
         yield 0, rows
         return
@@ -38,18 +35,13 @@ def blocks_of_rows(shape: tuple[int, ...], rows: int) -> Iterator[tuple[int, int
 
 
 def by_block(work: Callable[[slice], _Found], shape: tuple[int, ...]) -> list[_Found]:
-    """Return what comes of each block of the rows of an array of this shape, in their order, done by several threads.
-
-    Args:
-        work: What is done with the rows of a slice; it does not depend on the other rows.
-        shape: At least one dim: the rows.
-    """
+    """Return the result of `work` for each block of rows, in order, by several threads; blocks are independent."""
     blocks = [slice(*block) for block in blocks_of_rows(shape, shape[0])]
     return by_threads(work, blocks, values=values_of_block(shape))
 
 
 def values_of_block(shape: tuple[int, ...]) -> int:
-    """Return about how many values a block of rows holds: a block has one row at least."""
+    """Return about how many values a block of rows holds; a block has one row at least."""
     return max(_BLOCK_VALUES, math.prod(shape[1:]))
 
 
@@ -72,22 +64,17 @@ def on_axis(values: NDArray[_Kind], axis: int | None, rank: int) -> NDArray[_Kin
 
 
 def rows_of(array: NDArray[_Kind], batch_rows: int) -> NDArray[_Kind]:
-    """Return `array` with its rows along axis 0; an output that has no row of its own per input is one row."""
+    """Return `array` with its rows along axis 0; an output without an axis of rows is one row."""
     if array.ndim and array.shape[0] == batch_rows:
         return array
     return array[np.newaxis]
 
 
 def by_threads(work: Callable[[_Part], _Found], parts: Sequence[_Part], *, values: int) -> list[_Found]:
-    """Return what comes of each part, in their order, whichever is done first.
+    """Return the result of `work` for each part, in order; it must not depend on other threads.
 
-    There are as many threads at once as this process may use processors, four at the most; with one, or where a part
-    takes much memory, the parts are done one by one.
-
-    Args:
-        work: What is done with a part. Its result does not depend on what the other threads do.
-        parts: The parts.
-        values: About how many values a part works on at once.
+    There are as many threads as this process may use processors, at most four; one for parts of more than
+    `_MOST_VALUES`.
     """
     threads = min(len(parts), _processors(), _MOST_THREADS) if values <= _MOST_VALUES else 1
     if threads < 2:  # noqa: PLR2004 - one thread is this one
@@ -97,5 +84,5 @@ def by_threads(work: Callable[[_Part], _Found], parts: Sequence[_Part], *, value
 
 
 def _processors() -> int:
-    # Not every system says which ones are this process's.
+    # Not every system shows which processors this process may use.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Confidence bounds: what a count of mismatches says about the mismatches not seen."""
+"""Confidence bounds: how many mismatches may be unseen, given the count of those seen."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ _Z_95 = 1.959963984540054
 
 
 def mismatch_rate_upper_95(mismatches: int, rows: int) -> float:
-    """Return the one-sided 95 % upper bound of the mismatch rate, by Clopper and Pearson.
+    """Return the one-sided 95 % upper bound of the mismatch rate, by Clopper and Pearson; 1.0 for no rows.
 
-    Args:
-        mismatches: Rows that mismatched, 0 <= mismatches <= rows.
-        rows: Rows looked at; they must be exchangeable for the bound to hold.
-
-    Returns:
-        A rate in 0..1; 1.0 for no rows at all.
-
-    Source:
-        C. J. Clopper and E. S. Pearson, Biometrika 26 (1934); for no mismatches it is
-        1 - 0.05 ** (1 / rows), the rule of three.
+    Rows must be exchangeable. Source: C. J. Clopper and E. S. Pearson, Biometrika 26 (1934); for no mismatches it is 1
+    - 0.05 ** (1 / rows), the rule of three.
     """
     if rows == 0 or mismatches >= rows:
         return 1.0
     if mismatches == 0:
-        # What most comparisons come to: nothing has to be imported for it.
+        # The usual case, which needs no import.
         return -math.expm1(math.log(0.05) / rows)
     from scipy.special import betaincinv
 
@@ -41,19 +33,13 @@ def rows_for_upper_95(rate: float) -> int:
 
 
 def mean_interval_95(mean: float, variance: float, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a mean by the normal approximation.
-
-    Args:
-        mean: The sample mean.
-        variance: The variance of the values, ddof 0.
-        count: The number of values, at least 1.
-    """
+    """Return the 95 % interval of a mean by the normal approximation; `variance` has ddof 0, `count` is at least 1."""
     half = _Z_95 * math.sqrt(max(variance, 0.0) / count)
     return mean - half, mean + half
 
 
 def upper_bound_text(rate: float) -> str:
-    """Return an upper bound of a rate in percent, rounded up, so that it stays one: two decimals, or two digits."""
+    """Return an upper bound of a rate in percent, rounded up, with two decimals or two digits."""
     shown = rate * 100
     if shown <= 0 or shown >= 100:  # noqa: PLR2004 - percent
         return f"{shown:.0f} %"

@@ -1,4 +1,4 @@
-"""Rows in which an output is not finite, and where the samples are not: what a refused reference is refused for."""
+"""The rows in which an output is not finite, and where the samples are not, for refusing a reference."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ROWS_NAMED = 3
 
 
 class BrokenRows:
-    """Remembers of each output the first rows in which it is not finite."""
+    """The first rows of each output in which it is not finite."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[str]] = {}
-        # By output, what the samples hold in the first batch in which it is not finite.
+        # By output, where the samples are not finite in the first batch in which it is not.
         self._in_samples: dict[str, str] = {}
 
     def add(
@@ -30,7 +30,7 @@ class BrokenRows:
         outputs: Mapping[str, NDArray[np.generic]],
         inputs: Mapping[str, NDArray[np.generic]],
     ) -> None:
-        """Take in one batch: what was asked, and the outputs."""
+        """Add the inputs and outputs of one batch."""
         for name, array in outputs.items():
             found = self._rows.setdefault(name, [])
             if len(found) < _ROWS_NAMED and (rows := _broken_rows(array, ids)):
@@ -43,7 +43,7 @@ class BrokenRows:
         return tuple(self._rows.get(name, ()))
 
     def in_samples(self, name: str) -> str:
-        """Return where the samples hold NaN or infinity themselves, in the first batch that an output is broken in."""
+        """Return where the samples are not finite in the first batch in which an output is not; else empty."""
         return self._in_samples.get(name, "")
 
 
@@ -56,13 +56,7 @@ def _found_in_samples(inputs: Mapping[str, NDArray[np.generic]], ids: Sequence[s
 
 
 def _broken_rows(array: NDArray[np.generic], ids: Sequence[str]) -> list[str]:
-    """Return the ids of the rows in which an output is not finite.
-
-    Args:
-        array: The output, rows along axis 0; of one without a row of its own per input, the first and the last id are
-            named.
-        ids: The ids of the rows.
-    """
+    """Return the ids of the rows that are not finite; of an array without an axis of rows, the first and last id."""
     if not is_float_dtype(array.dtype.name):
         return []
     broken = np.ma.filled(~np.isfinite(array), fill_value=False)

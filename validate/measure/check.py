@@ -1,4 +1,4 @@
-"""A check: one thing that was looked at, and what came of it; what all of them come to; and a cause of a failure."""
+"""A check and its outcome, the verdict of several checks, and a cause of a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paritygate.codec import finite_or_none
 from paritygate.errors import ExitCode
 from paritygate.validate.words.sentence import Words, render
 
-# What differs where an undeclared mask leaves out, by its name as a check.
+# The name of the check of values that an undeclared mask leaves out.
 UNDECLARED_PADDING = "undeclared_padding"
 
 
@@ -20,7 +20,7 @@ class Status(str, Enum):
 
     PASS = "pass"  # noqa: S105 - the linter takes it for a password
     WARNING = "warning"
-    # Something differs where no sample is: it is told, and changes no verdict.
+    # A difference unlike every sample: it is reported, and changes no verdict.
     EDGE = "edge"
     FAIL = "fail"
     ERROR = "error"
@@ -37,11 +37,11 @@ class Kind(str, Enum):
 
     MEASURED = "measured"
     NOT_MEASURED = "not_measured"
-    # The reference's answers depend on something besides their inputs.
+    # The reference's outputs depend on something besides its inputs.
     DEPENDS = "depends"
     DOES_NOT_APPLY = "does_not_apply"
     NOT_ASKED = "not_asked"
-    # It differs where no sample is.
+    # A difference unlike every sample.
     EDGE = "edge"
 
     def __str__(self) -> str:
@@ -62,18 +62,11 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One check: its name in reports, its outcome, and its sentences.
 
-    Attributes:
-        name: What was looked at, by the names of the report.
-        status: What came of it.
-        words: What is said of it.
-        kind: How it came to its status.
-        output: The output it is about, or None.
-        rows: How many rows it is about, where that is known.
-        measured: The number that is compared with the limit; None where there is none, or it is not finite.
-        limit: The limit; None where there is none, or it is not finite.
-        detail: What is said of it, as text. Results of earlier versions hold this alone: neither words nor a kind.
+    `output` is None for a check of no single output, and `rows` where they are unknown. `measured` and `limit` are None
+    where there is none, or it is not finite. `detail` is the text of `words`. Results of earlier versions hold this
+    alone: neither words nor a kind.
     """
 
     name: str
@@ -101,10 +94,7 @@ class Check:
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:
-    """Return the worst of the checks: any fail, else error, else inconclusive, else pass.
-
-    No check at all is an error.
-    """
+    """Return the worst outcome: any fail, else error, else inconclusive, else pass; no check at all is an error."""
     statuses = {check.status for check in checks}
     if not statuses:
         return Verdict.ERROR
@@ -124,7 +114,7 @@ def exit_code_of(verdict: Verdict) -> ExitCode:
     }[verdict]
 
 
-# What came of looking for a cause.
+# Outcomes of looking for a cause.
 NAMED = "named"
 NOT_CONFIRMED = "not_confirmed"
 NO_TIME = "no_time"
@@ -134,17 +124,11 @@ FAULT = "fault"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """One cause, and what came of looking for it.
+    """One cause, such as `channels_reversed`, and the outcome of looking for it.
 
-    Attributes:
-        kind: Its name, such as `channels_reversed`.
-        outcome: `named`, or why it is not: `not_confirmed`, `no_time`, `not_asked` or `fault`.
-        words: The sentence about it.
-        rows: How many rows confirm it; None without a trial.
-        before: The largest difference in these rows as a multiple of its limit; None without a trial, or without an
-            answer.
-        after: The same with the change.
-        detail: The sentence about it, as text.
+    The `outcome` is `named`, `not_confirmed`, `no_time`, `not_asked` or `fault`. The cause is confirmed by `rows` rows.
+    In these, `before` and `after` are the largest difference as a multiple of its limit, without and with the change.
+    All are None without a trial, and `before` without an output. `detail` is the text of `words`.
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """Decisions: the rule that turns an output into the answer the service acts on, and how often it flips.
 
-A flip is a decision of the candidate that differs from the reference's. It is inside the band if the
-reference stands so near the boundary that a difference within the limit can flip it, else outside.
+A flip is a decision of the candidate that differs from the reference's. It is inside the band if the reference is so
+near the boundary that a difference within the limit can flip it, else outside.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from paritygate.validate.measure.tolerance import Limits
 
-# From this rank on an output holds many decisions a row, and the axis of the classes must be said.
+# From this rank on, an output holds many decisions a row, and needs the axis of the classes.
 _RANK_NEEDING_AXIS = 3
 _CLASSES_COUNTED = 10_000
 
 
 class Rule(str, Enum):
-    """How an output becomes an answer."""
+    """The rule that turns an output into an answer."""
 
     THRESHOLD = "threshold"
     ARGMAX = "argmax"
@@ -47,15 +47,9 @@ class Rule(str, Enum):
 class Decision:
     """A rule applied to one output.
 
-    Attributes:
-        output: The output it reads.
-        rule: THRESHOLD and MULTILABEL: an element is positive above `threshold`. ARGMAX: the first
-            largest entry along the axis. TOP_K: the set of the k largest entries along the axis.
-        threshold: The boundary of THRESHOLD and MULTILABEL.
-        is_inclusive: Whether an element that equals the threshold is positive.
-        k: Size of the TOP_K set.
-        axis: The axis of the classes; the last one if None.
-        constant: Why it is right that every row of the samples has the same answer; empty where it is not said.
+    THRESHOLD and MULTILABEL: an element is positive above `threshold`, or at it if `is_inclusive`. ARGMAX: the first
+    largest entry along `axis`, the last one if None. TOP_K: the set of the `k` largest entries along it. `constant` is
+    the reason why all rows of the samples may have the same answer; empty without one.
     """
 
     output: str
@@ -68,7 +62,7 @@ class Decision:
 
     @property
     def has_threshold(self) -> bool:
-        """Whether each value is held against one boundary."""
+        """Return whether each value is compared with one boundary."""
         return self.rule in {Rule.THRESHOLD, Rule.MULTILABEL}
 
     def __str__(self) -> str:
@@ -88,11 +82,7 @@ _GRAMMAR = (
 
 
 def parse_decision(text: str) -> Decision:
-    """Return the decision written as `OUTPUT:RULE[=VALUE][,axis=N]`.
-
-    Raises:
-        UsageError: The text is not of that form.
-    """
+    """Return the decision written as `OUTPUT:RULE[=VALUE][,axis=N]`; raise UsageError for any other text."""
     # The output's own name may hold colons (TensorFlow's `dense:0`), so the rule starts after the last one.
     output, colon, rest = text.rpartition(":")
     if not colon or not output:
@@ -119,11 +109,7 @@ def _is_integer(text: str) -> bool:
 def make_decision(
     output: str, *, rule: str, value: str | float | bool | None = None, axis: int | None = None
 ) -> Decision:
-    """Return the decision with the given rule and value, as the command line and the spec give them.
-
-    Raises:
-        UsageError: There is no such rule, or the value does not fit it.
-    """
+    """Return the decision with this rule and value of the command line or spec; raise UsageError for a misfit."""
     rules = [str(rule) for rule in Rule]
     if rule not in rules:
         msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(rules)}){meant(rule, rules)}"
@@ -152,11 +138,7 @@ def make_decision(
 
 
 def with_constants(decisions: Iterable[Decision], reasons: Mapping[str, str]) -> tuple[Decision, ...]:
-    """Return the decisions, with the reasons by output why one is the same in every row.
-
-    Raises:
-        UsageError: A reason is about an output without a decision.
-    """
+    """Return the decisions with the reasons why one is constant; raise UsageError for an output without a decision."""
     found = tuple(replace(decision, constant=reasons.get(decision.output, decision.constant)) for decision in decisions)
     for output in reasons:
         if output not in {decision.output for decision in found}:
@@ -170,12 +152,10 @@ def with_constants(decisions: Iterable[Decision], reasons: Mapping[str, str]) ->
 class Flips:
     """The decisions of one batch, one entry a decision, shape (rows, ...).
 
-    Attributes:
-        flipped: Where candidate and reference decide differently.
-        outside: Where they do although the reference is not near the boundary.
-        classes: The reference's decision: 0 or 1, or the index of the class; of TOP_K, those of the whole set.
-        is_per_row: Whether a row counts as one decision: up to rank 2 of the output.
-        decided: Which decisions are there at all; None for all of them.
+    `flipped` is where the sides differ, `outside` where they do though the reference is not near the boundary.
+    `classes` are the reference's decisions: 0 or 1, the index of the class, or of TOP_K the whole set. `is_per_row` is
+    true up to rank 2 of the output, where a row is one decision. `decided` marks decisions that exist at all; None for
+    all of them.
     """
 
     flipped: NDArray[np.bool_]
@@ -185,7 +165,7 @@ class Flips:
     decided: NDArray[np.bool_] | None = None
 
     def as_one_row(self) -> Flips:
-        """Return the same decisions as those of one row, for an output without a row of its own per input."""
+        """Return the decisions as those of one row, for an output without an axis of rows."""
         return replace(
             self,
             flipped=self.flipped[None],
@@ -195,21 +175,17 @@ class Flips:
         )
 
     def only(self, decided: NDArray[np.bool_]) -> Flips:
-        """Return the decisions of positions that count; of the others there are none."""
+        """Return the decisions of positions that count alone."""
         return replace(self, flipped=self.flipped & decided, outside=self.outside & decided, decided=decided)
 
 
 def axes_of(rank: int) -> str:
-    """Return which axes of an output of this rank, 2 or more, may hold classes or channels, in words."""
+    """Return which axes of an output of rank 2 or more may hold classes or channels, as text."""
     return "axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}"  # noqa: PLR2004 - a rank
 
 
 def check_rank(decision: Decision, rank: int) -> None:
-    """Check that the decision says which axis the classes are on, where the output leaves that open.
-
-    Raises:
-        UsageError: The axis is missing or out of range, or the output has no axis to choose along.
-    """
+    """Raise UsageError where the axis of the classes is missing, out of range, or no axis to choose along."""
     if rank >= _RANK_NEEDING_AXIS and decision.axis is None:
         msg = f"decision {decision} is on an output of rank {rank} without the axis of the classes"
         raise UsageError(msg, hint=f"write axis: N beside the rule, or {decision},axis=N, with N from 1 to {rank - 1}")
@@ -222,15 +198,7 @@ def check_rank(decision: Decision, rank: int) -> None:
 
 
 def check_classes(decision: Decision, shape: Sequence[int | str | None]) -> None:
-    """Check that top-k leaves a class out: a set of all classes is the same whatever is answered.
-
-    Args:
-        decision: The decision, whose axis fits the output.
-        shape: The output's; a dim that is no number is not looked at.
-
-    Raises:
-        UsageError: It leaves none out.
-    """
+    """Raise UsageError where top-k leaves no class out: such a set never changes. A symbolic dim passes."""
     classes = shape[-1 if decision.axis is None else decision.axis]
     if decision.rule is Rule.TOP_K and isinstance(classes, int) and decision.k >= classes:
         has = "1 class" if classes == 1 else f"{classes} classes"
@@ -242,15 +210,10 @@ def check_classes(decision: Decision, shape: Sequence[int | str | None]) -> None
 def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits) -> Flips:
     """Return which decisions of one batch flip, and which of the flips the limits cannot explain.
 
-    Threshold: a flip is inside the band if |expected - threshold| <= limit. Argmax: if the reference's
-    winner leads the class that the candidate chose by no more than both limits together. Top-k alike,
-    with the last entry of the reference's set against those that the candidate put in.
-
-    Args:
-        decision: The rule.
-        actual: The candidate's output, shape (rows, ...), float.
-        expected: The reference's output, of the same shape; what does not count of it is never chosen.
-        limits: The limits of the output.
+    Threshold: a flip is inside the band if |expected - threshold| <= limit. Argmax: if the reference's winner leads the
+    class that the candidate chose by no more than both limits together. Top-k: the same for the last entry of the
+    reference's set and those that the candidate added. Both outputs are floats of one shape (rows, ...); masked values
+    of `expected` are never chosen.
     """
     left_out = left_out_of(expected)
     flips = _decide(decision, not_a_number(actual, left_out), not_a_number(expected, left_out), limits)
@@ -331,18 +294,11 @@ def _decide_top_k(
 
 @dataclass(kw_only=True, slots=True)
 class DecisionState:
-    """What is kept of the decisions seen.
+    """The state of the decisions seen.
 
-    Attributes:
-        decisions: Decisions seen, more than the rows above rank 2.
-        flips: Of these, how many flipped.
-        flips_outside: Of these, how many outside the band.
-        rows: Rows seen.
-        flipped_rows: Positions of the rows with any flip, sorted.
-        outside_rows: Positions of the rows with any flip outside the band, sorted.
-        classes: How often the reference decided for each class.
-        is_per_row: Whether a row counts as one decision (rank 1 and 2).
-        examples: Ids of the first rows that flipped.
+    Above rank 2 there are more `decisions` than `rows`. `flips` and `flips_outside` count decisions. `flipped_rows` and
+    `outside_rows` are sorted positions of rows with any such flip. `classes` count the reference's decisions.
+    `is_per_row` is true for rank 1 and 2. `examples` are ids of the first rows that flipped.
     """
 
     decisions: int = 0
@@ -356,7 +312,7 @@ class DecisionState:
     examples: tuple[str, ...] = ()
 
     def after(self, rows: int) -> DecisionState:
-        """Return the same decisions of rows that come after so many others."""
+        """Return the state for rows that come after so many others."""
         return replace(self, flipped_rows=self.flipped_rows + rows, outside_rows=self.outside_rows + rows)
 
 
@@ -366,14 +322,7 @@ _EXAMPLES = 10
 def update_decisions(
     state: DecisionState, flips: Flips, *, first_row: int, ids: tuple[str, ...] | list[str]
 ) -> DecisionState:
-    """Take in the decisions of one batch and return the state, which is changed in place.
-
-    Args:
-        state: The state so far; not to be used again.
-        flips: The decisions of the batch, rows along axis 0.
-        first_row: Position of the batch's first row among all samples.
-        ids: Ids of the batch's rows.
-    """
+    """Add the decisions of one batch, from position `first_row` of all samples on; the state is changed in place."""
     rows = len(flips.flipped)
     state.is_per_row = flips.is_per_row
     by_row = flips.flipped.reshape(rows, -1).any(axis=1)
@@ -418,10 +367,7 @@ def merge_decisions(a: DecisionState, b: DecisionState) -> DecisionState:
 
 
 def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
-    """Return the state of two passes over the same rows: a row flipped if it did in either pass.
-
-    Counts of single decisions are those of the worse pass.
-    """
+    """Return the state of two passes over the same rows: flips of either pass, with counts of the worse one."""
     worse = max((a, b), key=lambda side: (side.flips_outside, side.flips))
     return replace(
         a,
@@ -434,7 +380,7 @@ def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
 
 
 def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatistics:
-    """Return the counts of all that was taken in."""
+    """Return the counts of all decisions added."""
     rows_mismatched = len(state.flipped_rows)
     mismatches = rows_mismatched if state.is_per_row else state.flips
     outside = len(state.outside_rows) if state.is_per_row else state.flips_outside
@@ -458,7 +404,7 @@ def label_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ..
     """Return the axes of the scores that labels can be chosen along.
 
     Labels have the shape of the scores without such an axis, with one place along it, or with the k best entries. Where
-    both shapes are the same, the scores are those of the k best entries alone.
+    both shapes are equal, the scores are those of the k best entries alone.
     """
     if label == scores:
         return tuple(range(1, len(scores)))
@@ -485,9 +431,9 @@ def _decide_ids(
     limits: Limits,
     axis: int,
 ) -> Flips:
-    """Return where the ids of the k best entries differ: a flip is a place with an id that may not stand there.
+    """Return where the ids of the k best entries differ: a flip is a place with an id that may not be there.
 
-    Two ids may change places where the reference's scores of both are equal within their limits: that is no flip. A new
+    Two ids may swap places, without a flip, where the reference's scores of both are equal within their limits. A new
     id is inside the band where its score is that near to the score of the last place.
     """
     left_out = left_out_of(ids[1])
@@ -512,7 +458,7 @@ def _decide_ids(
 def _is_in_order(scores: NDArray[np.float64]) -> bool:
     """Return whether scores fall along the last axis in each row, or rise in each."""
     steps = np.diff(scores, axis=-1)
-    # What is not a number is in no order, and does not count.
+    # NaN is in no order, and does not count.
     return bool((~(steps > 0)).all() or (~(steps < 0)).all())
 
 
@@ -527,17 +473,17 @@ class _Ranking:
         self._places = [(float(scores[at]), float(allowed[at])) for at in range(len(ids))] if is_of_places else []
         self._places = self._places or [self._of(chosen) for chosen in self._ids]
         is_cut = _is_in_order(np.array([[score for score, _ in self._places]]))
-        # Where the list is cut off, the last place goes to one of those that score alike.
+        # Where the list is cut off, entries with equal scores compete for the last place.
         self._last = self._places[-1] if is_cut else (math.nan, math.nan)
 
     def _of(self, chosen: int) -> tuple[float, float]:
-        """Return the score and the limit of an entry; NaN where it is not known."""
+        """Return the score and the limit of an entry; NaN where unknown."""
         if self._entries is None or not 0 <= chosen < len(self._entries[0]):
             return math.nan, math.nan
         return float(self._entries[0][chosen]), float(self._entries[1][chosen])
 
     def differ(self, actual: NDArray[np.int64]) -> tuple[list[bool], list[bool]]:
-        """Return at which places an id is chosen that may not stand there, and where no limit explains it."""
+        """Return at which places an id may not be, and where no limit explains it."""
         free = [list(self._places_of(chosen)) for chosen in actual.tolist()]
         taken: set[int] = set()
         flipped, outside = [], []
@@ -548,7 +494,7 @@ class _Ranking:
                 is_near = own == place or _is_tie(self._places[own], self._places[place])
                 flipped.append(not is_near)
             else:
-                # An id that stands there twice stands where another one is missing.
+                # An id that is there twice replaces another one.
                 is_known = bool(free[place]) or chosen in actual[:place]
                 score = self._places[place] if self._entries is None else self._of(chosen)
                 is_near = not is_known and _is_tie(score, self._places[place]) and _is_tie(score, self._last)
@@ -571,14 +517,10 @@ def decide_label(
     limits: Limits,
     axis: int,
 ) -> Flips:
-    """Return where an integer output that is declared the argmax of another one, or the ids of its best, differs.
+    """Return where an integer output differs that is declared the argmax of another one, or the ids of its best.
 
-    Args:
-        labels: The label output of candidate and reference, shape of the scores without the class axis, or with one
-            place or the places of a top-k along it.
-        expected_scores: The reference's scores.
-        limits: The limits of the scores.
-        axis: The class axis of the scores.
+    The `labels` of candidate and reference have the shape of the scores without the class axis, or with one place or
+    the places of a top-k along it.
     """
     if _is_list(labels[1], expected_scores, axis):
         return _decide_ids(labels, expected_scores, limits, axis)
@@ -599,14 +541,7 @@ def decide_label(
 
 
 def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits, axis: int) -> NDArray[np.bool_]:
-    """Return where a label is the place of the largest score, or of one as good as that; where nothing counts, it is.
-
-    Args:
-        label: The label output, as in `decide_label`, of the same side as the scores.
-        scores: The scores; what does not count is masked.
-        limits: The limits of the scores.
-        axis: Their class axis.
-    """
+    """Return where a label is the place of its own side's largest score, within the limits, or nothing counts."""
     if _is_list(label, scores, axis):
         return _is_best(label, scores, limits, axis)
     label = _without_axis(label, scores, axis)
@@ -622,14 +557,14 @@ def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: 
 
 
 def _is_best(ids: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits, axis: int) -> NDArray[np.bool_]:
-    """Return in which lists every id is one of the best entries, of the largest scores or of the smallest."""
+    """Return in which lists every id is one of the best entries: of the largest scores, or of the smallest."""
     wide = np.moveaxis(not_a_number(scores, left_out_of(scores)), axis, -1)
     chosen = np.moveaxis(np.asarray(ids).astype(np.int64), axis, -1)
     ordered = np.sort(chosen, axis=-1)
-    # A list that holds less is filled up with one negative id.
+    # A shorter list is padded with one negative id.
     is_once = ~((np.diff(ordered, axis=-1) == 0) & (ordered[..., 1:] >= 0)).any(axis=-1)
     if wide.shape == chosen.shape and _is_in_order(wide):
-        # Of entries that are not there, nothing shows that they are worse.
+        # Nothing shows that entries that are not there are worse.
         return np.asarray(is_once)
     is_there = (chosen >= 0) & (chosen < wide.shape[-1])
     places = np.where(is_there, chosen, 0)
@@ -658,7 +593,7 @@ def _without_axis(label: NDArray[np.generic], scores: NDArray[np.generic], axis:
 def _is_near(
     one: NDArray[np.int64], other: NDArray[np.int64], scores: NDArray[np.float64], limits: Limits, axis: int
 ) -> NDArray[np.bool_]:
-    """Return where the scores of two classes are no further apart than the limits of both; of no class, nowhere."""
+    """Return where the scores of two classes are no further apart than both limits; nowhere for an unknown class."""
     allowed, by_class = np.moveaxis(limits.band(scores), axis, -1), np.moveaxis(scores, axis, -1)
     size = by_class.shape[-1]
     is_known = (one >= 0) & (one < size) & (other >= 0) & (other < size)

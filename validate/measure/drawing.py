@@ -1,4 +1,4 @@
-"""What a report draws of one output, as evidence and JSON hold it: small however many rows there are."""
+"""Drawings of one output, as evidence and JSON hold them: small for any number of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paritygate.validate.measure.histogram import FIRST_OCTAVE, OCTAVES
 
-# Cells of a grid in one direction; actual values beyond the range lie in a row of cells below and one above.
+# Cells of a grid in one direction; a row below and one above hold actual values beyond the range.
 CELLS = 64
 # Bins of rows, and of lengths.
 MOST_BINS = 128
@@ -17,11 +17,11 @@ _CELLS = re.compile(r"\d{1,2},\d{1,2},\d{1,18}(?: \d{1,2},\d{1,2},\d{1,18}){0,50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnGrid:
-    """How many values there are of each expected value (across) and each actual value (up).
+    """Counts of values by expected value (across) and actual value (up).
 
-    `low` and `high` are the range of both sides, cut into `size` cells. `cells` are those that hold values, and `flips`
-    those with values whose decision flipped, as `X,Y,COUNT` with spaces between them: X from 0, Y from 1; Y is 0 below
-    the range, and `size` + 1 above it. `not_finite` counts values that are finite in the reference alone.
+    `low` to `high` is the range of both sides, cut into `size` cells. `cells` with values, and `flips` with flipped
+    decisions, are `X,Y,COUNT` with spaces between them: X from 0, Y from 1. Y is 0 below the range, and `size` + 1
+    above it. `not_finite` counts values that are finite in the reference alone.
     """
 
     low: float
@@ -40,9 +40,9 @@ class DrawnGrid:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnMaxima:
-    """The largest part of its limit that a difference takes, to six digits, in bins of `width` positions each from 0.
+    """The largest part of its limit that a difference has, to six digits, in bins of `width` positions each from 0.
 
-    Null is a bin without a row, or one that is in `not_finite`: there a difference is none, or beyond any limit.
+    Null is a bin without a row, or one that is in `not_finite`, where a difference is NaN or beyond any limit.
     """
 
     width: int
@@ -59,12 +59,12 @@ class DrawnMaxima:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawing:
-    """What is drawn of an output, of the first pass.
+    """The drawing of an output, of the first pass.
 
-    `counts` are of the differences from `2 ** first_exponent` on, each entry up to twice the start of the one before;
+    `counts` are of differences from `2 ** first_exponent` on; each entry begins at twice the start of the one before.
     `equal` counts those of 0, or too small for float32, and `beyond` those beyond their own max limit. `boundary` is
-    the threshold that is decided by. Without rows of its own per input, an output has no `by_row`; without lengths
-    that differ, no `by_length`.
+    the decision's threshold. An output without an axis of rows has no `by_row`; without different lengths, no
+    `by_length`.
     """
 
     equal: int

@@ -1,7 +1,4 @@
-"""A histogram of magnitudes over the exponent and top mantissa bits: quantiles in fixed memory.
-
-Bins are integers, so histograms of shards add up exactly, in any order.
-"""
+"""A histogram of magnitudes by exponent and top mantissa bits: quantiles in fixed memory, exact sums of shards."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ if TYPE_CHECKING:
 _MANTISSA_BITS = 7
 _SHIFT = 23 - _MANTISSA_BITS
 BINS = 1 << (31 - _SHIFT)
-# The exponent of 2 where the second octave begins: the first one holds zero, and what is smaller than that.
+# The exponent of 2 where the second octave begins; the first one holds zero and all that is smaller.
 FIRST_OCTAVE = -126
-# How many there are from there on.
+# The number of octaves from there on.
 OCTAVES = 255
 # A quantile is at most this fraction above the true one, for magnitudes of at least 1.2e-38.
 RESOLUTION = 2.0**-_MANTISSA_BITS
@@ -38,9 +35,9 @@ def add_magnitudes(histogram: NDArray[np.int64], magnitudes: NDArray[np.float64]
     """Count `magnitudes` (any shape, finite, >= 0) into `histogram`, in place."""
     with np.errstate(over="ignore"):
         values = magnitudes.astype(np.float32).ravel()
-    # As the integers that counting takes: it would copy any others first, which takes longer than all else here.
+    # Counting takes these integers; it would copy any others first, which takes longer than all else here.
     bins = np.right_shift(values.view(np.uint32), _SHIFT, dtype=np.intp)
-    # What float32 does not hold counts as the largest number that it does.
+    # Numbers beyond float32 count as its largest number.
     np.minimum(bins, _LARGEST_BIN, out=bins)
     if bins.size < _DENSE_FROM:
         np.add.at(histogram, bins, 1)
@@ -58,16 +55,9 @@ def octaves(histogram: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def quantile(histogram: NDArray[np.int64], fraction: float) -> float:
-    """Return a value that at least `fraction` of the counted magnitudes do not exceed.
+    """Return a value that at least `fraction` (0..1) of the counted magnitudes do not exceed; NaN if none was counted.
 
     It is the upper edge of a bin: never below the true quantile, and above it by `RESOLUTION` of it at most.
-
-    Args:
-        histogram: Counts by bin.
-        fraction: 0..1.
-
-    Returns:
-        NaN if nothing was counted.
     """
     return quantiles(histogram, (fraction,))[0]
 
@@ -86,7 +76,7 @@ def _quantile(counted: NDArray[np.int64], fraction: float) -> float:
     rank = max(1, int(np.ceil(round(fraction * total, 9))))
     index = int(np.searchsorted(counted, rank))
     if index == 0:
-        # The lowest bin holds zero and the smallest subnormals; zero is what it almost always means.
+        # The lowest bin holds zero and the smallest subnormals, and almost always means zero.
         return 0.0
     edge = np.array([((index + 1) << _SHIFT) - 1], dtype=np.uint32).view(np.float32)[0]
     return float(edge)

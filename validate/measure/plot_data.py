@@ -1,8 +1,7 @@
-"""What a report draws of one output: counts and maxima in bins, over any number of rows, in memory that does not grow.
+"""Drawings of one output: counts and maxima in bins, over any number of rows, in constant memory.
 
-Each part has the four operations of a mergeable statistic. Counts and maxima are exact, and the same however the rows
-are cut into batches: the range of a grid is known before the first batch, and bins of positions double in width when
-there are too many of them.
+Counts and maxima are exact, however rows are cut into batches. The range of a grid is known before the first batch, and
+bins of positions double in width when there are too many.
 """
 
 from __future__ import annotations
@@ -24,22 +23,20 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.decisions import Decision, Flips
     from paritygate.validate.measure.profile import OutputProfile
 
-# Cells that hold something, beyond which four of them are made one: evidence is kept small.
+# With more cells than this, four of them become one, to keep evidence small.
 _MOST_CELLS = 1000
 _DIGITS = 6
 _LENGTH_BINS = 64
-# Part of the range that is free at either end: rounding is not to put a value beyond it.
+# Part of the range that is free at either end, so that rounding puts no value beyond it.
 _MARGIN = 0.02
 
 
 @dataclass(kw_only=True, slots=True)
 class Maxima:
-    """The largest of some numbers, by a position from 0, in bins of one width.
+    """The largest numbers by position from 0, in at most `most` bins of one width.
 
-    Attributes:
-        most: Bins there may be.
-        width: Positions in a bin, the smallest power of two that needs no more bins than that.
-        largest: By bin, up to the last one with a number; -inf where there is none.
+    `width` is the smallest power of two that suffices. `largest` is by bin, up to the last one with a number; -inf for
+    none.
     """
 
     most: int
@@ -47,7 +44,7 @@ class Maxima:
     largest: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def add(self, positions: NDArray[np.int64], numbers: NDArray[np.float64]) -> None:
-        """Take in numbers, each with its position; none of them is NaN."""
+        """Add numbers, each with its position; none of them is NaN."""
         if not positions.size:
             return
         last = int(positions.max())
@@ -69,15 +66,11 @@ class Maxima:
 
 @dataclass(kw_only=True, slots=True)
 class Grid:
-    """How many values there are of each expected value (across) and each actual value (up), in cells of one size.
+    """Counts of values by expected value (across) and actual value (up), in cells of one size from `low` to `high`.
 
-    Attributes:
-        low: The lower end of the range of both.
-        high: The upper end, above it.
-        values: Counts, shape (CELLS, CELLS + 2): by the expected value, then by the actual one. The first and last
-            entry of the latter hold what is below and above the range.
-        flips: The same counts of values whose decision flipped.
-        not_finite: Values that are finite in the reference alone.
+    `values` and `flips`, those with flipped decisions, have the shape (CELLS, CELLS + 2): by expected, then by actual
+    value. The first and last entry of the latter are below and above the range. `not_finite` counts values that are
+    finite in the reference alone.
     """
 
     low: float
@@ -87,13 +80,13 @@ class Grid:
     not_finite: int = 0
 
     def add(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
-        """Count values of both sides, of one shape; of what the reference has outside the range, none is."""
+        """Count values of both sides, of one shape; none where the reference is outside the range."""
         at, not_finite = self._cells(actual, expected)
         self.not_finite += not_finite
         self.values += np.bincount(at, minlength=self.values.size).reshape(self.values.shape)
 
     def add_flips(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
-        """Count values that are counted already, and whose decision flipped."""
+        """Count values again whose decision flipped."""
         at, _ = self._cells(actual, expected)
         self.flips += np.bincount(at, minlength=self.flips.size).reshape(self.flips.shape)
 
@@ -101,13 +94,13 @@ class Grid:
         """Return the cell of each value that has one, and how many are finite in the reference alone."""
         x, y = self._in_cells(expected), self._in_cells(actual)
         not_finite = 0
-        # Where all lie within the range, as they mostly do, there is nothing to look at value by value; NaN does not.
+        # Where all are within the range, as usual, no single value needs a look; NaN is not within.
         if not (x.size and all(side.min() >= 0 and side.max() < CELLS for side in (x, y))):
             is_in = (x >= 0) & (x <= CELLS)
             is_finite = np.isfinite(y)
             not_finite = int(np.count_nonzero(is_in & ~is_finite))
             is_in &= is_finite
-            # The upper end belongs to the last cell; what is far beyond the range has no number, and is clipped.
+            # The upper end belongs to the last cell; values far beyond the range have no number, and are clipped.
             last = np.nextafter(CELLS, 0)
             x = np.minimum(x[is_in], last)
             y = np.where(y[is_in] == CELLS, last, np.clip(np.floor(y[is_in]), -1, CELLS))
@@ -126,13 +119,10 @@ class Grid:
 
 @dataclass(kw_only=True, slots=True)
 class Sketch:
-    """What is drawn of one float output.
+    """The drawing of one float output so far.
 
-    Attributes:
-        grid: Actual against expected values; None where the range of the reference is not known.
-        boundary: The threshold that is decided by; None without one.
-        by_row: The largest part of its limit that a difference takes, by the position of the row.
-        by_length: The same by the length of the row; nothing in it where rows have no length.
+    `grid` is None where the reference's range is unknown, `boundary` without a threshold. `by_row` and `by_length` hold
+    the largest part of its limit that a difference has; the latter is empty where rows have no length.
     """
 
     grid: Grid | None
@@ -141,7 +131,7 @@ class Sketch:
     by_length: Maxima = field(default_factory=lambda: Maxima(most=_LENGTH_BINS))
 
     def add_values(self, actual: NDArray[np.generic], expected: NDArray[np.generic], rows: int) -> None:
-        """Take in one batch of both sides, of `rows` rows."""
+        """Add one batch of both sides, of `rows` rows."""
         if self.grid is None:
             return
         for first, last in blocks_of_rows(expected.shape, rows):
@@ -152,13 +142,7 @@ class Sketch:
     def add_rows(
         self, largest: NDArray[np.float64], *, first_row: int, lengths: NDArray[np.float64] | None = None
     ) -> None:
-        """Take in the rows of one batch.
-
-        Args:
-            largest: Of each row, the largest part of its limit that a difference takes.
-            first_row: The position of the first of them.
-            lengths: Their lengths; None where they have none.
-        """
+        """Add rows from position `first_row` on, by the largest part of its limit that a difference has in each."""
         self.by_row.add(np.arange(first_row, first_row + len(largest)), largest)
         if lengths is not None:
             self.by_length.add(lengths.astype(np.int64), largest)
@@ -166,10 +150,7 @@ class Sketch:
     def add_flips(
         self, decision: Decision, flips: Flips, actual: NDArray[np.generic], expected: NDArray[np.generic]
     ) -> None:
-        """Take in the decisions of one batch: of one class among several, by the score that the reference decides by.
-
-        That of a set is the smallest one in it.
-        """
+        """Add the decisions of one batch by the score that decides for the reference; of a set, by its smallest."""
         if self.grid is None or not flips.flipped.any():
             return
         left_out = left_out_of(expected)
@@ -185,12 +166,7 @@ class Sketch:
 
 
 def empty_sketch(profile: OutputProfile, decision: Decision | None = None) -> Sketch:
-    """Return the sketch before the first batch.
-
-    Args:
-        profile: What is known of the reference, its smallest and largest value among it.
-        decision: The rule by which the output is decided on; None for none.
-    """
+    """Return the sketch before the first batch, by the reference's range and the decision on the output."""
     boundary = decision.threshold if decision is not None and decision.has_threshold else None
     if profile.low is None or profile.high is None:
         return Sketch(grid=None, boundary=boundary)
@@ -198,7 +174,7 @@ def empty_sketch(profile: OutputProfile, decision: Decision | None = None) -> Sk
     span = high - low
     if boundary is not None and low - span <= boundary <= high + span:
         low, high = min(low, boundary), max(high, boundary)
-    # One value all over has a range as well.
+    # A constant has a range as well.
     room = _MARGIN * ((high - low) or abs(high) or 1.0)
     if not (math.isfinite(room) and low - room < high + room):
         return Sketch(grid=None, boundary=boundary)
@@ -206,17 +182,11 @@ def empty_sketch(profile: OutputProfile, decision: Decision | None = None) -> Sk
 
 
 def drawn(sketch: Sketch, octaves: NDArray[np.int64], beyond: int) -> Drawing:
-    """Return what is drawn of an output.
-
-    Args:
-        sketch: What was kept of its values and rows.
-        octaves: How many differences there are between powers of two, as `histogram.octaves` has them.
-        beyond: How many differences are beyond their limit.
-    """
+    """Return the drawing; `octaves` are those of `histogram.octaves`, `beyond` counts differences beyond limits."""
     equal, counts = int(octaves[0]), [int(count) for count in octaves[1:]]
     used = [at for at, count in enumerate(counts) if count]
     first, last = (used[0], used[-1] + 1) if used else (0, 0)
-    # One length all over tells nothing.
+    # A single length shows nothing.
     has_lengths = (sketch.by_length.largest > -math.inf).sum() > 1
     return Drawing(
         equal=equal,
@@ -245,7 +215,7 @@ def _drawn_grid(grid: Grid) -> DrawnGrid:
 
 
 def _coarser(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the counts of cells twice as wide and high; what is below and above the range stays apart."""
+    """Return the counts of cells twice as wide and high; those below and above the range stay apart."""
     import numpy as np
 
     half = len(counts) // 2

@@ -1,4 +1,4 @@
-"""The steps of a precision: what rounding alone moves a value by, and what is said of limits below that."""
+"""The steps of a precision: how far rounding alone moves a value, and the sentence for limits below that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paritygate.validate.words.sentence import Words, say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# No default limit of a single value is below this many steps of what the value was computed in, or is held in.
+# No default limit of a single value is below this many steps of its computation or its dtype.
 LEAST_STEPS = 4
 _DTYPES = {
     Precision.FP32: "float32",
@@ -22,9 +22,8 @@ _DTYPES = {
     Precision.MIXED: "float16",
     Precision.BF16: "bfloat16",
 }
-# What a rounding to nearest moves a value by at the most, as a part of it.
-# Source: IEEE 754, 2 ** -(bits of mantissa + 1).
-# INT8 chooses its own steps: there the arithmetic around it counts.
+# The largest part of a value by which a rounding to nearest moves it. Source: IEEE 754, 2 ** -(bits of mantissa + 1).
+# INT8 chooses its own steps, so the arithmetic around it counts.
 UNIT_ROUNDOFF = {
     Precision.FP32: 2.0**-24,
     Precision.TF32: 2.0**-11,
@@ -41,8 +40,8 @@ _TF32_LOST_BITS = 13
 class Step:
     """The distance between two neighbours, of a precision or of the dtype of an output, whichever is coarser.
 
-    An output that was computed in FP16 is often float32. The steps of INT8 are chosen by the converter: there the dtype
-    counts alone.
+    An output that was computed in FP16 is often float32. The converter chooses the steps of INT8, so only the dtype
+    counts.
     """
 
     precision: Precision
@@ -51,9 +50,8 @@ class Step:
     def at(self, magnitudes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the step at each of these magnitudes.
 
-        Source:
-            IEEE 754: 2 ** (floor(log2 |x|) - mantissa bits), not below the smallest subnormal; TF32 by NVIDIA's
-            description of its 10 bits of mantissa.
+        Source: IEEE 754: 2 ** (floor(log2 |x|) - mantissa bits), not below the smallest subnormal; TF32 by NVIDIA's
+        description of its 10 bits of mantissa.
         """
         steps = _steps_of(self.dtype, magnitudes)
         dtype = _DTYPES.get(self.precision)
@@ -72,15 +70,9 @@ def _steps_of(dtype: str, magnitudes: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def below_steps(step: Step, difference: float, magnitude: float, *, is_own_limit: bool) -> Words:
-    """Return what to say of a limit that a difference of no more than four steps is beyond; nothing if it is larger.
+    """Return the sentence for a limit exceeded by at most four steps, which may be rounding; else nothing.
 
-    A difference of many steps is no rounding, however low the limit is.
-
-    Args:
-        step: The steps of what the candidate is judged as, and of the output.
-        difference: What is beyond the limit.
-        magnitude: The reference's largest magnitude there.
-        is_own_limit: Whether the limit is one that the user declared.
+    The `magnitude` is the reference's largest there. `is_own_limit` is for a limit that the user declared.
     """
     if step.precision is Precision.INT8:
         return ()

@@ -1,6 +1,6 @@
-"""Where most values of a reference output lie: their middle, their spread, and the constants that are none of them.
+"""The bulk of a reference output: its middle, its spread, and the constants that are no values.
 
-A limit follows from the bulk, so that what is large and rare cannot loosen it for all others.
+Limits follow from the bulk, so that large and rare values cannot loosen them for all others.
 """
 
 from __future__ import annotations
@@ -37,17 +37,14 @@ _VALUES_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bulk:
-    """Where the ordinary values of each channel lie; every array has the shape (channels,).
+    """The ordinary values of each channel; every array has the shape (channels,).
 
-    Attributes:
-        center: The median; 0 for a channel without values.
-        spread: The distance from the median within which `BULK_SHARE` of the values lie, as a standard deviation.
-        own_spread: The same, of the values off the median alone where more than half of all are the median. It is 0
-            where fewer than `LEAST_VARYING` values differ from the median: such a channel has no spread of its own.
-        size: How large the channel is where it hardly varies: its median, or the values off it where these are larger;
-            0 of fewer than `LEAST_VARYING` values.
-        tail: The distance from the median that `LEAST_VARYING` values reach, and 1 % of all at least; 0 of fewer.
-        rms: The root mean square distance from the median.
+    `center` is the median; 0 for a channel without values. `spread` is the distance from it within which `BULK_SHARE`
+    of the values are, as a standard deviation. `own_spread` is the same, of the values off the median alone where more
+    than half of all are the median. It is 0 where fewer than `LEAST_VARYING` values differ from the median. `size` is
+    the median, or the values off it where these are larger; 0 of fewer than `LEAST_VARYING` values. `tail` is the
+    distance from the median that `LEAST_VARYING` values reach, and 1 % of all at least; 0 of fewer. `rms` is the root
+    mean square distance from the median.
     """
 
     center: NDArray[np.float64]
@@ -59,19 +56,13 @@ class Bulk:
 
 
 def bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
-    """Return where the bulk of each channel lies.
+    """Return the bulk of each channel of `values`, shape (channels, n), without `fills` and non-finite values.
 
-    The spread is divided by what the distance is for a normal distribution of standard deviation 1. Values more than
-    1000 times as far away as half of those that are not the median itself are left out first, so that a third of huge
-    rows is no bulk either.
-
-    Why not the median absolute deviation: it is zero where half of the values are, as behind a ReLU, and knows one of
-    two clusters only, while rounding is that of both. Why not the standard deviation of the central 99 %: one huge row
-    of a hundred is within it.
-
-    Args:
-        values: Shape (channels, n); what is not finite is left out.
-        fills: Values that are left out as well.
+    The spread is divided by that of a normal distribution of standard deviation 1. Values more than 1000 times as far
+    away as half of those off the median are left out first, so that a third of huge rows is no bulk either. The median
+    absolute deviation would be zero where half of the values are, as behind a ReLU. It also knows only one of two
+    clusters, while rounding is that of both. The standard deviation of the central 99 % would include one huge row of a
+    hundred.
     """
     step = max(1, _VALUES_AT_ONCE // max(1, values.shape[1]))
     parts = [_bulk_of(values[first : first + step], fills) for first in range(0, len(values), step)]
@@ -84,10 +75,10 @@ def bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
 
 
 def _bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
-    """As `bulk_of`, of all channels at once: an output of a language model has as many as it knows words."""
+    """Return `bulk_of` some channels at once: an output of a language model has as many as the model has words."""
     is_ordinary = _is_ordinary(values, fills)
     counts = np.count_nonzero(is_ordinary, axis=1)
-    # What is left out is sorted behind all else.
+    # Values that are left out are sorted behind all others.
     ordered = np.sort(np.where(is_ordinary, values, np.nan), axis=1)
     center = _median(ordered, np.zeros_like(counts), counts)
     distances = np.sort(np.abs(ordered - center[:, None]), axis=1)
@@ -124,20 +115,17 @@ def _at(ordered: NDArray[np.float64], places: NDArray[np.intp]) -> NDArray[np.fl
 
 
 def spread_within(values: NDArray[np.float64]) -> float:
-    """Return how far the values of one row are spread around its median, as a standard deviation; 0 below three values.
+    """Return the spread of the values of one row around its median, as a standard deviation; 0 below three values.
 
-    What is rounded in a row 10^6 times larger than others is as large as that row, for those of its values that happen
-    to be near 0 as well. Why not the size of the values, or their median distance alone: behind a mask that is added
-    (-1e4 + x) most values of a row are large, and say nothing about the rounding of those that are not masked. But they
-    lie close together, which the tenth of the values nearest to the median shows: the smaller of both counts.
-
-    Args:
-        values: The ordinary values of one row, each in the unit of its channel; any shape.
+    Rounding in a row 10^6 times larger than others is as large as that row, also for its values near 0. Behind an added
+    mask (-1e4 + x), the size of the values, or their median distance, is no measure. Most values of a row are large
+    there, and do not show the rounding of the others. But these are close together, as the tenth of the values nearest
+    to the median shows, so the smaller of both counts. `values` are ordinary ones, each in the unit of its channel.
     """
     ordered = np.sort(values, axis=None)
     if ordered.size < _FEW:
         return 0.0
-    # An element, and no mean of two: half-way between two clusters lies none of them.
+    # An element, because the mean of two may be half-way between two clusters.
     distances = np.sort(np.abs(ordered - ordered[(ordered.size - 1) // 2]))
     nearest = distances[max(1, ordered.size // 10)] / _NORMAL_TENTH
     return float(min(nearest, distances[ordered.size // 2] / _NORMAL_HALF))
@@ -146,19 +134,16 @@ def spread_within(values: NDArray[np.float64]) -> float:
 def _reach(
     ordered: NDArray[np.float64], counts: NDArray[np.intp], unit: float, skipped: NDArray[np.intp] | int = 0
 ) -> NDArray[np.float64]:
-    """Return for each row the size that `BULK_SHARE` of its sizes do not exceed, but for those far from the others.
+    """Return for each row the size that `BULK_SHARE` of its sizes do not exceed, without those far from the others.
 
-    Args:
-        ordered: Sizes, shape (rows, n), each row sorted.
-        counts: How many of each row are sizes; those behind them are NaN.
-        unit: What counts as a size at least where it is said what is far.
-        skipped: How many of the smallest sizes of each row are left out.
+    `ordered`, shape (rows, n), has `counts` sorted sizes in each row, and NaN behind them. For the bar of those far
+    away, a size counts as `unit` at least. The `skipped` smallest sizes of each row are left out.
     """
     zeros = np.count_nonzero(ordered == 0, axis=1)
     moved = counts - zeros
     bar = _FAR * np.maximum(unit, _median(ordered, zeros, moved))
     near = np.count_nonzero(ordered <= bar[:, None], axis=1) - skipped
-    # The value itself and none between two: of ten values, one that is huge must not enter.
+    # The value itself, not between two: of ten values, one huge value must not enter.
     places = skipped + np.floor((near - 1) * BULK_SHARE).astype(np.intp)
     return np.where(moved > 0, _at(ordered, places), 0.0)
 
@@ -175,14 +160,10 @@ def _ordinary(values: NDArray[np.float64], fills: Sequence[float]) -> NDArray[np
 
 
 def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple[float, ...]:
-    """Return the constants that stand in for no value, such as the -1e9 of masked logits; sorted.
+    """Return the fill constants of `values`, shape (channels, n), such as the -1e9 of masked logits; sorted.
 
-    Such a constant makes up at least a hundredth of a channel, twice at least, and is more than 1000 times the median
-    magnitude of the channel's other values, or more than 1000 where that is below 1.
-
-    Args:
-        values: Shape (channels, n).
-        known: Fill values that are known already; they are no ordinary values.
+    Such a constant makes up at least a hundredth of a channel, and two values. It is more than 1000 times the median
+    magnitude of the channel's other values, or more than 1000 where that is below 1. The `known` ones are no values.
     """
     found: set[float] = set()
     with np.errstate(invalid="ignore"):
@@ -208,16 +189,11 @@ def may_hold_fills(array: NDArray[np.generic]) -> bool:
 
 
 def typical_row_norm(norms: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:
-    """Return what a row's difference is relative to at least: the root mean square of the row norms, huge ones clipped.
+    """Return the least size that a row's difference is relative to: the root mean square of norms, huge ones clipped.
 
-    A norm counts as no more than that of the bulk of the rows, or than one unit a value where that is more.
-
-    Why not the median: where most rows are zero, or are probabilities near 0, it is next to nothing, and honest
-    rounding, which is as large there as elsewhere, would be many times the row.
-
-    Args:
-        norms: The 2-norm of each row.
-        sizes: How many values each row has.
+    A norm counts as no more than that of the bulk of the rows, or than one unit a value where that is more. The median
+    would be next to nothing where most rows are zero, or are probabilities near 0. Honest rounding, as large there as
+    elsewhere, would be many times the row. `norms` are the 2-norms of rows, `sizes` their numbers of values.
     """
     kept = np.isfinite(norms)
     norms, sizes = norms[kept], sizes[kept]

@@ -1,7 +1,7 @@
-"""Which rows of an output lie beyond its limits, counted by all that could tell them apart.
+"""Counts the rows of an output beyond its limits, by all facts that could tell them apart.
 
-The state is mergeable: integers, extremes and moments, one update a batch. While no row is beyond the limits,
-a batch costs some operations on its rows; only then are its values and inputs looked at.
+The state is mergeable: integers, extremes and moments, one update a batch. While no row is beyond the limits, a batch
+costs a few operations on its rows, and its values and inputs are not read.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 # Columns on the last axis that are told apart.
 _MOST_COLUMNS = 4096
 _COLUMNS_RANK = 2
-# Values of a row, and other outputs, that are looked at to see rows permuted and outputs swapped.
+# Values of a row, and other outputs, that are compared to see permuted rows and swapped outputs.
 _VALUES_LOOKED_AT = 64
 _PEERS_LOOKED_AT = 16
-# Columns beyond the limits, and positions of a batch, that are looked at to see columns permuted.
+# Columns beyond the limits, and positions of a batch, that are compared to see permuted columns.
 _COLUMNS_LOOKED_AT = 64
 _POSITIONS_LOOKED_AT = 256
-# What stands for the column that a column holds where batches do not agree on it.
+# In place of the column that a column holds, where batches do not agree on it.
 _NO_COLUMN = -1
-# Two answers are another's only where they are this many limits off their own.
+# Two outputs are another's only where they are this many limits off their own.
 _FAR = 10.0
 # Columns in another order explain a difference of which no more than this part is left in the reference's order.
 _LEFT = 0.1
@@ -43,16 +43,9 @@ _LEFT = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenBatch:
-    """One batch of one output, after its differences were taken.
+    """One batch of one output, after its differences were computed.
 
-    Attributes:
-        output: Its name.
-        actual: The candidate's answer.
-        expected: The reference's.
-        figures: Largest and relative difference of each row.
-        traits: What is special about the rows.
-        peers: The reference's answers of all outputs compared.
-        limits: The limits of each of them.
+    `peers` are the reference's outputs that are compared, each with its `limits`.
     """
 
     output: str
@@ -131,34 +124,18 @@ class Growth:
 
 @dataclass(kw_only=True, slots=True)
 class RowPattern:
-    """What is kept of the rows of one output. `beyond` are rows beyond the limits.
+    """The state of the rows of one output; `beyond` means beyond the limits.
 
-    Attributes:
-        batches_of: How many batches there were of each number of rows.
-        beyond_in: Rows beyond, by the number of rows of their batch.
-        rows_of_width: Rows by the width of their batch.
-        beyond_of_width: Rows beyond by that.
-        beyond_at: Rows beyond, by their place in the batch from 0.
-        beyond_last: Rows beyond that are the last of their batch.
-        broken: Rows that are finite on one side only.
-        batches_beyond: Batches that hold rows beyond; their rows are those that traits are counted of.
-        rows_near: Rows of these batches.
-        held_beyond: Rows beyond with each trait.
-        held_near: Rows of these batches with each trait.
-        empty_beyond: Rows beyond without any position, by mask.
-        lengths_beyond: Ends of the length of rows beyond.
-        lengths_within: Ends of the length of the others.
-        magnitudes_beyond: Ends of the largest input of rows beyond.
-        magnitudes_within: Ends of that of the other rows of these batches.
-        growth: Moments of length and difference.
-        by_channel: Rows beyond by the channels that are; places on the last axis, where there are no channels.
-        axis: The axis of these.
-        shuffled: Batches with rows beyond whose columns beyond are the reference's in another order.
-        moved: Which of the reference's columns each of these holds; -1 where batches do not agree.
-        plural_beyond: Batches of several rows that hold rows beyond.
-        permuted: Those that hold the reference's rows in another order.
-        alike: Those whose rows are all answered alike.
-        resembles: Batches with rows beyond that are what the reference answers as another output.
+    `batches_of` and `beyond_in` are by the number of rows of the batch, `rows_of_width` and `beyond_of_width` by its
+    width, `beyond_at` by the place in the batch from 0. `beyond_last` counts the last rows of their batch. `broken`
+    rows are finite on one side only. The `batches_beyond` have rows beyond; all of their rows are `rows_near`.
+    `held_beyond` and `held_near` count these by trait, `empty_beyond` rows without any position by mask.
+    `lengths_beyond` and `lengths_within` are ends of lengths, those of magnitudes are of the largest inputs of rows
+    near. `growth` has moments of length and difference. `by_channel` counts rows beyond by the channels that are, or by
+    places on the last axis without channels; `axis` is that axis. In `shuffled` batches, the columns beyond are the
+    reference's in another order. `moved` is the reference's column that each holds; -1 where batches do not agree. Of
+    the `plural_beyond`, batches of several rows, the `permuted` ones hold the reference's rows in another order. The
+    rows of `alike` ones are all equal. `resembles` counts batches that hold the reference's values of another output.
     """
 
     batches_of: Counter[int] = field(default_factory=Counter)
@@ -189,22 +166,22 @@ class RowPattern:
 
     @property
     def batches(self) -> int:
-        """Batches seen."""
+        """Return the number of batches."""
         return sum(self.batches_of.values())
 
     @property
     def rows(self) -> int:
-        """Rows seen."""
+        """Return the number of rows."""
         return sum(rows * count for rows, count in self.batches_of.items())
 
     @property
     def beyond(self) -> int:
-        """Rows beyond the limits."""
+        """Return the number of rows beyond the limits."""
         return sum(self.beyond_in.values())
 
 
 def update(pattern: RowPattern, seen: SeenBatch) -> RowPattern:
-    """Take in one batch and return the pattern, which is changed in place."""
+    """Add one batch, and return the pattern, which is changed in place."""
     largest = seen.figures.largest
     pattern.batches_of[len(largest)] += 1
     pattern.rows_of_width[seen.traits.width] += len(largest)
@@ -278,7 +255,7 @@ def _add_channels(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bo
 
 
 def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[np.intp]) -> None:
-    """Take in which of the reference's columns the columns beyond the limits hold, if each holds one of them."""
+    """Add which of the reference's columns the columns beyond the limits hold, if each holds one of them."""
     if not 1 < len(beyond) <= _COLUMNS_LOOKED_AT:
         return
     actual, expected = (
@@ -288,9 +265,9 @@ def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[
     with np.errstate(invalid="ignore"):
         off = np.abs(actual[:, :, np.newaxis] - expected[:, np.newaxis, :]).max(axis=0)
     held, left = off.argmin(axis=1), off.min(axis=1)
-    # Where channels have limits of their own, a column is held to those of the one that it holds.
+    # With limits by channel, a column has those of the column that it holds.
     limit = np.broadcast_to(seen.limits[seen.output].max_abs_diff, seen.expected.shape[axis])[beyond][held]
-    # Of what is hardly beyond its limit, another order explains as much as chance.
+    # For a column that is hardly beyond its limit, another order explains as much as chance.
     is_near = (left <= limit) & (left <= _LEFT * off.diagonal())
     if is_near.all() and len(set(held.tolist())) == len(beyond):
         pattern.shuffled += 1
@@ -305,7 +282,7 @@ def _agreed(moved: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]
 
 
 def _is_far(seen: SeenBatch) -> bool:
-    """Return whether the answers are so far off that they may be another's."""
+    """Return whether the outputs are so far off that they may be another's."""
     return float(seen.figures.in_limits.max()) > _FAR
 
 
@@ -339,7 +316,7 @@ def _looked_at(array: NDArray[np.generic]) -> NDArray[np.float64]:
 
 
 def _limits_looked_at(seen: SeenBatch, output: str) -> NDArray[np.float64]:
-    """Return the limit of each of the reference's values of an output that are looked at."""
+    """Return the limit of each value of an output of the reference that is compared."""
     expected = seen.peers[output].astype(np.float64)
     limits = seen.limits[output].of_values("max_abs_diff", expected)
     return _looked_at(np.broadcast_to(limits, expected.shape))
@@ -351,7 +328,7 @@ def _is_near(actual: NDArray[np.float64], expected: NDArray[np.float64], limits:
 
 
 def _is_permuted(actual: NDArray[np.float64], expected: NDArray[np.float64], limits: NDArray[np.float64]) -> bool:
-    """Return whether the rows in some order are the reference's, each within the limits of the one that it is."""
+    """Return whether the rows in some order are the reference's, each within the limits of its match."""
     fits = np.zeros((len(actual), len(expected)), dtype=np.bool_)
     with np.errstate(invalid="ignore"):
         for row, answer in enumerate(actual):
@@ -361,7 +338,7 @@ def _is_permuted(actual: NDArray[np.float64], expected: NDArray[np.float64], lim
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    # A row that fits several, such as one of two that are alike, takes the place of one only.
+    # A row that fits several, such as one of two equal ones, takes the place of one only.
     return bool((maximum_bipartite_matching(csr_array(fits)) >= 0).all())
 
 

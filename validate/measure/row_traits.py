@@ -1,4 +1,4 @@
-"""What could tell the rows of one batch apart: how long they are, and what is special about their inputs."""
+"""Facts that could tell the rows of one batch apart: their lengths, and special values of their inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MASK_RANK = 2
 
 
 class RowTraits:
-    """The traits of the rows of one batch. What is only asked of batches that differ is found when it is asked for."""
+    """The traits of the rows of one batch; those only needed for batches that differ are computed on demand."""
 
     def __init__(self, batch: Batch) -> None:
         self._rows = batch.rows
@@ -40,12 +40,12 @@ class RowTraits:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return self._rows
 
     @functools.cached_property
     def lengths(self) -> NDArray[np.float64] | None:
-        """The length of each row: places that its mask does not hide, else integers that are not 0, else values."""
+        """Return the length of each row: places that its mask shows, else integers that are not 0, else values."""
         if not self._inputs or not self._rows:
             return None
         masks = list(self._masks().values())
@@ -59,13 +59,13 @@ class RowTraits:
 
     @property
     def token_lengths(self) -> NDArray[np.float64] | None:
-        """The lengths of rows that are sequences: with a mask, or of integers of rank 2 alone; else None."""
+        """Return the lengths of rows that are sequences: with a mask, or of integers of rank 2 alone; else None."""
         is_sequence = all(array.dtype.kind in "iu" and array.ndim == _MASK_RANK for array in self._inputs.values())
         return self.lengths if is_sequence or self._masks() else None
 
     @functools.cached_property
     def width(self) -> int:
-        """How many places a row of the batch has, hidden ones included: of a mask or integers, else its values."""
+        """Return the number of places of a row, hidden ones included: of a mask or integers, else its values."""
         flat: list[int] = [
             array.shape[1]
             for name, array in self._inputs.items()
@@ -88,7 +88,7 @@ class RowTraits:
 
     @functools.cached_property
     def held(self) -> dict[str, NDArray[np.bool_]]:
-        """Which rows have each of the `TRAITS`."""
+        """Return which rows have each of the `TRAITS`."""
         held = {name: np.zeros(self._rows, dtype=bool) for name in TRAITS}
         for mask in self._masks().values():
             seen = mask != 0
@@ -110,7 +110,7 @@ class RowTraits:
 
     @functools.cached_property
     def magnitudes(self) -> NDArray[np.float64] | None:
-        """The largest finite magnitude among the float inputs of each row."""
+        """Return the largest finite magnitude among the float inputs of each row."""
         floats = [
             array.reshape(self._rows, -1) for array in self._inputs.values() if array.dtype.kind == "f" and array.size
         ]

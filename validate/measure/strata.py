@@ -1,7 +1,4 @@
-"""Statistics apart for each value of a stratum, such as the corpus that a sample comes from.
-
-A fault that lives in one stratum is bounded by that stratum's rows alone, so each has its own counts.
-"""
+"""Statistics for each value of a stratum, such as a corpus: only its own rows bound a fault in it."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-# Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
+# Each value keeps its own statistics; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
 # More values than this are counted in a sentence, not named.
 NAMED_VALUES = 5
@@ -36,11 +33,7 @@ class StratifiedComparison:
         self._comparisons: dict[str, dict[str, OutputComparison]] = {name: {} for name in strata}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
-        """Take in one batch; outputs that have no row of their own per input are left out.
-
-        Raises:
-            UsageError: The samples lack a declared stratum, or it has too many values.
-        """
+        """Add one batch, without outputs that lack an axis of rows; raise UsageError for a missing or large stratum."""
         for name, comparisons in self._comparisons.items():
             if name not in batch.strata:
                 seen = ", ".join(batch.strata) or "none"
@@ -58,13 +51,13 @@ class StratifiedComparison:
                 comparison.add(part, _rows(actual, chosen, batch.rows), _rows(expected, chosen, batch.rows))
 
     def end_pass(self) -> None:
-        """Mark the end of the sequence of batches."""
+        """Mark the end of a pass."""
         for comparisons in self._comparisons.values():
             for comparison in comparisons.values():
                 comparison.end_pass()
 
     def finish(self) -> dict[str, dict[str, Measurement]]:
-        """Return what was measured for each value of each stratum."""
+        """Return the measurement of each value of each stratum."""
         return {
             name: {value: comparison.finish() for value, comparison in sorted(comparisons.items())}
             for name, comparisons in self._comparisons.items()
@@ -76,7 +69,7 @@ def _rows(outputs: Outputs, rows: list[int], of: int) -> dict[str, NDArray[np.ge
 
 
 def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Check, ...]:
-    """Return for each declared stratum whether each of its values has enough rows to say anything of it."""
+    """Return for each declared stratum whether each of its values has enough rows."""
     checks = []
     for name, values in strata.items():
         rows = {value: measured.rows for value, measured in values.items()}
@@ -107,7 +100,7 @@ def values_named(rows: Mapping[str, int]) -> Words:
 
 
 def strata_left_out(left_out: RowsLeftOut) -> list[Check]:
-    """Return a warning for each stratum that has values none of whose rows was compared."""
+    """Return a warning for each stratum that has values without any compared row."""
     return [
         Check(
             name="strata_coverage",

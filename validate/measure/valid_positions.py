@@ -1,7 +1,7 @@
 """Positions of an output that count: those where an input, such as an attention mask, is set.
 
-The reference's answer carries them as a masked array of NumPy. Whoever measures asks `left_out_of` it; whoever does not
-know of masks compares every position, which is stricter and never less.
+The reference's output carries them as a masked array of NumPy, which `left_out_of` reads. Code without masks compares
+every position, which is stricter and never less.
 """
 
 from __future__ import annotations
@@ -31,23 +31,18 @@ _DIGEST_BYTES = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidWhere:
-    """The input that says which positions of an output count, and how its dims lie in the output.
+    """The input that selects the positions of an output that count, and how its dims lie in the output.
 
-    Attributes:
-        input: The input; a position counts where it is not zero.
-        axes: For each axis of the input, the axes of the output that have the dim's name; none for an axis of size 1.
-            Of several, as of attention between positions, each of them has to be set.
+    A position counts where the input is not zero. For each axis of the input, `axes` has the axes of the output with
+    the dim's name; none for an axis of size 1. Of several, as in attention between positions, each of them has to be
+    set.
     """
 
     input: str
     axes: tuple[tuple[int, ...], ...]
 
     def left_out(self, inputs: Arrays, output: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Return which positions of an output of this shape do not count.
-
-        Raises:
-            UsageError: The samples lack the input, or it does not fit the output.
-        """
+        """Return which positions of an output of this shape do not count; raise UsageError for an unfit mask."""
         where = f"valid_where: {output} counts where {self.input} is set"
         if self.input not in inputs:
             msg = f"{where}, and the samples hold no {self.input!r} (they hold: {', '.join(inputs)})"
@@ -69,15 +64,12 @@ class ValidWhere:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaddingMask(ValidWhere):
-    """A mask of padding that nobody declared: what it leaves out is looked at apart, and a difference there is said.
+    """An undeclared mask of padding: values that it leaves out are compared apart, and a difference is reported.
 
-    A row whose zeros are not all at one end counts in full.
-
-    Attributes:
-        why: How it is known for a mask of padding, in words.
-        is_of_empty_rows: Whether it leaves out whole rows, those where the mask is nowhere set, because they are
-            declared never to occur. Nothing else leaves out a row of an output without positions.
-        are_empty_rows_held: Whether such rows are declared to occur, so that they count in full.
+    A row whose zeros are not all at one end counts in full. `why` is the reason to take it for a mask of padding, as
+    text. With `is_of_empty_rows` it leaves out whole rows, where the mask is nowhere set, because they are declared
+    never to occur. Nothing else leaves out a row of an output without positions. With `are_empty_rows_held` such rows
+    are declared to occur, so that they count in full.
     """
 
     why: str
@@ -94,7 +86,7 @@ class PaddingMask(ValidWhere):
         is_held = ~is_at_one_end | (self.are_empty_rows_held & ~is_set.any(axis=1))
         is_set = is_set | is_held[:, None]
         try:
-            # By its name: the class that a decorator with slots returns is another one than `super` looks for.
+            # By its name, because a decorator with slots returns another class than `super` looks for.
             return ValidWhere.left_out(
                 self, {self.input: is_set.any(axis=1) if self.is_of_empty_rows else is_set}, output, shape
             )
@@ -103,15 +95,10 @@ class PaddingMask(ValidWhere):
 
 
 def valid_positions(valid_where: Mapping[str, str], signatures: Iterable[Signature | None]) -> dict[str, ValidWhere]:
-    """Return how each input lies in the output whose positions it says, by output; dims are matched by their names.
+    """Return how each input lies in the output whose positions it selects, by output; dims match by their names.
 
-    Args:
-        valid_where: The input by output.
-        signatures: Those of the reference and of the candidate, as far as they are known; the first that names the dims
-            of both counts.
-
-    Raises:
-        UsageError: There is no such input or output, or not every dim of the input is one of the output's.
+    Of the known `signatures` of reference and candidate, the first that names the dims of both counts. UsageError is
+    raised where there is no such input or output, or the output lacks a dim of the input.
     """
     known = [signature for signature in signatures if signature is not None]
     return {output: _valid_where(output, name, known) for output, name in valid_where.items()}
@@ -160,7 +147,7 @@ def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWh
 
 
 def _axes(mask: TensorSpec, output: TensorSpec) -> tuple[tuple[int, ...], ...] | str:
-    """Return the axes of the output for each axis of the mask, or why there are none, in words."""
+    """Return the axes of the output for each axis of the mask, or the reason why there are none."""
     if mask.dtype == "string":
         return "texts are no mask"
     of_mask, of_output = mask.shape or (), output.shape or ()
@@ -175,11 +162,7 @@ def _axes(mask: TensorSpec, output: TensorSpec) -> tuple[tuple[int, ...], ...] |
 
 
 def only_valid(outputs: Arrays, inputs: Arrays, positions: Mapping[str, ValidWhere]) -> dict[str, NDArray[np.generic]]:
-    """Return the reference's answer to a batch with the positions that do not count masked.
-
-    Raises:
-        UsageError: The inputs lack a mask, or it does not fit.
-    """
+    """Return the reference's output of a batch with uncounted positions masked; raise UsageError for an unfit mask."""
     found = dict(outputs)
     for name, where in positions.items():
         if name in found:
@@ -188,7 +171,7 @@ def only_valid(outputs: Arrays, inputs: Arrays, positions: Mapping[str, ValidWhe
 
 
 def only_left_out(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
-    """Return the reference's answer with the positions that count masked, in place of the others."""
+    """Return the reference's output with the positions that count masked, in place of the others."""
     return {name: _masked(array, ~np.ma.getmaskarray(array)) for name, array in outputs.items()}
 
 
@@ -225,7 +208,7 @@ def not_a_number(array: NDArray[np.generic], left_out: NDArray[np.bool_] | None)
 
 
 def _numbers_of(texts: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Return a whole number for each text: the same in every batch, and another for every other text."""
+    """Return an integer for each text: the same in every batch, and another for every other text."""
     known, places = np.unique(texts, return_inverse=True)
     numbers = [
         int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "big") for text in known
@@ -234,6 +217,6 @@ def _numbers_of(texts: NDArray[np.generic]) -> NDArray[np.float64]:
 
 
 def blanked(array: NDArray[np.generic], left_out: NDArray[np.bool_] | None) -> NDArray[np.generic]:
-    """Return an array with zeros where a position does not count: two that are blanked alike do not differ there."""
+    """Return an array with zeros where a position does not count, so that two of them do not differ there."""
     plain = np.asarray(array)
     return plain if left_out is None else np.where(left_out, np.zeros((), plain.dtype), plain)

@@ -1,7 +1,6 @@
-"""A sample of values in fixed memory: all of them while they are few, then some that chance picks by their place.
+"""A sample of values in fixed memory: all of them while they are few, then a random choice by their place.
 
-Whether a value is kept hangs on its place among all values alone, so any way to cut the values into batches, and any
-order of merging the parts, keeps the same ones.
+Only the place among all values decides, so any cut into batches, and any order of merging, keeps the same values.
 """
 
 from __future__ import annotations
@@ -14,23 +13,18 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Values that are kept, over all channels; at least so many of each channel. A quantile of this many values is known
-# to a few tenths of a percent, that of the fewest of one channel to a few percent.
+# Values that are kept over all channels, and at least of each channel. A quantile of this many values is known to a few
+# tenths of a percent, that of the fewest of one channel to a few percent.
 _VALUES_KEPT = 1 << 18
 _LEAST_OF_A_CHANNEL = 1 << 10
 
 
 @dataclass(kw_only=True, slots=True)
 class ValueSample:
-    """What is kept of the values seen, shape (channels, n): the same places of every channel.
+    """The values kept of those seen, shape (channels, n): the same places of every channel.
 
-    Attributes:
-        channels: How many channels there are.
-        next_place: The place of the next value.
-        level: A value is kept where the lowest `level` bits of the hash of its place are zero.
-        kept: How many places are kept.
-        places: Places of the values kept, part by part.
-        values: The values at them, shape (channels, kept), part by part.
+    A value is kept where the lowest `level` bits of the hash of its place are zero. `kept` is the number of places
+    kept. `places`, and the values at them, shape (channels, kept), come part by part.
     """
 
     channels: int
@@ -42,19 +36,19 @@ class ValueSample:
 
 
 def empty(channels: int, *, first_place: int = 0) -> ValueSample:
-    """Return the sample of nothing; `first_place` is how many values lie before those of this part."""
+    """Return an empty sample; `first_place` is how many values come before those of this part."""
     return ValueSample(channels=channels, next_place=first_place)
 
 
 def update(sample: ValueSample, values: NDArray[np.float64]) -> ValueSample:
-    """Take in values of shape (channels, n), in order, and return the sample, which is changed in place."""
+    """Add values of shape (channels, n), in order, and return the sample, which is changed in place."""
     places = np.arange(sample.next_place, sample.next_place + values.shape[1], dtype=np.uint64)
     sample.next_place += values.shape[1]
     if sample.level:
         is_kept = _is_kept(places, sample.level)
         values, places = values[:, is_kept], places[is_kept]
     if places.size:
-        # A copy: a view would hold the whole batch in memory.
+        # A copy, because a view would hold the whole batch in memory.
         sample.values.append(np.array(values, dtype=np.float64))
         sample.places.append(places)
         sample.kept += places.size
@@ -80,7 +74,7 @@ def finish(sample: ValueSample) -> NDArray[np.float64]:
     if not sample.values:
         return np.zeros((sample.channels, 0))
     places, values = np.concatenate(sample.places), _beside(sample.values)
-    # Only parts that were merged are out of order; to put each channel in order is a copy of all of them.
+    # Only merged parts are out of order; ordering each channel would copy all of them.
     is_in_order = bool((places[1:] > places[:-1]).all())
     return values if is_in_order else values[:, np.argsort(places)]
 
@@ -98,7 +92,7 @@ def _thinned(sample: ValueSample) -> ValueSample:
 
 
 def _keep(sample: ValueSample) -> None:
-    """Drop what the level does not keep, and put the parts together."""
+    """Drop values that the level does not keep, and join the parts."""
     if not sample.places:
         return
     places = np.concatenate(sample.places)
@@ -109,7 +103,7 @@ def _keep(sample: ValueSample) -> None:
 
 
 def _cut(is_kept: NDArray[np.bool_], sample: ValueSample) -> list[NDArray[np.bool_]]:
-    """Return what is kept of each part."""
+    """Return which values of each part are kept."""
     ends = np.cumsum([len(part) for part in sample.places])
     return np.split(is_kept, ends[:-1])
 
@@ -117,9 +111,8 @@ def _cut(is_kept: NDArray[np.bool_], sample: ValueSample) -> list[NDArray[np.boo
 def _is_kept(places: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:
     """Return which places are kept.
 
-    Source:
-        The finaliser of SplitMix64: G. Steele, D. Lea and C. Flood, Fast Splittable Pseudorandom Number Generators
-        (2014); it spreads neighbouring places evenly, where every n-th one would follow any period of the outputs.
+    Source: the finaliser of SplitMix64: G. Steele, D. Lea and C. Flood, Fast Splittable Pseudorandom Number Generators
+    (2014). It spreads neighbouring places evenly, where every n-th one would follow any period of the outputs.
     """
     mixed = (places ^ (places >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Recordings of earlier versions, whose profiles are made anew from their arrays."""
+"""Recordings of earlier versions, whose profiles are computed again from their arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from paritygate.validate.reference.recording import Recording
 def load_to_judge(folder: Path) -> Recording:
     """Return the recording in `folder` with profiles by which candidates are judged.
 
-    A recording of before channels had a spread of their own is profiled anew. Where positions are left out by inputs
-    that are not here, or the arrays are not, the profiles stay as they were, and so do the limits.
+    A recording without a spread for each channel gets new profiles. Profiles and limits stay where inputs that are not
+    stored mask positions, or where arrays are missing.
 
     Raises:
         InputFileError: There is no recording, or it is of another format.

@@ -1,4 +1,4 @@
-"""One thing that was found of a reference: whether it can be judged by, and what its answers depend on."""
+"""One finding about a reference: whether it is fit to judge by, or what its outputs depend on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paritygate.validate.words.sentence import Sentence, render, say
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """One of them: its name among the checks, how it was found, and what is said of it."""
+    """One finding: its name among the checks, how it came about, and its sentences."""
 
     name: str
     kind: Kind = Kind.MEASURED
@@ -19,12 +19,12 @@ class Health:
 
     @property
     def as_text(self) -> tuple[str, str]:
-        """Its name and its sentence."""
+        """Return its name and its sentence."""
         return self.name, render(self.words)
 
 
 def health_of_text(pairs: Iterable[tuple[str, str]]) -> tuple[Health, ...]:
-    """Return what a recording of before kinds were written holds as `(name, sentence)`: its sentences are read here."""
+    """Return the findings of a recording from before kinds existed, from its pairs `(name, sentence)`."""
     kinds = {"not measured": Kind.NOT_MEASURED, "depends on": Kind.DEPENDS}
     return tuple(
         Health(

@@ -1,7 +1,7 @@
-"""The noise floor: how much the reference differs from itself, run again or otherwise, on the same inputs.
+"""The noise floor: how much the reference's own outputs vary on the same inputs.
 
-It is run in batches of other sizes, on other threads, without graph optimisations, and on inputs moved by one rounding.
-No tolerance can ask for less. It is measured on the reference alone, never on the error of a candidate.
+It runs in batches of other sizes, on other threads, without graph optimisations, and on inputs moved by one rounding.
+No tolerance can be below it. It is measured on the reference alone, never on the error of a candidate.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from paritygate.validate.reference.recording import StoredBatch
 
-# The share of the rows that tells how far a row moves with its inputs.
+# The share of the rows whose largest difference counts where inputs move by a rounding.
 _MOST_ROWS = 0.9
-# What a limit below the floor should be at least: a candidate has noise of its own.
+# The factor for a limit below the floor: a candidate has noise of its own.
 _ROOM = 2.0
 # Keys of stored arrays: in its batch, in another one. Names of outputs come after the first slash.
 _WHOLE, _OTHER = ("head-whole", "alone-whole"), ("head", "alone")
@@ -37,18 +37,11 @@ _WHOLE, _OTHER = ("head-whole", "alone-whole"), ("head", "alone")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseFloor:
-    """The largest difference of the reference from itself, by float output, one a channel.
+    """The largest difference of the reference from itself, by float output, one a channel; empty where not measured.
 
-    Attributes:
-        repeats: Between two runs on the same batch.
-        batches: Between the same row in batches of other sizes; empty where that was not measured.
-        why_no_batches: Why it was not; empty if it was.
-        threads: Between a run on as many threads as the runtime takes and one on a single one; empty where that was
-            not measured.
-        why_no_threads: Why it was not; empty if it was. A recording of before threads were measured does not say.
-        optimisations: Between the graph as the runtime rewrites it and as it is; empty where that was not measured.
-        roundings: Between a row and the same with each float input moved by one rounding, in most rows; empty where
-            that was not measured.
+    `repeats` compare two runs of one batch, `batches` a row in batches of other sizes. `threads` compare the runtime's
+    threads with a single one, `optimisations` the optimised graph with the original. `roundings` compare most rows with
+    the same moved by one rounding. `why_no_batches` and `why_no_threads` are empty where these were measured.
     """
 
     repeats: Mapping[str, FloatArray]
@@ -60,7 +53,7 @@ class NoiseFloor:
     roundings: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def of(self, output: str) -> NDArray[np.float64]:
-        """Return the floor of an output, over all that was measured."""
+        """Return the floor of an output, over all sources."""
         largest = self.repeats[output]
         for others in (self.batches, self.threads):
             largest = np.maximum(largest, others.get(output, 0.0))
@@ -70,12 +63,9 @@ class NoiseFloor:
 def measure_noise(
     batches: Iterable[StoredBatch], profiles: Mapping[str, OutputProfile], *, why_no_batches: str
 ) -> NoiseFloor:
-    """Return the floor of what the reference answered twice; of threads it holds nothing yet.
+    """Return the floor of repeated runs and other batches; threads are not measured yet.
 
-    Args:
-        batches: Outputs by `first/NAME` and `again/NAME`, and those that `OtherBatches` returned.
-        profiles: The profile of each output.
-        why_no_batches: Why there are none of these; empty if there are.
+    `batches` hold outputs by `first/NAME` and `again/NAME`, and those of `OtherBatches`.
     """
     floats = {name: profile for name, profile in profiles.items() if profile.is_float}
     repeats = {name: np.zeros(profile.channels) for name, profile in floats.items()}
@@ -96,7 +86,7 @@ def largest_difference(
 ) -> NDArray[np.float64]:
     """Return the largest difference by channel; infinite where shape or finiteness differ.
 
-    What is far from the bulk rounds in larger steps, and its limits are as much larger: it counts in proportion.
+    Values far from the bulk count in proportion to their limits, because they round in larger steps.
     """
     if actual.shape != expected.shape:
         return np.full(profile.channels, np.inf)
@@ -113,7 +103,7 @@ def _largest_of_block(
     actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile
 ) -> NDArray[np.float64]:
     difference, wide = distance(actual, expected), expected.astype(np.float64)
-    # What is not finite has no scale, and is 0 or infinitely far from the other.
+    # Values that are not finite have no scale, and are 0 or infinitely far from the other.
     np.divide(difference, profile.beyond_bulk(wide), out=difference, where=np.isfinite(wide))
     largest: NDArray[np.float64] = by_channel(difference, profile.axis).max(axis=1)
     return largest
@@ -122,11 +112,10 @@ def _largest_of_block(
 def typical_difference(
     actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile
 ) -> NDArray[np.float64]:
-    """Return what most rows differ by at the most, by channel, as `largest_difference` has it.
+    """Return by channel the largest difference of most rows, as `largest_difference` measures it.
 
-    A tenth of the rows may differ by more: single rows jump where a function has a step.
-
-    Nothing differs where that is not known: an output without a row of its own per input, or of another shape.
+    A tenth of the rows may differ by more, because single rows jump where a function has a step. It is 0 where rows
+    have no output of their own, or shapes differ.
     """
     if actual.shape != expected.shape or expected.ndim == 0 or not expected.size:
         return np.zeros(profile.channels)
@@ -138,7 +127,7 @@ def typical_difference(
 def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict[str, OutputProfile]:
     """Return the profiles with the noise of each channel.
 
-    What a reference differs by where it depends on the batch or on the threads is no noise: a copy answers so too.
+    Dependence on the batch or the threads is no noise, because a copy depends on them too.
     """
     found = dict(profiles)
     for name, repeats in noise.repeats.items():
@@ -149,13 +138,13 @@ def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict
                 largest = np.maximum(largest, own)
         for source in (noise.optimisations, noise.roundings):
             largest = np.maximum(largest, source.get(name, 0.0))
-        # A recording of before has one number for all columns.
+        # A recording of an earlier version has one number for all columns.
         found[name] = replace(profiles[name], noise=np.full_like(profiles[name].spread, largest))
     return found
 
 
 def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tuple[Health, ...]:
-    """Return what was found; on what answers depend besides their inputs, where they do."""
+    """Return the findings about noise, and about inputs besides its own that outputs depend on."""
     if not noise.repeats:
         return (Health(name="reference_noise", words=say("health.no_floats")),)
     worst = max(noise.repeats, key=lambda name: float(noise.of(name).max()))
@@ -205,7 +194,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _limit_of_others(profile: OutputProfile) -> NDArray[np.float64]:
-    """Return what the reference may differ from itself by, however little a channel varies."""
+    """Return the limit of the reference's difference from itself, even for a channel that hardly varies."""
     return limits_for(DEFAULT_TOLERANCES[Precision.FP32], without_cap(profile)).repeat_max_abs_diff
 
 
@@ -223,10 +212,9 @@ def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Ite
 def noise_checks(
     noise: NoiseFloor | None, limits: Mapping[str, Limits], profiles: Mapping[str, OutputProfile]
 ) -> tuple[Check, ...]:
-    """Return a warning for each limit that lies below the noise floor; it changes no verdict.
+    """Return a warning for each limit below the noise floor; it changes no verdict.
 
-    What a row of another batch, or on other threads, is answered where the reference depends on these is no noise: a
-    copy answers so too, and no limit should make room for it.
+    Dependence on the batch or the threads is no noise: a copy depends on them too, so no limit should allow for it.
     """
     if noise is None:
         return ()

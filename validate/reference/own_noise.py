@@ -1,7 +1,7 @@
-"""The reference's own noise, row by row: how far its answers differ alone and in a batch, and what that excuses.
+"""The reference's own noise, row by row: how far its outputs differ alone and in a batch, and what that excuses.
 
-No candidate can be held to less than the reference keeps itself: the limit of a row is the difference of the reference
-there, where that is more. A reference that differs by far more than a limit says nothing, and excuses nothing.
+A row's limit is the reference's own difference there, if that is more. A reference that differs by far more than a
+limit excuses nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paritygate.validate.measure.tolerance import Limits
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Where the reference differs by more than so many limits, it is the reference that is wrong.
+# Where the reference differs by more than so many limits, the reference is wrong.
 NOISE_FACTOR = 10.0
 # Files hold no infinity.
 _LARGEST = float(np.finfo(np.float64).max)
@@ -29,10 +29,8 @@ _LARGEST = float(np.finfo(np.float64).max)
 class RowNoise:
     """How far the reference differs from itself in one row of an output.
 
-    Attributes:
-        max_abs_diff: The largest difference of a value; the largest number there is where shape or finiteness differ.
-        norm: The 2-norm of the difference.
-        is_unsteady: Whether nothing is held to the row: it is made up, and the reference has no one answer to it.
+    `max_abs_diff` is the largest float where shape or finiteness differ; `norm` is the 2-norm of the difference.
+    Nothing compares with an `is_unsteady` row, a generated one to which the reference has no one answer.
     """
 
     max_abs_diff: float
@@ -41,7 +39,7 @@ class RowNoise:
 
 
 def noise_by_row(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]:
-    """Return how far several answers to the same rows differ from the first of them, where that is not masked."""
+    """Return how far several outputs of the same rows differ from the first of them, without masked values."""
     if any(answer.shape != answers[0].shape for answer in answers):
         return (RowNoise(max_abs_diff=_LARGEST, norm=_LARGEST),) * len(answers[0])
     parts = by_block(lambda rows: _noise_of_block([answer[rows] for answer in answers]), answers[0].shape)
@@ -65,7 +63,7 @@ def _noise_of_block(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, .
 
 
 def largest_in_limits(noise: Sequence[RowNoise], expected: NDArray[np.generic], limits: Limits) -> tuple[int, float]:
-    """Return the row whose noise is the most limits of its own, and how many these are; but of unsteady ones none."""
+    """Return the row whose noise is the largest multiple of its limits, and that multiple; unsteady rows count 0."""
     own = np.concatenate(
         by_block(lambda rows: _limits_of_rows(expected[rows], limits).min(axis=1, initial=np.inf), expected.shape)
     )
@@ -84,17 +82,10 @@ def rows_within(
     limits: Limits,
     profile: OutputProfile,
 ) -> NDArray[np.bool_]:
-    """Return which rows are within their limits, where these are the reference's own noise if that is more.
+    """Return which rows are within their limits, or within the reference's own noise if that is more.
 
-    A row in which the reference differs by more than `NOISE_FACTOR` limits is held to the limits alone, and one that is
-    unsteady to nothing.
-
-    Args:
-        actual: The candidate's answers, one row each along axis 0.
-        expected: The reference's, of the same shape; what is masked counts for nothing.
-        noise: The reference's own noise, of the same rows; None for none.
-        limits: The limits of the output.
-        profile: Its profile.
+    Noise of more than `NOISE_FACTOR` limits excuses nothing, and an unsteady row always passes. Rows are along axis 0
+    of `actual` and `expected`, whose masked values do not count; `noise` is None for none.
     """
 
     def within(rows: slice) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""What the reference holds where a mask that nobody declared leaves an output out."""
+"""What the reference holds where an undeclared mask leaves an output out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.valid_positions import PaddingMask
 from paritygate.validate.words.sentence import Words, say
 
-# A constant so many times beyond what counts stands in for no value.
+# A constant so many times beyond the values that count is a fill value.
 _FAR = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UndeclaredPadding:
-    """What an undeclared mask leaves out of an output.
+    """An undeclared mask, the reference's profile of the values it leaves out, and whether these are fill values.
 
-    Attributes:
-        mask: The mask, and how it lies in the output.
-        profile: The reference's profile of what is left out.
-        is_fill: Whether the reference holds constants there that stand in for no value, such as the -1e9 of a mask.
+    Such a constant is the -1e9 of a mask.
     """
 
     mask: PaddingMask
@@ -35,7 +32,7 @@ class UndeclaredPadding:
 
 
 def holds_fill(padding: OutputProfile, counting: OutputProfile) -> bool:
-    """Return whether the reference writes a constant where it is padded that is far beyond all that counts."""
+    """Return whether the reference writes a constant into padding that is far beyond all values that count."""
     if not padding.is_float:
         return False
     is_constant = not padding.spread.any()

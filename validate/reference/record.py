@@ -1,4 +1,4 @@
-"""Recording the reference, and refusing one that nothing can be judged by."""
+"""Records the reference, and refuses one that is not fit to judge by."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from paritygate.validate.runners.runner import Runner
 
-# How many rows are run twice to see that the reference is equal to itself.
+# The number of rows that run twice, to see whether the reference repeats its outputs.
 _REPEATED_ROWS = 64
 _REPEATED_SHARE = 0.25
 # Once every shape was seen, a batch of a known shape is repeated with this chance, while rows are left.
@@ -63,21 +63,13 @@ _LARGEST_MAGNITUDE = 1e150
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordPlan:
-    """How to record.
+    """How to record, into an empty `folder`.
 
-    Attributes:
-        folder: The folder to write into; it exists and is empty.
-        model: What the recording says of the model: source, digest, notes.
-        axes: The channel axis by output, where the user declares it.
-        is_non_finite_declared: Whether NaN and infinity in the reference are right.
-        selected: The outputs to record; empty for all.
-        ignored: The outputs that are not compared, each with the reason: they are not recorded.
-        seed: Seed of the choice of rows that are run twice.
-        rename: How an input MODEL may be served as the samples' KEY; for hints, empty where it cannot.
-        dims: The sizes declared of symbolic dims, where the model does not know them itself.
-        positions: Which positions count, of outputs of which not all do.
-        activation_floors: What implementations of an output's last operator differ by, where the graph tells.
-        padding: Returns the masks of padding that nobody declared, by output; called once all samples were answered.
+    `model` holds source, digest and notes for the recording. `axes` are declared channel axes by output. `selected`
+    outputs are recorded, all if it is empty; `ignored` ones have reasons and are not. `seed` chooses the rows that run
+    twice. `rename` is a hint for renaming an input MODEL to the samples' KEY. `dims` declares sizes of dims that the
+    model lacks. `positions` are those that count. `activation_floors` are differences between implementations of an
+    output's last operator. `padding` returns masks of undeclared padding by output, once all samples ran.
     """
 
     folder: Path
@@ -104,20 +96,15 @@ def record_reference(
 ) -> Recording:
     """Run the reference over all samples, store its outputs and return the recording.
 
-    Args:
-        runner: The reference, loaded.
-        read: Starts reading the samples.
-        plan: How to record.
-        progress: Called with the number of rows done so far.
-        watch: Called with each batch, its inputs as the reference takes them, and the seconds of CPU that it took, once
-            it has answered.
+    `progress` gets the number of rows done. `watch` gets each batch, its inputs as the reference takes them, and the
+    CPU seconds of its run.
 
     Raises:
         ZeroRowsError: There are no samples.
         ReferenceRefusedError: The reference is not finite, not repeatable, or constant.
-        UsageError: The samples do not fit the model, it answers some of their rows and not others, or a selected
-            output does not exist.
-        BackendError: The reference did not answer.
+        UsageError: The samples do not fit the model, it refuses only some of their rows, or a selected output is
+            missing.
+        BackendError: The reference did not run.
     """
     folder = plan.folder
     recorded = _outputs_recorded(runner.signature, plan)
@@ -129,7 +116,7 @@ def record_reference(
     digest = BatchDigest()
     chooser = _RepeatChooser(plan.seed)
     broken = BrokenRows()
-    # What does not count is not the reference's own noise either.
+    # Positions that do not count are no noise of the reference.
     blank = _Blanked(runner, plan.positions)
     others = OtherBatches(blank, recorded, is_batch_fixed=has_fixed_batch)
     sessions = OtherSessions(runner, blank.blank)
@@ -203,7 +190,7 @@ def record_reference(
 
 
 def _timed(answer: Callable[[], Mapping[str, NDArray[np.generic]]]) -> tuple[Mapping[str, NDArray[np.generic]], float]:
-    """Return an answer, and the seconds of CPU that it took."""
+    """Return an output, and the seconds of CPU that it took."""
     before = time.process_time()
     return answer(), time.process_time() - before
 
@@ -217,11 +204,7 @@ def _outputs_recorded(signature: Signature, plan: RecordPlan) -> tuple[str, ...]
 
 
 def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
-    """Check that the reference has every output that was selected.
-
-    Raises:
-        UsageError: It lacks one.
-    """
+    """Raise UsageError where the reference lacks a selected output."""
     has = sorted(known)
     for name in selected:
         if name not in has:
@@ -230,11 +213,7 @@ def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
-    """Check that ignoring outputs leaves one to compare.
-
-    Raises:
-        UsageError: It leaves none.
-    """
+    """Raise UsageError where ignoring outputs leaves none to compare."""
     names = sorted(ignored)
     if names and not any(True for _ in left):
         msg = f"every output is ignored ({', '.join(names)}): nothing would be compared"
@@ -249,7 +228,7 @@ class _Stored:
     samples: Callable[[], Iterator[Batch]]
 
     def read_left_out(self) -> Iterator[StoredBatch]:
-        """Yield what does not count, with all else masked."""
+        """Yield the values that do not count, with all others masked."""
         return (replace(stored, outputs=only_left_out(stored.outputs)) for stored in self.read())
 
     def read(self) -> Iterator[StoredBatch]:
@@ -259,7 +238,7 @@ class _Stored:
         return self._counted(batches)
 
     def _counted(self, batches: Iterator[StoredBatch]) -> Iterator[StoredBatch]:
-        # The inputs are not stored: the samples are read again in step.
+        # Inputs are not stored, so the samples are read again in step.
         samples = (batch for batch in self.samples() if batch.rows)
         for stored, batch in zip(batches, samples, strict=True):
             yield replace(stored, outputs=only_valid(stored.outputs, batch.inputs, self.positions))
@@ -268,7 +247,7 @@ class _Stored:
 def _profiles(
     writer: ChunkWriter, samples: Callable[[], Iterator[Batch]], plan: RecordPlan, signature: Signature
 ) -> tuple[dict[str, OutputProfile], dict[str, UndeclaredPadding]]:
-    """Return the profile of what counts of every output, and what undeclared masks leave out."""
+    """Return the profile of the values of every output that count, and what undeclared masks leave out."""
     masks = {
         name: mask for name, mask in plan.padding().items() if name in writer.dtypes and name not in plan.positions
     }
@@ -287,7 +266,7 @@ def _profiles(
 def _with_padding(
     profiles: Mapping[str, OutputProfile], undeclared: Mapping[str, UndeclaredPadding]
 ) -> dict[str, OutputProfile]:
-    """Return profiles that count as not finite what is not finite where an output is padded, too."""
+    """Return profiles that include padding in their counts of values that are not finite."""
     return {
         name: replace(profile, non_finite=profile.non_finite + undeclared[name].profile.non_finite)
         if name in undeclared
@@ -297,7 +276,7 @@ def _with_padding(
 
 
 class _Blanked:
-    """The reference, with zeros at the positions that do not count: two of its answers differ in the others alone."""
+    """The reference with zeros at positions that do not count, so two of its outputs differ in the others alone."""
 
     def __init__(self, runner: Runner, positions: Mapping[str, ValidWhere]) -> None:
         self._runner = runner
@@ -314,7 +293,7 @@ class _Blanked:
 
 
 class _RepeatChooser:
-    """Chooses which rows are run twice: some of every shape, then some at random, 64 in all."""
+    """Chooses which rows run twice: some of every shape, then some at random, 64 in all."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -328,7 +307,7 @@ class _RepeatChooser:
         left = _REPEATED_ROWS - self.repeated
         if left <= 0 or not (is_new or self._random.random() < _REPEAT_CHANCE):
             return 0
-        # A share of what is left, so that rows remain for shapes that are still to come.
+        # A share of the rest, so that rows remain for later shapes.
         chosen = min(rows, math.ceil(left * _REPEATED_SHARE))
         self.repeated += chosen
         return chosen
@@ -341,7 +320,7 @@ def _run_again(
     rows: int,
     batch: Batch,
 ) -> tuple[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]]:
-    """Return what was asked twice, and both answers."""
+    """Return the inputs that ran twice, and both outputs."""
     first = outputs
     if rows < batch.rows:
         inputs = {name: _head(array, rows, batch.rows) for name, array in inputs.items()}
@@ -361,10 +340,9 @@ def profile_all(
     axes: Mapping[str, int],
     signature: Signature | None,
 ) -> dict[str, OutputProfile]:
-    """Return the profile of every output. Reads all stored outputs once or twice an output.
+    """Return the profile of every output. It reads all stored outputs once or twice an output.
 
-    Raises:
-        UsageError: A declared channel axis, or the output it is declared for, does not exist.
+    UsageError is raised where a declared channel axis, or its output, does not exist.
     """
     for name in axes:
         if name not in dtypes:
@@ -390,7 +368,7 @@ def _profile(read: Callable[[], Iterator[StoredBatch]], name: str, *, axis: int 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _StoredArrays:
-    """The arrays of one output, read from the start as often as they are iterated over."""
+    """The arrays of one output, read from the start at each iteration."""
 
     read: Callable[[], Iterator[StoredBatch]]
     name: str
@@ -423,15 +401,10 @@ def check_health(
     first_rows: Callable[[str], Sequence[str]] = lambda _: (),
     in_samples: Callable[[str], str] = lambda _: "",
 ) -> tuple[Health, ...]:
-    """Return what was found of a reference that can be judged by.
+    """Return findings about a reference that is fit to judge by.
 
-    Args:
-        profiles: The outputs.
-        is_non_finite_declared: Whether NaN and infinity in them are right.
-        first_rows: Returns the ids of the first rows in which an output is not finite, as far as they are known;
-            called where the reference is refused for it.
-        in_samples: Says where the samples hold NaN or infinity themselves where that output is not finite; empty if
-            they do not.
+    For the message of a refusal, `first_rows` returns ids of rows in which an output is not finite, and `in_samples`
+    where the samples are not finite.
 
     Raises:
         ReferenceRefusedError: It holds undeclared non-finite values, or no output varies over the inputs.

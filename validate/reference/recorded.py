@@ -1,7 +1,6 @@
-"""Outputs recorded elsewhere: a file with the same keys as the samples, or a folder of our own recording.
+"""Outputs recorded elsewhere, as either side: a file with the keys of the samples, or a folder of our own recording.
 
-Either side of a comparison may be given so. Rows are matched to the samples by their order, or by
-case where the keys are of the form `CASE/OUTPUT`; what does not match is an error, never cut short.
+Rows are matched to the samples by their order, or by case for keys `CASE/OUTPUT`. Other rows are an error, never cut.
 """
 
 from __future__ import annotations
@@ -40,39 +39,26 @@ class OutputReader(Protocol):
     """One pass over recorded outputs, in step with the samples."""
 
     def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs of this batch.
-
-        Raises:
-            MeasurementError: The recorded outputs hold no such batch.
-        """
+        """Return the outputs of this batch; raise MeasurementError if there are none."""
         ...
 
     def end(self, samples_digest: str) -> None:
-        """Check that all recorded outputs were taken, for the samples they were recorded on.
+        """Check that all recorded outputs were read, for the samples they were recorded on.
 
         Raises:
             MeasurementError: Rows are left over.
-            ArtifactIntegrityError: The samples are others than those of the recording.
+            ArtifactIntegrityError: The samples differ from those of the recording.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedOutputs:
-    """Recorded outputs of either origin.
+    """Recorded outputs of either origin; `name` is for messages.
 
-    Attributes:
-        name: What to call them in messages.
-        digest: Digest of the file or of the recording's chunks.
-        profiles: Profile of each output.
-        health: What was found of their health.
-        output_names: All outputs there are, those without a profile included because others were selected.
-        inputs: Names of the inputs they were recorded on; None where that is not known.
-        open_reader: Starts a pass over them.
-        noise: How much the reference differs from itself; None where that is not known.
-        positions: Which positions count, of outputs of which not all do.
-        classes: By output, the classes that its columns stand for, where the model names them.
-        padding: What masks leave out that nobody declared, by output.
+    `digest` is that of the file or of the recording's chunks. `output_names` include outputs without a profile, which
+    were not selected. `inputs` is None where unknown, `noise` too. `positions` are those that count of an output.
+    `classes` of columns are those that the model names. `padding` is what undeclared masks leave out.
     """
 
     name: str
@@ -99,7 +85,7 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         output_names=frozenset(spec.name for spec in recording.signature.outputs),
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
-        # A recording of before it was measured has none.
+        # A recording of an earlier version has none.
         noise=None if noise is None else from_data(NoiseFloor, noise),
         positions=positions_of(recording),
         classes=recording.runtime.get("classes", {}),
@@ -108,12 +94,12 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
 
 
 def positions_of(recording: Recording) -> dict[str, ValidWhere]:
-    """Return which positions of outputs count, as it was recorded."""
+    """Return which positions of outputs count, as recorded."""
     return {name: from_data(ValidWhere, item) for name, item in recording.settings.get("valid_where", {}).items()}
 
 
 def padding_of(recording: Recording) -> dict[str, UndeclaredPadding]:
-    """Return what undeclared masks leave out, as it was recorded; a recording of before knows of none."""
+    """Return what undeclared masks leave out, as recorded; a recording of an earlier version has none."""
     found = recording.settings.get("undeclared_padding", {})
     return {name: from_data(UndeclaredPadding, item) for name, item in found.items()}
 
@@ -164,17 +150,11 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
     positions: Mapping[str, ValidWhere] | None = None,
     read: Callable[[], Iterator[Batch]] | None = None,
 ) -> ExpectedOutputs:
-    """Return the outputs in an npz file, after checking that they can be judged by.
+    """Return the outputs of an npz file with keys `OUTPUT` or `CASE/OUTPUT`, if they are fit to judge by.
 
-    Args:
-        path: The file, with the keys of the outputs, plain or `CASE/OUTPUT`.
-        axes: The channel axis by output, where declared.
-        rename: The name in the file: the name compared by.
-        is_non_finite_declared: Whether NaN and infinity in them are right.
-        selected: The outputs that are compared; empty for all.
-        ignored: Outputs that are not compared, and not read.
-        positions: Which positions count, of outputs of which not all do.
-        read: Starts reading the samples, whose inputs say so; needed with positions.
+    `rename` maps names in the file to names compared by. `axes` are declared channel axes. `selected` outputs are
+    compared, all if it is empty; `ignored` ones are not read. `read` gives the samples, whose inputs determine
+    `positions`.
 
     Raises:
         InputFileError: The file is missing or no npz file.
@@ -213,7 +193,7 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
 def _in_step(
     open_reader: Callable[[], OutputReader], read: Callable[[], Iterator[Batch]], positions: Mapping[str, ValidWhere]
 ) -> Iterator[StoredBatch]:
-    """Yield recorded outputs batch by batch of the samples, whose inputs say which positions count."""
+    """Yield recorded outputs batch by batch of the samples, whose inputs determine the positions that count."""
     reader = open_reader()
     for batch in read():
         if batch.rows:
@@ -222,7 +202,7 @@ def _in_step(
 
 
 def _broken_rows(batches: Iterable[StoredBatch]) -> BrokenRows:
-    """Return the first rows that are not finite, by where they stand in the file, or which of their case they are."""
+    """Return the first rows that are not finite, by their place in the file or their case."""
     found, seen = BrokenRows(), 0
     for batch in batches:
         first, of_case = (seen, "") if batch.case is None else (0, f"{batch.case}/")
@@ -234,10 +214,8 @@ def _broken_rows(batches: Iterable[StoredBatch]) -> BrokenRows:
 class RecordedOutputs:
     """The arrays of an npz file, by case or as rows.
 
-    Attributes:
-        names: All outputs in the file, by the names compared by.
-        cases: The key of each output that is selected, by case; one case without a name for rows.
-        is_by_case: Whether the keys name cases.
+    `names` are all outputs, by the names compared by. `cases` hold by case the key of each selected output; rows are
+    one case without a name.
     """
 
     def __init__(
@@ -282,7 +260,7 @@ class RecordedOutputs:
                 raise MeasurementError(msg, hint="record the same outputs for every case")
 
     def shapes_and_dtypes(self) -> tuple[dict[str, list[tuple[int, ...]]], dict[str, str]]:
-        """Return the distinct shapes and the dtype of each output; reads headers only."""
+        """Return the distinct shapes and the dtype of each output, from headers alone."""
         shapes: dict[str, list[tuple[int, ...]]] = {}
         dtypes: dict[str, str] = {}
         for keys in self.cases.values():
@@ -303,7 +281,7 @@ class RecordedOutputs:
         return shapes, dtypes
 
     def batches(self) -> Iterator[StoredBatch]:
-        """Yield what the file holds, case by case, or in blocks of rows."""
+        """Yield the outputs of the file, case by case, or in blocks of rows."""
         for case, keys in self.cases.items():
             streams = {name: NpyStream(self._path, key) for name, key in keys.items()}
             sizes = {stream.rows for stream in streams.values()}

@@ -1,7 +1,7 @@
-"""Outputs on disk, in chunks: what a recorded reference is made of.
+"""Outputs on disk, in chunks, as a recorded reference has them.
 
-A recording is a folder with `record.json` and chunk files in safetensors form. Keys in a chunk are
-`BATCH/OUTPUT`. The folder is complete once `record.json` is there; the digest of every chunk is in it.
+A recording is a folder of safetensors chunks with keys `BATCH/OUTPUT`, and a `record.json` with the digest of each. The
+folder is complete once `record.json` exists.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT_VERSION = 2
 _CHUNK_BYTES = 16 << 20
 _CHUNK_BATCHES = 4096
 _CODE_POINT = np.dtype("<u4")
-# Distinct shapes that are remembered of an output: enough to tell fixed from varying dims.
+# The number of distinct shapes that are stored of an output: enough to tell fixed from varying dims.
 _SHAPES_KEPT = 256
 
 
@@ -72,7 +72,7 @@ class ChunkWriter:
         at = len(self._pending_batches)
         for name, array in outputs.items():
             self._note_shape(name, array)
-            # Why not ascontiguousarray: it makes a vector of a scalar.
+            # ascontiguousarray would make a vector of a scalar.
             kept = np.asarray(array, order="C")
             self._pending[f"{at}/{name}"] = _as_code_points(kept) if kept.dtype.kind == "U" else kept
             self._pending_bytes += array.nbytes
@@ -96,7 +96,7 @@ class ChunkWriter:
             shapes.append(array.shape)
 
     def flush(self) -> None:
-        """Write what is pending as one chunk."""
+        """Write pending batches as one chunk."""
         if not self._pending_batches:
             return
         from safetensors import SafetensorError
@@ -114,7 +114,7 @@ class ChunkWriter:
 
 
 def _as_code_points(texts: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return text as numbers, one more axis with as many as the longest has characters: safetensors holds no text."""
+    """Return text as code points, with an axis as long as the longest text: safetensors holds no text."""
     width = texts.dtype.itemsize // _CODE_POINT.itemsize
     return np.frombuffer(texts.tobytes(), dtype=_CODE_POINT).reshape(*texts.shape, width)
 
@@ -132,11 +132,7 @@ def _as_storage_error(err: Exception) -> OSError:
 
 
 def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch]:
-    """Yield every stored batch in its order, after checking the digest of its chunk.
-
-    Raises:
-        ArtifactIntegrityError: A chunk is missing or was changed.
-    """
+    """Yield every stored batch in order; raise ArtifactIntegrityError where a chunk is missing or changed."""
     from safetensors import SafetensorError
 
     for name, digest in chunks.items():
@@ -175,21 +171,10 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
 class Recording:
     """The recorded outputs of a model on some samples, bound to both by digest.
 
-    Attributes:
-        folder: Where the chunks are.
-        chunks: Digest of each chunk file.
-        rows: Rows recorded.
-        samples_digest: Digest of the inputs, by `BatchDigest`.
-        model: What answered: source, digest, notes.
-        runtime: The runtime's facts.
-        signature: Inputs and outputs of the model.
-        shapes: Distinct shapes of each output.
-        dtypes: Dtype of each output.
-        profiles: Profile of each output.
-        health: What was found of the reference's health, one `(name, sentence)` each.
-        health_checks: The same as facts; empty in a recording of an earlier version.
-        settings: How it was recorded: seed, repeated rows, whether non-finite values were declared.
-        digest_before: The digest of a recording of an earlier version, whose profiles hold less; empty for others.
+    `chunks` hold the digest of each file. `samples_digest` is by `BatchDigest`. `model` holds source, digest and notes.
+    `health` are findings as `(name, sentence)`, `health_checks` as facts; the latter are empty in an earlier version's
+    recording. `settings` are the choices made when it was recorded. `digest_before` is the digest of an earlier
+    version's recording, whose profiles hold less; else empty.
     """
 
     folder: Path
@@ -209,12 +194,12 @@ class Recording:
 
     @property
     def health_found(self) -> tuple[Health, ...]:
-        """What was found of the reference's health, of an earlier version as its sentences say it."""
+        """Return the findings about the reference, from the sentences of an earlier version if need be."""
         return self.health_checks or health_of_text(self.health)
 
     @property
     def hangs_on_batch(self) -> bool:
-        """Whether rows of the samples were answered otherwise in other batches, or nobody saw that they were not."""
+        """Return whether outputs of samples changed in other batches, or nobody measured whether they do."""
         is_measured = self.settings.get("noise", {}).get("why_no_batches") == ""
         return not is_measured or any(name == "reference_batch" for name, _ in self.health)
 
@@ -224,22 +209,22 @@ class Recording:
 
     @property
     def digest(self) -> str:
-        """Digest over all that was recorded: chunks, profiles, samples, how, and by its own digest the probes."""
+        """Return the digest over chunks, profiles, samples, settings, and probes by their own digest."""
         return self.digest_before or str(self._sealed()["digest"])
 
     def save(self) -> None:
-        """Write `record.json`: from now on the folder is a recording."""
-        # Limits follow from the profiles: they must not be edited.
+        """Write `record.json`, after which the folder is a recording."""
+        # Limits follow from the profiles, so these must not be edited.
         write_json_atomically(self.folder / RECORD_FILE, self._sealed())
 
     def _sealed(self) -> dict[str, Any]:
         data = to_data(self)
         del data["folder"], data["digest_before"]
         if not self.health_checks:
-            # What was recorded before keeps its digest.
+            # Earlier recordings keep their digest.
             del data["health_checks"]
         for profile in data["profiles"].values():
-            # What was recorded before ranges were known keeps its digest.
+            # Recordings from before ranges existed keep their digest.
             if profile["low"] is None:
                 del profile["low"], profile["high"]
         return sealed(data, version=FORMAT_VERSION)
@@ -265,6 +250,6 @@ class Recording:
             msg = f"{path} is corrupt: {err}"
             raise InputFileError(msg, hint=again) from err
         if any("own_spread" not in profile for profile in data["profiles"].values()):
-            # Its profiles are no longer written as they were, and others name it by this digest.
+            # Its profiles are written differently now, but others name it by this digest.
             return replace(found, digest_before=digest_of_json(data))
         return found

@@ -1,4 +1,4 @@
-"""Asks the reference for a batch, and names the row that it does not answer where it answers others."""
+"""Runs the reference on a batch, and names the row that it refuses while it accepts others."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
 
 
 def answers_of(runner: Runner, batch: Batch, inputs: Arrays, *, rows_before: int) -> dict[str, NDArray[np.generic]]:
-    """Return what the reference answers a batch.
+    """Return the reference's outputs of a batch.
 
-    Where it fails, the rows are asked one by one: the first that it does not answer while it answers others is none
-    that it takes. A model that answers no row at all is broken itself, and one that answers each of them alone failed
-    for another reason.
+    Where it fails, its rows run one by one, and the first that it refuses is at fault if it accepts others. A model
+    that refuses every row is broken itself. One that accepts each row alone failed for another reason.
 
     Raises:
-        UsageError: It does not answer a row, and answers others; the message names the row, and the input and value
-            where one is to blame.
-        BackendError: It did not answer, and no single row is to blame.
+        UsageError: It refuses a row alone; the message names the row, and the input and value where one is at fault.
+        BackendError: It did not run, and no single row is at fault.
     """
     try:
         return runner.run(inputs)
@@ -77,9 +75,9 @@ def _row(inputs: Arrays, row: int) -> dict[str, NDArray[np.generic]]:
 
 
 def _refused_value(runner: Runner, inputs: Arrays) -> tuple[str, int] | None:
-    """Return the input, and the value nearest to 0 in it, without which and those beyond it a row is answered.
+    """Return the input, and its value nearest to 0, without which and those beyond it a row is accepted.
 
-    Only integers are looked at, such as ids. None is returned where no single input is to blame.
+    Only integers count, such as ids. None is returned where no single input is at fault.
     """
     for name, array in inputs.items():
         if array.dtype.kind not in "iu" or not array.size:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-# Rows that are answered one by one, or by so few as are answered, in all and of one batch.
+# Rows that run one by one, or as few at a time as the model accepts, in all and of one batch.
 _ROWS_ALONE = 16
 _ROWS_ALONE_OF_BATCH = 4
 # Rows that are run in other sessions; a first batch of fixed size may have more.
@@ -36,7 +36,7 @@ _ROWS = 32
 
 
 class _Asked(Protocol):
-    """What answers."""
+    """A model that runs."""
 
     def run(self, inputs: Arrays) -> Arrays:
         """Return all outputs."""
@@ -44,24 +44,20 @@ class _Asked(Protocol):
 
 
 class OtherBatches:
-    """Asks the reference for some rows again, in batches of other sizes."""
+    """Run the reference on some rows again, in batches of other sizes."""
 
     def __init__(self, runner: _Asked, outputs: tuple[str, ...], *, is_batch_fixed: bool) -> None:
         self._runner = runner
         self._outputs = outputs
         self._rows_left = 0 if is_batch_fixed else _ROWS_ALONE
-        # How many rows it did not answer, and why.
+        # The number of rows that it refused, and the reason.
         self._refused: dict[int, str] = {}
         self.why_not = "its batch size is fixed" if is_batch_fixed else "no batch held several rows"
 
     def answers(self, batch: Batch, inputs: Arrays, outputs: Arrays, head: Arrays | None) -> dict[str, Any]:
-        """Return some rows as answered in their batch and otherwise, by keys that `measure_noise` knows.
+        """Return outputs of some rows in their batch and in others, by the keys of `measure_noise`.
 
-        Args:
-            batch: The batch, for its rows.
-            inputs: Its inputs as the model takes them.
-            outputs: What was answered.
-            head: What the first rows alone were answered, where they were asked.
+        `inputs` and `outputs` are those of the batch; `head` are outputs of its first rows alone, if they ran.
         """
         rows = min(self._rows_left, _ROWS_ALONE_OF_BATCH, batch.rows)
         if batch.rows == 1 or not rows or not has_rows(batch):
@@ -84,9 +80,9 @@ class OtherBatches:
         return found
 
     def _in_parts(self, inputs: Arrays, of: int, rows: int) -> tuple[int, list[Arrays]]:
-        """Return the answers to the first rows, and how many of them were asked at once: as few as are answered.
+        """Return the outputs of the first rows, and how many ran at once: as few as the model accepts.
 
-        A statistic over the batch is often refused for one row alone. No answers are returned where all is refused.
+        A statistic over the batch often refuses a single row. No outputs are returned where every size is refused.
         """
         sizes = [size for size in sorted({1, 2, of // 2}) if size < of and size not in self._refused]
         for size in sizes:
@@ -102,7 +98,7 @@ class OtherBatches:
 
     @property
     def health(self) -> tuple[Health, ...]:
-        """What is said of a reference that answers rows in no other batch; empty for others."""
+        """Return the finding about a reference that runs in no other batch; empty for others."""
         if not self._refused or not self.why_not:
             return ()
         words = say("reference_batch.not_measured", reason=self.why_not)
@@ -117,25 +113,19 @@ def _part(inputs: Arrays, start: int, size: int, of: int) -> dict[str, NDArray[n
 
 
 def _stacked(rows: list[NDArray[np.generic]]) -> NDArray[np.generic]:
-    # Rows of several shapes are not those of one batch: the first alone shows that the shape is another one.
+    # Rows of several shapes are not those of one batch: the first alone shows the other shape.
     if len({row.shape for row in rows}) > 1 or not rows[0].ndim:
         return rows[0]
     return np.concatenate(rows)
 
 
 class OtherSessions:
-    """Keeps the inputs of the first rows that were run twice, and runs them once more otherwise.
+    """Run the first rows that ran twice once more: on one thread, without optimisations, and with moved inputs.
 
-    On one thread, without graph optimisations, and with each float input moved by one rounding.
+    Each float input moves by one rounding. `blank` puts zeros where outputs do not count, as in those compared with.
     """
 
     def __init__(self, runner: Runner, blank: Callable[[Arrays, Arrays], Arrays] = lambda outputs, _: outputs) -> None:
-        """Begin.
-
-        Args:
-            runner: The reference.
-            blank: Puts zeros into outputs where, by the inputs, they do not count, as in what it is compared with.
-        """
         self._runner = runner
         self._blank = blank
         self._kept: list[dict[str, NDArray[np.generic]]] = []
@@ -143,9 +133,9 @@ class OtherSessions:
         self.why_no_threads = ""
 
     def keep(self, inputs: Arrays, rows: int) -> None:
-        """Keep a copy of what was run twice, while there are rows left."""
+        """Keep a copy of inputs that ran twice, while there are rows left."""
         if self._kept and rows > self._rows_left:
-            # No later one is taken either: those kept are the first that were run twice.
+            # Later inputs are not kept either, because those kept must be the first that ran twice.
             self._rows_left = 0
             return
         self._rows_left -= rows
@@ -154,12 +144,9 @@ class OtherSessions:
     def measure(
         self, noise: NoiseFloor, batches: Callable[[], Iterable[StoredBatch]], profiles: Mapping[str, OutputProfile]
     ) -> NoiseFloor:
-        """Return the noise floor with what other sessions differ by. What was kept is dropped.
+        """Return the noise floor with the differences of other sessions, and drop the inputs.
 
-        Args:
-            noise: The noise floor so far.
-            batches: Starts reading what was run twice, in the order in which it was kept: outputs by `first/NAME`.
-            profiles: The profile of each output.
+        `batches` starts reading the outputs `first/NAME` of the inputs, in the order in which they were kept.
         """
         floats = [profile for profile in profiles.values() if profile.is_float]
         opened = self._runner.on_one_thread() if floats else ""
@@ -174,7 +161,7 @@ class OtherSessions:
         plain = self._runner.unoptimised() if floats else None
         optimisations: dict[str, NDArray[np.float64]] = {}
         roundings: dict[str, NDArray[np.float64]] = {}
-        # What it refuses so shows no noise.
+        # A run that fails shows no noise.
         with contextlib.suppress(ParitygateError):
             optimisations = {} if plain is None else self._largest(plain, batches(), floats)
         with contextlib.suppress(ParitygateError):
@@ -194,7 +181,7 @@ class OtherSessions:
         batches: Iterable[StoredBatch],
         floats: Sequence[OutputProfile],
     ) -> dict[str, NDArray[np.float64]]:
-        """Return the largest difference of an answer of another session, by output, one a channel."""
+        """Return the largest difference of another session's output, by output, one a channel."""
         largest = {profile.name: np.zeros(profile.channels) for profile in floats}
         with opened as other:
             for inputs, batch in zip(self._kept, batches, strict=False):
@@ -207,13 +194,13 @@ class OtherSessions:
     def _of_roundings(
         self, batches: Iterable[StoredBatch], floats: Sequence[OutputProfile]
     ) -> dict[str, NDArray[np.float64]]:
-        """Return what a row typically differs by where its inputs move, by output, one a channel; empty if none can."""
+        """Return the typical difference of a row whose inputs move, by output, one a channel; empty if none can."""
         found: dict[str, list[NDArray[np.float64]]] = {profile.name: [] for profile in floats}
         for inputs, batch in zip(self._kept, batches, strict=False):
             moved = moved_by_rounding(inputs)
             if moved is None:
                 return {}
-            # What does not count is that of the inputs as they are.
+            # The inputs as they are decide which positions count.
             answer = self._blank(self._runner.run(moved), inputs)
             for profile in floats:
                 pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
@@ -222,7 +209,7 @@ class OtherSessions:
 
 
 def moved_by_rounding(inputs: Arrays) -> dict[str, NDArray[np.generic]] | None:
-    """Return the inputs with each finite float value moved to a neighbour, up and down by turns; None without any."""
+    """Return the inputs with each finite float moved to a neighbour, up and down alternately; None without any."""
     moved = {name: _moved(array) for name, array in inputs.items() if array.dtype.kind == "f"}
     return {**inputs, **moved} if moved else None
 

@@ -1,12 +1,11 @@
-"""Run an ONNX file as a device of lower precision would, on the CPU: the judge for a device that is absent.
+"""Run an ONNX file on the CPU as a device of lower precision would, to predict a device that is absent.
 
-ONNX Runtime's CPU provider computes float16 graphs in float32 and does not run bfloat16 ones at all. Here every
-value that the device would hold in lower precision is really rounded to it, after every operator and in and out
-of the model, while an operator's own sums are float32, as on tensor cores. A model that overflows in half
-precision comes out non-finite. This predicts a device; it does not stand for one.
+ONNX Runtime's CPU provider computes float16 graphs in float32 and does not run bfloat16 ones. Here every value of lower
+precision is rounded to it, after every operator and in and out of the model. Sums inside an operator are float32, as on
+tensor cores. A model that overflows in half precision becomes non-finite, but this predicts a device and replaces none.
 
-`OverflowWatch` also says which rows went beyond the range of the precision on the way. An overflow need not be seen in
-the answer as one: a variance that became infinite divides to zeros, and what comes out is finite and wrong.
+`OverflowWatch` also returns which rows went beyond the range of the precision. An overflow need not show in the
+outputs: a variance that became infinite divides to zeros, and the outputs are finite and wrong.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _LOW_DTYPES: Mapping[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
 _FATAL = 4
-# No operators are fused: the rounding is between them.
+# No operators are fused, because rounding happens between them.
 _LEVEL = "ORT_ENABLE_BASIC"
 _SHOWN = 5
 # From these on, an operator takes its axes as an input.
@@ -54,16 +53,12 @@ _AXES = {"Unsqueeze": (_UNSQUEEZE_OPSET, [-1]), "ReduceMax": (_REDUCE_OPSET, [1]
 
 
 def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
-    """Return the ONNX file, to be run as it would be in the precision.
+    """Return the ONNX file, to run as it would in the precision.
 
-    Args:
-        loaded: A float32 model, of which then every float32 tensor is rounded; or an artifact with tensors of lower
-            precision, of which these are. `validate.emulation.graph` says what exactly.
-        precision: `fp16` or `bf16`, the artifact's own if it has one; `mixed` for an artifact that may hold both.
-
-    Raises:
-        UsageError: The precision cannot be emulated or is not the artifact's, the device is not `cpu`, or a name to
-            be renamed is not in the model.
+    Of a float32 model every float32 tensor is rounded, of an artifact its tensors of lower precision; see
+    `validate.emulation.graph`. `mixed` is for an artifact that may hold `fp16` and `bf16`. UsageError is raised where
+    the precision cannot be emulated or is not the artifact's, for another device than `cpu`, or for a wrong name to
+    rename.
     """
     require_backend("onnxruntime")
     if loaded.device != "cpu":
@@ -155,7 +150,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 class EmulatedRunner(Runner):
-    """One ONNX model in one session, its values rounded; the device is `emulated:PRECISION`, which no machine is."""
+    """One ONNX model in one session with rounded values; the device `emulated:PRECISION` is that of no machine."""
 
     _what = "onnxruntime failed in emulation"
 
@@ -181,7 +176,7 @@ class EmulatedRunner(Runner):
     def _fetch(
         self, feed: Mapping[str, NDArray[np.generic]], besides: Sequence[str] = ()
     ) -> tuple[list[NDArray[np.generic]], list[NDArray[Any]]]:
-        """Return the outputs in the dtypes of the file, and other values of the graph, by their names, besides."""
+        """Return the outputs in the dtypes of the file, and the other values of the graph named in `besides`."""
         arrays = {self._input_names[name]: _widened(array) for name, array in feed.items()}
         arrays[self._canary_input] = VALUES
         own = [spec.name for spec in self._own.outputs]
@@ -205,16 +200,12 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _narrowed(array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    # Rounded values are those of the lower precision already: nothing changes but the dtype.
+    # Values are rounded already, so only the dtype changes.
     return array.astype(_LOW_DTYPES[dtype]) if dtype in _LOW_DTYPES else array
 
 
 def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:
-    """Return the ONNX file, to be run as it would be in the precision, and watched.
-
-    Args:
-        path: A file as `open_emulated` takes it; its names are those served.
-        precision: `fp16` or `bf16`.
+    """Return the ONNX file, to run as it would in the precision, `fp16` or `bf16`, and watched.
 
     Raises:
         InputFileError: The file is no ONNX model.
@@ -233,8 +224,8 @@ def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:
 def _add_watch(model: onnx.ModelProto) -> list[str]:
     """Add an output for every value that is rounded outside of subgraphs, and return their names.
 
-    It holds one number for each place of the value's first dim: 1 if any finite number there was rounded to infinity.
-    Only to that above: a mask that ends at minus infinity is what it is for.
+    Each is 1 where a finite number at this place of the first dim was rounded to plus infinity, else 0. Minus infinity
+    does not count, because masks use it on purpose.
     """
     import onnx
 
@@ -249,7 +240,7 @@ def _add_watch(model: onnx.ModelProto) -> list[str]:
 
 
 def _pairs(graph: onnx.GraphProto) -> list[tuple[str, str]]:
-    """Return what is rounded and what it becomes: a pair of Casts, down and up again."""
+    """Return the names of each value before and after rounding, by its pair of Casts."""
     lows = set(ELEMENT_TYPES.values())
     down = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast" and _target(node) in lows}
     return [
@@ -279,13 +270,13 @@ def _watch(raw: str, rounded: str, names: UniqueNames, model: onnx.ModelProto) -
         return node
 
     after = step("IsInf", rounded, detect_negative=0)
-    # A conversion of the file's own may start from whole numbers.
+    # A conversion of the file's own may start from integers.
     float_before = step("Cast", raw, to=FLOAT)
     before = step("IsInf", float_before.output[0], detect_negative=0)
     was_finite = step("Not", before.output[0])
     is_new = step("And", after.output[0], was_finite.output[0])
     number = step("Cast", is_new.output[0], to=FLOAT)
-    # A scalar has no first dim: it is given a last one.
+    # A scalar has no first dim, so it gets a last one.
     wide = step("Unsqueeze", number.output[0])
     flat = step("Flatten", wide.output[0], axis=1)
     yield from (after, float_before, before, was_finite, is_new, number, wide, flat)
@@ -311,10 +302,7 @@ class OverflowWatch(EmulatedRunner):
     def run_watched(
         self, inputs: Mapping[str, NDArray[np.generic]], rows: int
     ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
-        """Return the outputs by name, and for each row whether a value overflowed on its way.
-
-        A value without rows is one of all rows.
-        """
+        """Return the outputs by name, and for each row whether a value overflowed; one without rows counts for all."""
         outputs = self.run(inputs)
         overflowed = np.zeros(rows, dtype=bool)
         for flag in self._flags:

@@ -1,4 +1,4 @@
-"""Checks that a batch lies within the shapes that an engine was built for, before the engine is asked."""
+"""Checks that a batch is within the shapes that an engine was built for, before the engine runs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,10 @@ if TYPE_CHECKING:
 def check_profile(
     signature: Signature, profile: Mapping[str, ProfileShapes], inputs: Mapping[str, NDArray[np.generic]]
 ) -> None:
-    """Check that every input has a shape that the engine was built for.
+    """Raise BackendError unless every input has a shape that the engine was built for.
 
-    Args:
-        signature: Inputs and outputs under the names served.
-        profile: The shapes of each input of the signature, by the name served.
-        inputs: The batch; it has passed `check_inputs`.
-
-    Raises:
-        BackendError: A size lies outside; the message names every such input, its shape, and the smallest and the
-            largest allowed.
+    The batch has passed `check_inputs`. The message names every other input, its shape, and the smallest and largest
+    allowed.
     """
     refused = [name for name, array in inputs.items() if not _is_within(profile[name], array.shape)]
     if not refused:
@@ -39,7 +33,7 @@ def check_profile(
 
 
 def describe_profile(profile: Mapping[str, ProfileShapes]) -> str:
-    """Return the shapes that an engine takes in one line, such as `ids: [1, 8] to [64, 128], tuned for [8, 64]`."""
+    """Return an engine's shapes in one line, such as `ids: [1, 8] to [64, 128], tuned for [8, 64]`."""
     return "; ".join(
         f"{name}: {list(shapes.min)}"
         + ("" if shapes.min == shapes.max else f" to {list(shapes.max)}, tuned for {list(shapes.opt)}")
@@ -80,26 +74,16 @@ def _hint(signature: Signature, profile: Mapping[str, ProfileShapes], shapes: Ma
 
 
 class WithinProfile(Runner):
-    """A runner of the ONNX file that an engine was built from, on the shapes alone that the engine takes.
-
-    An ONNX file answers batches of any size. Where it runs in an engine's place, what the engine would refuse is
-    refused.
-    """
+    """A runner of an engine's ONNX file in the engine's place, which refuses shapes that the engine would refuse."""
 
     def __init__(self, runner: Runner, record: EngineRecord) -> None:
-        """Wrap the runner.
-
-        Args:
-            runner: Of the file; its inputs and outputs are those of the engine.
-            record: The engine's.
-        """
         super().__init__(record.signature, runner.facts)
         self._runner = runner
         self._profile = record.profile
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs: the file."""
+        """Return the facts about the file's runner."""
         return self._runner.facts
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:

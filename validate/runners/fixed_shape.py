@@ -1,8 +1,8 @@
-"""Run a model whose dims are fixed on inputs of any size, by the rule that lies beside it.
+"""Run a model with fixed dims on inputs of any size, by the rule next to it.
 
-A batch is run in parts of the fixed number of rows. The last part is filled up with copies of its last row, other
-fixed dims on the right with the declared value of each input; what that adds to the results is cut off again. So
-the gate sees answers to the samples as they are, given by the model as it is served.
+A batch runs in parts of the fixed number of rows. Copies of the last row fill the last part; the declared value of each
+input fills other fixed dims on the right. The padding is cut off the results. So the gate compares outputs for the
+samples as they are, by the model as served.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ _EXACT_IN_FLOAT32 = 2**24
 
 
 class FixedShapeRunner(Runner):
-    """A runner of a model with fixed dims, that takes what the model took before they were fixed."""
+    """A runner of a model with fixed dims that takes the inputs from before they were fixed."""
 
     def __init__(self, runner: Runner, rule: FixedShape) -> None:
-        """Wrap the runner."""
         _check_is_of(rule, runner.signature)
-        # What the model took and returned before its dims were fixed.
+        # The inputs and outputs from before the dims were fixed.
         super().__init__(rule.signature, runner.facts)
         self._runner = runner
         self._rule = rule
@@ -46,7 +45,7 @@ class FixedShapeRunner(Runner):
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs, with the rule and how many calls have been filled up so far, and what of it was not seen."""
+        """Return what runs, with the rule, how many calls were padded so far, and which padding was not seen."""
         facts = self._runner.facts
         return replace(
             facts,
@@ -61,12 +60,12 @@ class FixedShapeRunner(Runner):
         return [self._joined(spec, [answer[spec.name] for answer in answers]) for spec in self._outputs]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[FixedShapeRunner] | str:
-        """Return what opens the fixed model on one thread, or why it is not."""
+        """Return an opener of the fixed model on one thread, or why there is none."""
         opened = self._runner.on_one_thread()
         return opened if isinstance(opened, str) else self._around(opened)
 
     def unoptimised(self) -> contextlib.AbstractContextManager[FixedShapeRunner] | None:
-        """Return what opens the fixed model without graph optimisations; None where there is none."""
+        """Return an opener of the fixed model without graph optimisations; None where there is none."""
         opened = self._runner.unoptimised()
         return None if opened is None else self._around(opened)
 
@@ -80,7 +79,7 @@ class FixedShapeRunner(Runner):
         return self._rule.signature.outputs
 
     def _parts(self, inputs: Arrays, sizes: Mapping[str, int]) -> Iterator[tuple[Arrays, int | None]]:
-        """Yield the inputs of each call, not filled up yet, and their number of rows if that is fixed."""
+        """Yield the inputs of each call, not padded yet, and their number of rows if that is fixed."""
         rows_dim = self._rule.rows_dim
         if rows_dim is None:
             yield inputs, None
@@ -120,7 +119,7 @@ class FixedShapeRunner(Runner):
         fixed = self._rule.dims
         if spec.shape is None:
             return array
-        # An answer of another size than the fixed one is not cut into a right one.
+        # An output of another size than the fixed one must not be cut into a correct one.
         is_fixed = array.ndim == len(spec.shape) and all(
             size == fixed[dim]
             for dim, size in zip(spec.shape, array.shape, strict=True)
@@ -160,7 +159,7 @@ def _notes(rule: FixedShape, filled_up: Mapping[str, int], calls: int) -> list[s
 
 
 def _warnings(rule: FixedShape, filled_up: Mapping[str, int], calls: int) -> list[str]:
-    """Say which dims were never filled up, though smaller ones are served: what the model then answers is not known."""
+    """Return a warning about dims that were never padded, though smaller ones are served: padding is untested."""
     ranges = rule.signature.dims
     uncovered = [
         name

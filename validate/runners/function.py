@@ -1,4 +1,4 @@
-"""Run a function of Python that takes a mapping of arrays and returns one: a model of any kind that we do not know."""
+"""Run a Python function that takes a mapping of arrays and returns one: a model of any unknown kind."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 
 def open_model(loaded: LoadedModel) -> FunctionRunner:
-    """Return the function, ready to be called; without a signature it is called once to see its outputs.
+    """Return the function, ready to run; without a signature, one call shows its outputs.
 
-    It is given the inputs that the other model takes, or all of the samples where that is not known.
-
-    Raises:
-        UsageError: It returns no mapping of arrays, or neither a signature nor an example is given.
+    It gets the other model's inputs, or all of the samples where these are unknown. UsageError is raised where it
+    returns no mapping of arrays, or without a signature and an example.
     """
     signature, rename = loaded.ref.signature, loaded.ref.rename
     if signature is None:

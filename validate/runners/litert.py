@@ -25,12 +25,9 @@ _CPU = "cpu"
 
 
 def open_model(loaded: LoadedModel) -> LiteRtRunner:
-    """Return the TFLite file loaded in LiteRT, which may use all processors that this process may.
+    """Return the TFLite file loaded in LiteRT, on all processors of this process; it reads all weights.
 
-    Reads all weights, to find their precision.
-
-    Raises:
-        BackendError: LiteRT cannot run it, or is asked for another device than the CPU.
+    BackendError is raised where LiteRT cannot run it, and for another device than the CPU.
     """
     if loaded.device != _CPU:
         msg = f"LiteRT runs TFLite models on the cpu, not on {loaded.device}"
@@ -74,11 +71,11 @@ class LiteRtRunner(Runner):
         self._model = model
         self._path = path
         self._lock = threading.Lock()
-        # All that LiteRT has complained of so far: it says it again in front of every new complaint.
+        # All complaints of LiteRT so far, because it repeats them before every new one.
         self._said = ""
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        # The model is given the shapes of the batch first, where they are others than those of the last one.
+        # The model gets new shapes first, if they differ from those of the last batch.
         arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         with self._lock:
             try:
@@ -89,7 +86,7 @@ class LiteRtRunner(Runner):
         return [np.asarray(found[spec.name]) for spec in self._own.outputs]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[LiteRtRunner] | str:
-        """Return what opens the file once more for one thread, or why it is not."""
+        """Return an opener of the file on one thread, or why there is none."""
         return self._opened_again() if self._model.threads > 1 else ALL_THERE_IS
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Run an ONNX file in ONNX Runtime, on the CPU or on an NVIDIA GPU, in the provider that is asked for and no other."""
+"""Run an ONNX file in ONNX Runtime, on the CPU or an NVIDIA GPU, in the requested provider alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-# What ONNX Runtime would log is in the exceptions as well: only what ends the process is printed.
+# The exceptions hold ONNX Runtime's log, so it prints only errors that end the process.
 _FATAL = 4
 _BFLOAT16 = "bfloat16"
 _ON_THE_CPU = (
@@ -66,10 +66,7 @@ _ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
 def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
-    """Return the ONNX file loaded in ONNX Runtime.
-
-    Reads all weights, to find their precision.
-    """
+    """Return the ONNX file loaded in ONNX Runtime; it reads all weights for their precision."""
     require_backend("onnxruntime")
     ref = loaded.ref
     path = ref.path
@@ -81,7 +78,7 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     tables = zip_maps(proto)
     request = provider_request(ref.provider, loaded.device, own=own, served=ref.signature, dtypes=dtypes)
     nodes = () if request.name == CPU else nodes_of(proto)
-    # The parsed file is as large as the weights in it, and the session holds its own copy.
+    # The parsed file is as large as its weights, and the session holds its own copy.
     del proto
     device = device_name(loaded.device)
     if request.name == TENSORRT:
@@ -90,7 +87,7 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     before = threads_of_process()
     session = open_session()
     after = threads_of_process()
-    # TensorRT would build its engines anew, and ONNX Runtime writes no graph that holds them.
+    # TensorRT would build its engines again, and ONNX Runtime writes no graph that holds them.
     optimised = tuple if request.name == TENSORRT else functools.partial(_optimised_nodes, open_session)
     facts = replace(_facts(session, request, nodes, optimised, device=device), precision_found=precision)
     if tables:
@@ -112,12 +109,12 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
 
 
 def _why_not_one_thread(request: ProviderRequest, before: frozenset[str] | None, after: frozenset[str] | None) -> str:
-    """Say why one thread is no other number than that of a session; by the process's threads around its opening."""
+    """Return why a session uses one thread already, by the process's threads before and after it opened; else empty."""
     if request.name != CPU:
         return ON_THE_GPU
     if before is None or after is None:
         return NOT_KNOWN
-    # ONNX Runtime does not say how many it takes. They start with the session, and the caller's is one of them.
+    # ONNX Runtime does not report its threads. They start with the session, and the caller's is one of them.
     return "" if after - before else ALL_THERE_IS
 
 
@@ -146,7 +143,7 @@ def _open_session(
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimised else levels.ORT_DISABLE_ALL
     providers = [(name, dict(given)) for name, given in request.providers]
     try:
-        # Without its own fall back, by which it prints what failed and goes on with the CPU.
+        # Without its own fallback, which prints the failure and continues on the CPU.
         session = onnxruntime.InferenceSession(path, sess_options=options, providers=providers, enable_fallback=0)
     except Exception as err:
         if _LIBRARIES_MISSING in str(err):
@@ -158,7 +155,7 @@ def _open_session(
             raise BackendError(msg, hint=OPTIMISER_HINT) from err
         msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {reason}"
         raise BackendError(msg, hint=hint_on_locale(str(err)) or _REFUSED_HINT) from err
-    # A session without its provider's libraries has the CPU's in their place; one that fails later falls back.
+    # A session without its provider's libraries uses the CPU's instead; one that fails later falls back.
     session.disable_fallback()
     if session.get_providers()[0] != request.name:
         msg = f"onnxruntime runs {path} with {', '.join(session.get_providers())}, but {request.name} was requested"
@@ -167,7 +164,7 @@ def _open_session(
 
 
 def _loads(path: str, request: ProviderRequest) -> bool:
-    """Return whether the file loads without graph optimisations: then it is the runtime's optimiser that fails."""
+    """Return whether the file loads without graph optimisations, so that the runtime's optimiser is at fault."""
     try:
         _open_session(path, request, is_optimised=False)
     except BackendError:
@@ -176,9 +173,9 @@ def _loads(path: str, request: ProviderRequest) -> bool:
 
 
 def _optimised_nodes(opened: Callable[..., onnxruntime.InferenceSession]) -> tuple[GraphNode, ...]:
-    """Return the nodes of the graph as ONNX Runtime optimised it, written with all weights to a temporary folder.
+    """Return the nodes of the graph as ONNX Runtime optimised it, by way of a temporary folder with all weights.
 
-    None where that cannot be written: then a node that is not in the file counts as computing.
+    It returns none where that cannot be written; then a node that is not in the file counts as computing.
     """
     import onnx
 
@@ -192,7 +189,7 @@ def _optimised_nodes(opened: Callable[..., onnxruntime.InferenceSession]) -> tup
 
 
 def reason_of_onnxruntime(err: BaseException) -> str:
-    """Return in one line what an error of ONNX Runtime says."""
+    """Return an error of ONNX Runtime in one line."""
     return _ERROR_PREFIX.sub("", first_line(err))
 
 
@@ -204,7 +201,7 @@ def _facts(
     *,
     device: str,
 ) -> RuntimeFacts:
-    """Return what a session says of itself, after checking that it is what was asked for."""
+    """Return a session's own facts, after checking that it is as requested."""
     import onnxruntime
 
     options = session.get_provider_options()
@@ -222,13 +219,17 @@ def _facts(
         optimisation=level.name.removeprefix("ORT_").removeprefix("ENABLE_").lower(),
         notes=(*request.notes, *notes),
         provider_warnings=(*request.warnings, *warnings),
-        # Of the CPU's provider ONNX Runtime says so; of the others it was not seen.
+        # ONNX Runtime documents it for the CPU's provider; for the others it is unknown.
         may_be_called_at_once=request.name == CPU,
     )
 
 
 class OnnxRuntimeRunner(Runner):
-    """One ONNX model in one session."""
+    """One ONNX model in one session.
+
+    `tables` are outputs that are mappings and become tables, by the file's names. `one_thread` opens the file on one
+    thread, or is the reason why not. `plain` opens the graph as it is in the file; None where there is none.
+    """
 
     _what = "onnxruntime failed"
 
@@ -243,17 +244,6 @@ class OnnxRuntimeRunner(Runner):
         one_thread: Callable[[], onnxruntime.InferenceSession] | str,
         plain: Callable[[], onnxruntime.InferenceSession] | None = None,
     ) -> None:
-        """Take what was opened.
-
-        Args:
-            session: The session.
-            own: Inputs and outputs as the file names them.
-            served: The same, under the names served.
-            facts: What runs.
-            tables: The outputs that are mappings and answered as tables, by the file's names.
-            one_thread: What opens another session of the same file on one thread, or why there is none.
-            plain: What opens another session of the graph as it is in the file; None where there is none.
-        """
         super().__init__(served, facts, own)
         self._session = session
         self._tables = tables
@@ -277,11 +267,11 @@ class OnnxRuntimeRunner(Runner):
         return reason_of_onnxruntime(err)
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[OnnxRuntimeRunner] | str:
-        """Return what opens a second session on one thread, or why there is none."""
+        """Return an opener of a second session on one thread, or why there is none."""
         return self._one_thread if isinstance(self._one_thread, str) else self._in_second_session(self._one_thread)
 
     def unoptimised(self) -> contextlib.AbstractContextManager[OnnxRuntimeRunner] | None:
-        """Return what opens a second session of the graph as it is in the file; None where this one is such."""
+        """Return an opener of a second session of the graph as in the file; None where this one is such."""
         return None if self._plain is None else self._in_second_session(self._plain)
 
     @contextlib.contextmanager
@@ -302,7 +292,7 @@ class OnnxRuntimeRunner(Runner):
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         for name in self._own_outputs:
-            # ONNX Runtime copies what a GPU computed.
+            # ONNX Runtime copies outputs from a GPU.
             binding.bind_output(name, "cpu")
         self._session.run_with_iobinding(binding)
         binding.synchronize_outputs()

@@ -1,7 +1,7 @@
-"""Which provider of ONNX Runtime runs which node: what a GPU provider lacks goes to the CPU without a word.
+"""Which provider of ONNX Runtime runs which node: nodes that a GPU provider lacks go to the CPU silently.
 
-Some of that is on purpose: what is computed from shapes alone, and indices, is faster on the CPU. So a node on the
-CPU is judged by what it computes: floating-point values that come from the model's inputs are an error.
+Some go there on purpose, because shapes and indices are faster on the CPU. So a node on the CPU is judged by its
+values: floats that depend on the model's inputs are an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SHAPES_ALONE = frozenset({"Shape", "Size"})
 # They run other nodes, which are judged themselves.
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-# They compute nothing, wherever they stand.
+# They compute nothing anywhere.
 _NEVER_FLOATS = _SHAPES_ALONE | _CONTROL_FLOW | {"MemcpyToHost", "MemcpyFromHost"}
 _DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
 _NAMED = 3
@@ -30,13 +30,10 @@ _NAMED = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphNode:
-    """A node as the file has it.
+    """A node of the file; `operator` has its domain and a dot before it unless that is the default.
 
-    Attributes:
-        operator: Its operator, after the domain and a dot where that is not the default one.
-        name: Its name; empty for none.
-        computes_floats: Whether it takes or returns floating-point values that depend on the values of the model's
-            inputs, not on their shapes alone. A value of unknown type counts as one.
+    `computes_floats` is true if it takes or returns floats that depend on values of the model's inputs, not on their
+    shapes alone. A value of unknown type counts as one.
     """
 
     operator: str
@@ -46,7 +43,7 @@ class GraphNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedNode:
-    """A node as the session has it: by its provider."""
+    """A node of the session, with its provider."""
 
     provider: str
     operator: str
@@ -55,13 +52,10 @@ class PlacedNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Where the nodes of a session run.
+    """The places of a session's nodes: `counts` by provider, and nodes on the CPU by what they compute.
 
-    Attributes:
-        counts: How many nodes each provider runs.
-        computing: Nodes on the CPU that compute floats.
-        undecided: Nodes on the CPU that have no name, and of whose operator some in the file compute floats.
-        arithmetic: How many nodes on the CPU compute shapes and indices.
+    `computing` nodes compute floats. `undecided` ones have no name, and some of their operator in the file compute
+    floats. `arithmetic` counts those of shapes and indices.
     """
 
     counts: Mapping[str, int]
@@ -71,7 +65,7 @@ class Placement:
 
 
 def placed_nodes(session: onnxruntime.InferenceSession) -> tuple[PlacedNode, ...] | None:
-    """Return the nodes of a session by provider; None where this ONNX Runtime does not tell.
+    """Return the nodes of a session by provider; None where this ONNX Runtime does not report them.
 
     The session has to be opened with `session.record_ep_graph_assignment_info` at 1.
     """
@@ -85,11 +79,7 @@ def placed_nodes(session: onnxruntime.InferenceSession) -> tuple[PlacedNode, ...
 
 
 def nodes_of(model: onnx.ModelProto) -> tuple[GraphNode, ...]:
-    """Return the nodes of a model, those inside of nodes and of local functions included.
-
-    Args:
-        model: The model; its local functions are inlined and its types inferred in place. No weights are read.
-    """
+    """Return the nodes of a model, also inside of nodes and local functions; it inlines and infers types in place."""
     inline_functions(model)
     infer_value_types(model)
     return tuple(_Walk().through(model.graph, {value.name for value in model.graph.input}, {}))
@@ -100,18 +90,15 @@ def _operator(domain: str, operator: str) -> str:
 
 
 class _Walk:
-    """One walk over a graph in its order, in which every value stands before what takes it."""
+    """One walk over a graph in its order, in which every value comes before its users."""
 
     def through(
         self, graph: onnx.GraphProto, fed: Iterable[str], outer: Mapping[str, int], seen: set[str] | None = None
     ) -> Iterator[GraphNode]:
-        """Yield the nodes.
+        """Yield the nodes of a graph.
 
-        Args:
-            graph: The graph.
-            fed: The values of it that depend on the model's inputs from the start.
-            outer: The types of the values around it.
-            seen: All values that depend on the model's inputs; those of this graph are added.
+        The values `fed` depend on the model's inputs from the start. `outer` are the types of the values around the
+        graph. `seen` are all values that depend on the inputs; those of this graph are added.
         """
         types = {**outer, **element_types(graph)}
         fed = set(fed) - {tensor.name for tensor in graph.initializer}
@@ -153,18 +140,11 @@ def judge(
 ) -> Placement:
     """Return where nodes run, and what those on the CPU compute.
 
-    A node is found in the file by operator and name, or else, where ONNX Runtime put it there as it optimised the
-    graph, in that graph: of a shape of a transposed tensor it makes a `Gather` of a shape. What is found in neither is
-    judged by the others of its operator that the file has: if all or none compute floats, so does or does not it;
-    if some do, only as many can be harmless as the file has harmless ones. An operator that the file does not have
-    stands for others that ONNX Runtime merged, and counts as computing floats.
-
-    Args:
-        placed: The nodes of the session.
-        nodes: The nodes of the file.
-        cpu: The name of the CPU's provider.
-        optimised: Returns the nodes of the graph as ONNX Runtime optimised it. It is called only where a node on the
-            CPU is not in the file.
+    A node is found by operator and name in the file, or else in the graph that ONNX Runtime optimised (`optimised`,
+    called only if needed). Of a shape of a transposed tensor, for example, it makes a `Gather` of a shape. Any other
+    node is judged by the file's other nodes of its operator. If all or none compute floats, it does or does not. If
+    some do, only as many can be harmless as the file has harmless ones. An operator that the file lacks is a merger of
+    others, and counts as computing floats.
     """
     named = _by_name(nodes)
     here = [node for node in placed if node.provider == cpu and node.operator not in _NEVER_FLOATS]
@@ -183,7 +163,7 @@ def judge(
         ]
         if others and not any(others):
             continue
-        # What the optimised graph explained may have been one of the harmless ones.
+        # A node found in the optimised graph may have been one of the harmless ones.
         harmless = max(0, others.count(False) - (own[operator] - len(unknown)))
         computing += unknown[harmless:]
         undecided += unknown[:harmless]

@@ -1,7 +1,7 @@
-"""The execution providers of ONNX Runtime: which one is asked for, with which options, and what it was given.
+"""The execution providers of ONNX Runtime: the request, its options, and the session's own ones.
 
-Nothing here lowers the precision of what the file says. CUDA's provider has an option for TF32; TensorRT's has none,
-so for that one it is barred by NVIDIA_TF32_OVERRIDE, which CUDA's libraries read when they start.
+Nothing here lowers the precision of the file. CUDA's provider has an option for TF32. TensorRT's has none, so
+NVIDIA_TF32_OVERRIDE bars it there, which CUDA's libraries read when they start.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     import onnx
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
-# By the names that users give them, and the device that each is of.
+# By the names that users give them, and the device of each.
 PROVIDERS: Mapping[str, tuple[str, str]] = {"cpu": (CPU, "cpu"), "cuda": (CUDA, "cuda"), "tensorrt": (TENSORRT, "cuda")}
 _TF32 = "NVIDIA_TF32_OVERRIDE"
 _CUDA_OPTIONS: Mapping[str, str] = {
     "use_tf32": "0",
-    # Why not EXHAUSTIVE, the default? It times the algorithms in each session, and takes another where another was
-    # faster: the same file would answer otherwise the next time.
+    # EXHAUSTIVE, the default, times the algorithms in each session, so the same file could give other outputs the next
+    # time.
     "cudnn_conv_algo_search": "HEURISTIC",
 }
-# Engines and timings of an earlier build would be another engine than the one that this file makes.
+# Engines and timings of an earlier build would give another engine than this file does.
 _TENSORRT_OPTIONS: Mapping[str, str] = {"trt_engine_cache_enable": "0", "trt_timing_cache_enable": "0"}
 _LOWERING = ("trt_fp16_enable", "trt_int8_enable")
 _BF16 = "trt_bf16_enable"
@@ -45,14 +45,11 @@ _ON = frozenset({"1", "true"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProviderRequest:
-    """What a session is opened with.
+    """The settings of a session to open.
 
-    Attributes:
-        name: The provider that is asked for, by ONNX Runtime's name.
-        providers: It and those that may take what it lacks, each with its options.
-        notes: What the user should know of it.
-        warnings: What it leaves open.
-        is_tf32_barred: Whether what has no option for TF32 is kept from it otherwise.
+    `providers` are the requested one, `name`, and those that may run nodes it lacks, with options. `notes` are for the
+    user, and `warnings` about open questions. `is_tf32_barred` is true where TF32 is kept from libraries without an
+    option.
     """
 
     name: str
@@ -63,11 +60,7 @@ class ProviderRequest:
 
 
 def check_provider(provider: str, device: str) -> str:
-    """Return ONNX Runtime's name of a provider, after checking that it is one of the device's.
-
-    Raises:
-        UsageError: It is not, or is not known.
-    """
+    """Return ONNX Runtime's name of a provider; raise UsageError where it is unknown or not of the device."""
     if provider not in PROVIDERS:
         msg = f"provider {provider!r} is not known (allowed: {', '.join(PROVIDERS)})"
         raise UsageError(msg, hint="name one of the providers above")
@@ -81,14 +74,10 @@ def check_provider(provider: str, device: str) -> str:
 def provider_request(
     provider: str | None, device: str, *, own: Signature, served: Signature | None, dtypes: frozenset[str]
 ) -> ProviderRequest:
-    """Return what a session is to be opened with.
+    """Return the settings of a session to open.
 
-    Args:
-        provider: `cpu`, `cuda` or `tensorrt`; None for that of the device.
-        device: `cpu` or `cuda`.
-        own: The inputs of the file.
-        served: A signature that declares the sizes of symbolic dims; None where nothing does.
-        dtypes: What the graph holds below float32: of `float16`, `bfloat16`, `int8`.
+    `provider` is None for that of the device. `served` declares the sizes of symbolic dims. `dtypes` are those of the
+    graph below float32: of `float16`, `bfloat16`, `int8`.
     """
     name = check_provider(provider or device, device)
     if name == CPU:
@@ -110,7 +99,7 @@ def _tensorrt_request(own: Signature, served: Signature | None, dtypes: frozense
     options["trt_fp16_enable"] = "1" if "float16" in dtypes else "0"
     options["trt_int8_enable"] = "1" if "int8" in dtypes else "0"
     if "bfloat16" in dtypes:
-        # Not named otherwise: versions without the option refuse it, and are without the precision.
+        # Only named here, because versions without the option refuse it, and lack the precision.
         options[_BF16] = "1"
     warnings = []
     lower = ", ".join(sorted(dtypes))
@@ -154,7 +143,7 @@ def _profile_options(profile: Mapping[str, ProfileShapes]) -> dict[str, str]:
 
 
 def lower_dtypes(model: onnx.ModelProto) -> frozenset[str]:
-    """Return what tensors of the graph are in below float32: of `float16`, `bfloat16` and `int8` (quantized)."""
+    """Return which of `float16`, `bfloat16` and `int8` (quantized) the graph's tensors use."""
     from onnx import TensorProto
 
     names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
@@ -172,10 +161,9 @@ def lower_dtypes(model: onnx.ModelProto) -> frozenset[str]:
 
 @functools.cache
 def bar_tf32() -> bool:
-    """Forbid TF32 to what of CUDA's libraries starts after this, and return whether that is all of them.
+    """Forbid TF32 to CUDA libraries that start after this, and return whether that is all of them.
 
-    TensorRT's provider has no option for it, and TensorRT allows it by default. The answer stays that of the first
-    call: what had started before it is not asked again.
+    TensorRT's provider has no option for it, and TensorRT allows it by default. The result is that of the first call.
     """
     if os.environ.get(_TF32, "").strip() == "0":
         return True
@@ -191,14 +179,14 @@ def prepare_process(provider: str | None) -> None:
 
 
 def say_provider(provider: str | None) -> tuple[str, ...]:
-    """Return by which provider a model was run, where that goes without saying for the CPU alone."""
+    """Return the provider that ran a model; empty for the CPU, where it is obvious."""
     return () if provider in {None, CPU} else (f"ONNX Runtime ran it by {provider}",)
 
 
 def load_libraries(onnxruntime: object, provider: str) -> None:
-    """Load the libraries that a provider needs from the packages that hold them, so that it finds them.
+    """Load the libraries of a provider from the packages that hold them, so that it finds them.
 
-    What is not there is for the system to find, or for the session to miss.
+    Others are left to the system, or for the session to miss.
     """
     if provider == CPU:
         return
@@ -211,15 +199,11 @@ def load_libraries(onnxruntime: object, provider: str) -> None:
 
 
 def check_options(request: ProviderRequest, found: Mapping[str, Mapping[str, str]]) -> None:
-    """Check that a session has the options it was opened with.
-
-    Raises:
-        BackendError: An option is another, or a precision is allowed that was not asked for.
-    """
+    """Raise BackendError where a session's options differ, or allow a precision that was not requested."""
     for provider, options in request.providers:
         has = found.get(provider, {})
         for name, value in options.items():
-            # Shapes change no answer: a call beyond them fails.
+            # Shapes change no output: a call beyond them fails.
             if not name.startswith(_PROFILE) and not _is_same(has.get(name), value):
                 msg = f"{provider} was given {name}={value} and runs with {name}={has.get(name, 'nothing')}"
                 raise BackendError(msg, hint="use another version of onnxruntime-gpu")
@@ -232,7 +216,7 @@ def check_options(request: ProviderRequest, found: Mapping[str, Mapping[str, str
 def _is_same(found: str | None, asked: str) -> bool:
     if found is None:
         return False
-    # Some versions say their booleans in words.
+    # Some versions write their booleans as words.
     words = {"false": "0", "true": "1"}
     return words.get(found.lower(), found) == asked
 
@@ -241,7 +225,7 @@ def tf32_of(request: ProviderRequest, found: Mapping[str, Mapping[str, str]]) ->
     """Return whether a session may use TF32; None on the CPU, where there is none."""
     if request.name == CPU:
         return None
-    # A build that does not know the option has TF32 on for convolutions.
+    # A build that lacks the option has TF32 on for convolutions.
     is_on = found.get(CUDA, {}).get("use_tf32", "1") != "0"
     return is_on if request.name == CUDA else is_on or not request.is_tf32_barred
 
@@ -254,17 +238,10 @@ def check_placement(
     version: str,
     optimised: Callable[[], Iterable[GraphNode]] = tuple,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Check that what computes runs on the provider asked for, and return notes and warnings.
+    """Check that computing nodes run on the requested provider, and return notes and warnings.
 
-    Args:
-        request: What was asked for.
-        placed: Where the nodes are; None where ONNX Runtime does not tell.
-        nodes: The nodes of the file.
-        version: ONNX Runtime's.
-        optimised: Returns the nodes of the graph as ONNX Runtime optimised it.
-
-    Raises:
-        BackendError: Nodes that compute floats are on the CPU, or TensorRT has none.
+    `placed` is None where ONNX Runtime does not report it. BackendError is raised where nodes that compute floats are
+    on the CPU, or the provider runs none.
     """
     if request.name == CPU:
         return (), ()

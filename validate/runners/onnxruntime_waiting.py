@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnxruntime
 
-# What OpenMP reads, which other runtimes compute with: one variable says it for all of them.
+# The variable of OpenMP, which other runtimes use, so that one setting applies to all.
 _POLICY = "OMP_WAIT_POLICY"
 _PASSIVE = "passive"
 
 
 def set_waiting(options: onnxruntime.SessionOptions) -> None:
-    """Let the threads of a session wait without using a core between calls, and in calls where that is asked for.
+    """Let the threads of a session wait without using a core between calls, and within calls on request.
 
-    Two models often run in turn: threads that wait busily for the next call of one slow the other down. In a call they
-    do so by default, which is faster on an idle machine and slower beside other work. Answers are the same.
+    Two models often run in turn, so threads that wait busily slow the other model down. Within a call, busy waiting is
+    the default: faster on an idle machine, slower next to other work. Outputs are the same.
     """
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if os.environ.get(_POLICY, "").lower() == _PASSIVE:

@@ -1,4 +1,4 @@
-"""Opening a model: the table of runners, and what is put around the one that runs it."""
+"""Opens a model: the table of runners, and the wrappers around a runner."""
 
 from __future__ import annotations
 
@@ -44,18 +44,12 @@ def open_model(
     is_optimised: bool = True,
     example: Example | None = None,
 ) -> Runner:
-    """Return the runner of a model, loaded and ready to run; `loaded` of it says what the model turned out to be.
+    """Return the runner of a model, ready to run; its `loaded` describes the model. Recorded outputs have none.
 
-    Args:
-        ref: Which model; not recorded outputs.
-        device: Where it runs: `cpu`, or `cuda`.
-        emulate: The precision that all of its values are rounded to; None to run it as it is.
-        is_optimised: Whether ONNX Runtime rewrites the graph, as it does where it is deployed.
-        example: Real inputs, by which a model object is asked for its signature if it does not say it.
-
-    Raises:
-        UsageError: It is to be emulated and is no ONNX model, or the source's callable is not found.
-        ParitygateError: As `open_runner`.
+    All values are rounded to the precision `emulate`; None runs the model as it is. `is_optimised` lets ONNX Runtime
+    rewrite the graph, as in production. `example` are real inputs that show the signature of a model object without
+    one. UsageError is raised where anything but ONNX is to be emulated, or a callable is not found; see also
+    `open_runner`.
     """
     loaded = replace(load_model(ref), device=device, is_optimised=is_optimised, example=example)
     runner = open_runner(loaded) if emulate is None else _open_emulated(loaded, emulate)
@@ -68,7 +62,7 @@ def open_model(
 
 
 def open_runner(loaded: LoadedModel) -> Runner:
-    """Return the runner of a loaded model, by its kind and with nothing put around it.
+    """Return the runner of a loaded model, by its kind, without wrappers.
 
     Raises:
         UsageError: There is no runner for the kind.

@@ -1,4 +1,4 @@
-"""Run an OpenVINO model on the CPU, compiled with the settings that lie beside it."""
+"""Run an OpenVINO model on the CPU, compiled with the settings file next to it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,10 @@ _THREADS = "INFERENCE_NUM_THREADS"
 
 
 def open_model(loaded: LoadedModel) -> OpenvinoRunner:
-    """Return the OpenVINO model, compiled for the CPU in the precision that its settings file asks for, else in f32.
+    """Return the OpenVINO model, compiled for the CPU in the precision of its settings file, else in f32.
 
-    Reads all weights, to find their precision.
-
-    Raises:
-        BackendError: OpenVINO refused the model, or the CPU does not compute in the precision asked for; the device
-            is not the CPU.
+    It reads all weights for their precision. BackendError is raised where OpenVINO refuses the model, the CPU does not
+    compute in the precision, or the device is not the CPU.
     """
     import_openvino()
     if loaded.device != "cpu":
@@ -81,7 +78,7 @@ def _compile_for_one_thread(path: Path, settings: Mapping[str, Any] | None) -> A
 
 
 def _precision_found(compiled: CompiledOpenvino, weights: Precision | None) -> Precision:
-    """Return what the model computes in; for weights that are lower than that, their precision."""
+    """Return the precision in which the model computes; if its weights are lower, theirs."""
     if weights is Precision.INT8:
         return weights
     is_lower = compiled.operators.get(compiled.hint, 0) > 0 or compiled.has_bodies
@@ -125,7 +122,7 @@ class OpenvinoRunner(Runner):
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         # By position, because a name served need not be one that OpenVINO knows.
         tensors = {index: _tensor(array) for index, array in enumerate(feed.values())}
-        # Copies, because the request writes its next answers to where these are.
+        # Copies, because the request writes its next outputs to the same memory.
         found = self._request.infer(tensors, share_outputs=False).to_tuple()
         return [_array(array, spec.dtype) for spec, array in zip(self._served.outputs, found, strict=True)]
 
@@ -133,7 +130,7 @@ class OpenvinoRunner(Runner):
         return openvino_reason(err)
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[OpenvinoRunner] | str:
-        """Return what compiles the model once more for one thread, or why it is not."""
+        """Return an opener of the model compiled for one thread, or why there is none."""
         return self._compiled_again() if self._compiled.get_property(_THREADS) > 1 else ALL_THERE_IS
 
     @contextlib.contextmanager
@@ -149,7 +146,7 @@ class OpenvinoRunner(Runner):
 def _tensor(array: NDArray[Any]) -> Any:  # noqa: ANN401 - an openvino.Tensor
     import openvino
 
-    # Copies, because nothing says that an operator does not work on its input in place.
+    # Copies, because an operator may change its input in place.
     if array.dtype.name == _BFLOAT16:
         own = np.array(array, order="C")
         return openvino.Tensor(own.view(np.uint16), own.shape, openvino.Type.bf16)

@@ -1,4 +1,4 @@
-"""What a runner is, and what all of them do alike: check a batch, feed it, name the answers, say what failed."""
+"""The base of all runners: it checks a batch, runs it, names the outputs, and explains failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Why a runner does not answer on one thread, in words that end a sentence.
+# Reasons why a runner does not run on one thread, as the end of a message.
 ALL_THERE_IS = "one thread is all there is"
 FIXED_BY_TENSORFLOW = "TensorFlow fixes its threads when it starts"
 NOT_KNOWN = "on how many threads it ran is not known here"
@@ -30,24 +30,14 @@ _TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuntimeFacts:
-    """What ran, read back from the runtime, not from what was asked.
+    """The facts about a run, read back from the runtime.
 
-    Attributes:
-        runtime: Name of the runtime, such as `onnxruntime`.
-        version: Its version.
-        device: The device that really ran: `cpu`, `cuda:sm90`.
-        provider: The execution provider that runs it; None where the runtime has no such thing.
-        precision_found: The precision of the weights found in the model; None where it cannot be read.
-        tf32: Whether TF32 may be used; None where the question does not arise.
-        optimisation: Optimisation level of the runtime; None where there is none.
-        notes: What the user should know, one sentence each.
-        warnings: What was not seen so far and weakens what a pass says, one sentence each.
-        provider_warnings: What the provider leaves open or does otherwise than asked, one sentence each.
-        may_be_called_at_once: Whether `run` may be called from several threads at once.
-        classes: By output, the classes that its columns stand for, where the model names them.
-        answered_as: Of a server, the versions of the model that its answers said they are of by now.
-        largest_batch: Of a server, how many rows it takes at once; None where it does not say.
-        half_precision: `float16` or `bfloat16`, where a PyTorch module computes in it; None of any other model.
+    `device` is the one that really ran, such as `cpu` or `cuda:sm90`. `provider`, `tf32` and `optimisation` are None
+    where there is no such thing. `precision_found` is that of the weights; None where it cannot be read. `warnings`
+    name what was not seen yet and weakens a pass, `provider_warnings` what the provider leaves open or changes.
+    `may_be_called_at_once` allows `run` from several threads. `classes` of an output's columns are those that the model
+    names. Of a server, `answered_as` are the versions in its answers, and `largest_batch` the most rows of a request,
+    None if unknown. `half_precision` is `float16` or `bfloat16` where a PyTorch module computes in it.
     """
 
     runtime: str
@@ -68,27 +58,22 @@ class RuntimeFacts:
 
 
 class Runner(ABC):
-    """One model that is ready to run. The class of a runtime loads it, and says in `_call` how it is called.
+    """One model that is ready to run. The class of a runtime loads it, and runs it in `_call`.
 
-    Attributes:
-        loaded: What it was opened from; set by `opening.open_model`.
-        second_names: By the model's own name of an output, another one under which it can be asked for too.
+    `loaded` is the opened model, set by `opening.open_model`. `second_names` maps the model's own name of an output to
+    another by which it can be selected.
     """
 
     loaded: LoadedModel
     second_names: Mapping[str, str] = {}
-    # What a message says when a call fails: what failed, and what to do then.
+    # For the message of a failed call: what failed, and the hint.
     _what: str = "the model failed"
     _hint: str = "check that the samples are within what the model was exported for"
 
     def __init__(self, served: Signature, facts: RuntimeFacts, own: Signature | None = None) -> None:
-        """Take what every runner knows of its model.
+        """Take the signature under the names served, and the facts.
 
-        Args:
-            served: Inputs and outputs under the names served.
-            facts: What runs.
-            own: The same inputs and outputs in the same order, as the runtime names them; None where these names do
-                not differ or are not used.
+        `own` has the same inputs and outputs under the runtime's names; None where these do not differ or are not used.
         """
         self._served = served
         self._facts = facts
@@ -96,12 +81,12 @@ class Runner(ABC):
 
     @property
     def signature(self) -> Signature:
-        """Inputs and outputs under the names served."""
+        """Return inputs and outputs under the names served."""
         return self._served
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs, read back from the runtime."""
+        """Return what runs, read back from the runtime."""
         return self._facts
 
     def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
@@ -109,7 +94,7 @@ class Runner(ABC):
 
         Raises:
             BackendError: The inputs are not those of the signature, or the runtime failed.
-            UsageError: The model does not return the outputs of a signature that was declared for it.
+            UsageError: The model does not return the outputs of its declared signature.
         """
         check_inputs(self.signature, inputs)
         feed = {own.name: inputs[spec.name] for own, spec in zip(self._own.inputs, self.signature.inputs, strict=True)}
@@ -126,38 +111,27 @@ class Runner(ABC):
         }
 
     def on_one_thread(self) -> AbstractContextManager[Runner] | str:
-        """Return what opens a runner of the same model that computes on one thread, or why there is none.
+        """Return an opener of the same model on one thread, or why there is none.
 
-        The reference's own noise is measured so. What is opened is given back when it is left; the runner itself
-        answers afterwards as before.
-
-        Raises:
-            ParitygateError: On opening, the model cannot be loaded once more.
+        It measures the reference's own noise. It is closed on exit, and this runner's outputs stay the same. Opening
+        raises ParitygateError where the model cannot be loaded once more.
         """
         return _NOT_OFFERED
 
     def unoptimised(self) -> AbstractContextManager[Runner] | None:
-        """Return what opens a runner of the same model whose graph the runtime does not rewrite; None without one.
-
-        Raises:
-            ParitygateError: On opening, the model cannot be loaded so.
-        """
+        """Return an opener of the model without graph optimisations, or None; it raises ParitygateError on failure."""
         return None
 
     @abstractmethod
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        """Return the outputs in the order of the signature, in arrays that belong to the caller.
+        """Return the outputs in the order of the signature, in arrays that belong to the caller; raise any error.
 
-        Args:
-            feed: The inputs by the runtime's own names, in the order of the signature; they are the caller's, and
-                not to be written to.
-
-        Raises:
-            Exception: Whatever the runtime raises.
+        `feed` holds the inputs by the runtime's own names, in the order of the signature. They are the caller's, and
+        must not be changed.
         """
 
     def _reason(self, err: Exception) -> str:
-        """Return in one line what an error of the runtime says."""
+        """Return an error of the runtime in one line."""
         return reason_of(err)
 
     def _hint_for(self, err: Exception) -> str:
@@ -167,13 +141,9 @@ class Runner(ABC):
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]) -> None:
-    """Check that a batch has exactly the inputs of the model, in its dtypes, ranks and fixed sizes.
+    """Raise BackendError unless a batch has exactly the model's inputs, dtypes, ranks and fixed sizes.
 
-    Frameworks differ in what they let pass: some cast, some broadcast, some drop what they do not
-    know. Here nothing is cast or dropped, whatever the framework.
-
-    Raises:
-        BackendError: An input is missing, unknown, or not of the dtype and shape of the signature.
+    Frameworks may cast, broadcast or drop inputs. Here nothing is cast or dropped, in any framework.
     """
     if len(inputs) != len(signature.inputs) or any(spec.name not in inputs for spec in signature.inputs):
         given = ", ".join(inputs) or "nothing"
@@ -198,10 +168,9 @@ def _fits(spec: TensorSpec, array: NDArray[np.generic]) -> bool:
 
 
 def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return text as an array of NumPy's, which is stored and compared; runtimes answer Python's strings, or UTF-8.
+    """Return text of a runtime, Python's strings or UTF-8, as a NumPy array, which is stored and compared.
 
-    Raises:
-        BackendError: It is no text, or text that NumPy does not keep as it is.
+    BackendError is raised for anything else, and for text that NumPy would change.
     """
     import numpy as np
 
@@ -224,7 +193,7 @@ def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:
 
 
 def first_line(err: BaseException) -> str:
-    """Return the first line of what an exception says, or its class where it says nothing."""
+    """Return the first line of an exception's message, or its class if that is empty."""
     return (str(err).strip() or type(err).__name__).splitlines()[0].strip()
 
 
@@ -236,5 +205,5 @@ def reason_of(err: BaseException) -> str:
 
 
 def threads_of_process() -> frozenset[str] | None:
-    """Return the ids of the threads that this process has; None where the system does not show them."""
+    """Return the ids of this process's threads; None where the system does not show them."""
     return frozenset(task.name for task in _TASKS.iterdir()) if _TASKS.is_dir() else None

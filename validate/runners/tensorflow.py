@@ -31,19 +31,19 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature, with_declared_dims
 from paritygate.validate.runners.runner import FIXED_BY_TENSORFLOW, ON_THE_GPU, Runner, RuntimeFacts
 
-# Where in TensorFlow an error was raised, which tells a user nothing.
+# Places in TensorFlow where an error was raised, which do not help a user.
 _PLACES = re.compile(r"\{\{function_node [^}]*\}\}\s*|\s*\[Op:\w+\]")
 _LOWER = {"float16": Precision.FP16, "bfloat16": Precision.BF16}
 
 
-# Where the arithmetic of a model is: the dtype of these says what the model computes in.
+# Operators whose dtype shows in which precision a model computes.
 _OPERATORS = frozenset(
     {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "Einsum", "MatMul"}
 )
 
 
 def open_model(loaded: LoadedModel) -> KerasRunner | SavedModelRunner:
-    """Return the Keras model or SavedModel, ready to be called; reads all weights, to find their precision."""
+    """Return the Keras model or SavedModel, ready to run; it reads all weights for their precision."""
     tf = _prepare_device(loaded.device)
     return _open_savedmodel(tf, loaded) if loaded.ref.kind is SourceKind.SAVEDMODEL else _open_keras(tf, loaded)
 
@@ -70,7 +70,7 @@ def _open_keras(tf: Any, loaded: LoadedModel) -> KerasRunner:  # noqa: ANN401 - 
 
 
 def precision_of_keras(model: Any) -> Precision | None:  # noqa: ANN401 - a keras.Model, and Keras has no types
-    """Return the precision that a Keras model computes in, by its weights and layers; None where nothing tells."""
+    """Return the precision that a Keras model computes in, by its weights and layers; None where neither shows it."""
     tally = WeightTally()
     _add_variables(tally, model.weights)
     # A mixed policy keeps weights in float32 and casts them for every call.
@@ -89,7 +89,7 @@ def _layers_with_weights(layer: Any) -> Iterator[Any]:  # noqa: ANN401 - a keras
 
 
 class TensorflowRunner(Runner):
-    """A runner of what TensorFlow computes."""
+    """A runner of a model in TensorFlow."""
 
     _hint = "check that the samples are within what the model takes"
 
@@ -98,7 +98,7 @@ class TensorflowRunner(Runner):
         return self._facts.device.partition(":")[0]
 
     def on_one_thread(self) -> str:
-        """Return why it does not answer on one thread."""
+        """Return why it does not run on one thread."""
         return FIXED_BY_TENSORFLOW if self._device == "cpu" else ON_THE_GPU
 
     def _reason(self, err: Exception) -> str:
@@ -108,12 +108,9 @@ class TensorflowRunner(Runner):
 class KerasRunner(TensorflowRunner):
     """One Keras model, called eagerly.
 
-    Why not as a compiled function? Tracing bakes in what Python decides, and a converter traces as well: a
-    reference that was traced would share that fault and hide it.
-
-    Attributes:
-        second_names: By the model's own name of an output, the one by its order, under which it can be asked for too.
-        function: What is called with one tensor for each input, in the order of the signature.
+    Tracing a function fixes decisions of Python, and a converter traces as well: a traced reference would share and
+    hide that fault. `second_names` maps an output's own name to the one by its order, by which it can be selected.
+    `function` takes one tensor for each input, in the order of the signature.
     """
 
     _what = "keras failed"
@@ -134,7 +131,7 @@ class KerasRunner(TensorflowRunner):
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs, read back; after the first batch also which outputs the signature leaves out."""
+        """Return what runs, read back; after the first batch also which outputs the signature leaves out."""
         unused = self.function.unused_outputs
         if not unused:
             return self._facts
@@ -158,7 +155,7 @@ class KerasRunner(TensorflowRunner):
 def _open_savedmodel(tf: Any, loaded: LoadedModel) -> SavedModelRunner:  # noqa: ANN401 - the module
     ref = loaded.ref
     function = load_savedmodel(ref.path, ref.signature_key)
-    # An artifact is what serving_default of it answers, whatever else was copied.
+    # An artifact is its serving_default, whatever else was copied.
     is_artifact = (ref.path / ARTIFACT_FILE).is_file()
     note = "" if is_artifact else note_on_signatures(ref.path, ref.text, ref.signature_key)
     facts = RuntimeFacts(
@@ -174,7 +171,7 @@ def _open_savedmodel(tf: Any, loaded: LoadedModel) -> SavedModelRunner:  # noqa:
 
 
 def precision_of_savedmodel(function: SavedFunction) -> Precision | None:
-    """Return the precision that a signature computes in, by its weights and operators; None where nothing tells."""
+    """Return the precision that a signature computes in, by its weights and operators; None where neither shows it."""
     import tensorflow as tf
 
     tally = WeightTally()
@@ -214,19 +211,18 @@ class SavedModelRunner(TensorflowRunner):
 def _prepare_device(device: str) -> Any:  # noqa: ANN401 - the module, which has no types
     """Return the module `tensorflow`, set to compute on `device` and float32 in float32.
 
-    Raises:
-        BackendError: There is no GPU for `cuda`, or TensorFlow is already using one and shall not.
+    BackendError is raised where there is no GPU for `cuda`, or TensorFlow already uses one for `cpu`.
     """
     tf = import_tensorflow()
     device_name(device)
-    # TensorFlow allows TF32 unless told otherwise.
+    # TensorFlow allows TF32 by default.
     tf.config.experimental.enable_tensor_float_32_execution(enabled=False)
     if device == "cuda":
         if not tf.config.list_physical_devices("GPU"):
             msg = f"this build of tensorflow ({tf.__version__}) finds no GPU"
             raise BackendError(msg, hint="pip install 'tensorflow[and-cuda]', or use device cpu")
     elif tf.config.get_visible_devices("GPU"):
-        # TensorFlow would take the GPU unasked.
+        # TensorFlow would take the GPU by default.
         try:
             tf.config.set_visible_devices([], "GPU")
         except RuntimeError as err:
@@ -263,11 +259,7 @@ def precision_of_operations(weights: Precision | None, dtypes: Iterable[str]) ->
 
 
 def _own_array(tensor: Any, device: str) -> NDArray[np.generic]:  # noqa: ANN401 - a tensor of TensorFlow's
-    """Return a copy of an output, which belongs to the caller.
-
-    Raises:
-        BackendError: It was computed on another device than was asked for.
-    """
+    """Return a copy of an output for the caller; raise BackendError where it was computed on another device."""
     if device == "cuda" and "GPU" not in tensor.device:
         msg = f"tensorflow was to run on the GPU, and an output was computed on {tensor.device}"
         raise BackendError(msg, hint="use device cpu, or a build of tensorflow that supports this GPU")
@@ -276,10 +268,7 @@ def _own_array(tensor: Any, device: str) -> NDArray[np.generic]:  # noqa: ANN401
 
 
 def tensorflow_reason(err: BaseException) -> str:
-    """Return in one line what an error of TensorFlow says.
-
-    An error inside a graph puts what went wrong between the operator's place and its name.
-    """
+    """Return an error of TensorFlow in one line; in a graph, the cause is between the operator's place and its name."""
     text = _PLACES.sub("", str(err))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for before, line in itertools.pairwise(lines):

@@ -1,7 +1,7 @@
 """Run a TensorRT or TensorRT-RTX engine on the GPU, through Polygraphy.
 
-Whether an engine runs here at all is checked before the library is asked: it refuses such an engine too, in words that
-do not say what to do, or after it has loaded all of it.
+Checks come before the library sees an engine. It refuses an engine that cannot run here too, but without advice, or
+after it has loaded all of it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,14 @@ _BFLOAT16 = "bfloat16"
 _ELSEWHERE = (
     "validate it where there is one, with --device cuda, or accept the emulated row of its precision: promote.accept"
 )
-# That the answers of QUANTIZE are INT8 is what tells a quantized network.
+# INT8 outputs of QUANTIZE show that a network is quantized.
 _NOT_COMPUTING = MOVING - {QUANTIZE}
-# TF32 is how FLOAT is computed: no layer says it.
+# TF32 is a way to compute FLOAT, which no layer reports.
 _PRECISIONS = {dtype: precision for precision, dtype in DTYPE_OF_PRECISION.items() if precision is not Precision.TF32}
 
 
 def open_model(loaded: LoadedModel) -> TensorrtRunner:
-    """Return the engine, loaded on the GPU and ready to run.
-
-    Its record is held against the library, the GPU and the engine itself.
-    """
+    """Return the engine on the GPU, ready to run; its record must match the library, the GPU and the engine."""
     gpu = gpu_for_engines(loaded.device)
     path = loaded.ref.path
     record = _read_record(path, str(loaded.ref.kind))
@@ -97,15 +94,7 @@ def _activate(engine: LoadedEngine) -> Any:  # noqa: ANN401 - a TrtRunner, and P
 def engine_facts(
     engine: LoadedEngine, record: EngineRecord, gpu: Gpu, *, device: str, notes: tuple[str, ...]
 ) -> RuntimeFacts:
-    """Return what runs: the library, the GPU, and what the engine and its record say.
-
-    Args:
-        engine: The engine.
-        record: What is known of it; it was held against the engine.
-        gpu: The GPU that it runs on.
-        device: Its name in evidence.
-        notes: What else is to be noted.
-    """
+    """Return what runs: the library, the GPU, and the facts of the engine and its record, which match."""
     inspected = inspect_engine(engine)
     level = record.settings.optimization_level
     compatibility = engine.cuda_engine.hardware_compatibility_level.name.lower()
@@ -122,7 +111,7 @@ def engine_facts(
         runtime=record.library,
         version=engine.library.version,
         device=device,
-        # The engine's own word where it gives one: the network was what it was built from.
+        # The engine's own report is better where there is one: the network is its source.
         precision_found=precision_of_dtypes(inspected) or precision_of_dtypes(record.dtype_counts),
         tf32=record.tf32,
         optimisation=(
@@ -155,15 +144,15 @@ class TensorrtRunner(Runner):
         self._profile = {
             its.name: record.profile[own.name] for own, its in zip(record.signature.inputs, served.inputs, strict=True)
         }
-        # Why not __del__? At the end of a process it comes after the library is half gone.
+        # __del__ would run at the end of a process, when the library is half gone.
         weakref.finalize(self, _close, runner)
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         served = {spec.name: array for spec, array in zip(self._served.inputs, feed.values(), strict=True)}
         check_profile(self._served, self._profile, served)
-        # Those that the library reads on the host have to live as long as the call does.
+        # Inputs that the library reads on the host have to live as long as the call.
         arrays = {name: _to_feed(array) for name, array in feed.items()}
-        # The logger is the process's: of several engines that are open, it is told who speaks.
+        # The process has one logger: with several engines open, it has to know the current one.
         self._log = BuilderLog(self._engine.library.title)
         make_logger(self._engine.library, self._log)
         found = self._runner.infer(arrays, check_inputs=False, return_raw_buffers=True)
@@ -173,12 +162,12 @@ class TensorrtRunner(Runner):
         return self._log.reason() or reason_of(err)
 
     def on_one_thread(self) -> str:
-        """Return why it does not answer on one thread."""
+        """Return why it does not run on one thread."""
         return ON_THE_GPU
 
 
 def _close(runner: Any) -> None:  # noqa: ANN401 - a TrtRunner
-    # Its answers were had: what goes wrong with giving memory back is nobody's to know.
+    # Its outputs are complete, so errors in freeing memory do not matter.
     with contextlib.suppress(Exception):
         if runner.is_active:
             runner.deactivate()
@@ -186,13 +175,13 @@ def _close(runner: Any) -> None:  # noqa: ANN401 - a TrtRunner
 
 def _to_feed(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.name == _BFLOAT16:
-        # Polygraphy knows the dtypes of NumPy alone; what it copies are bytes.
+        # Polygraphy only has NumPy's dtypes, but copies bytes.
         return np.asarray(array, order="C").view(np.uint16)
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
 def _own_array(found: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic]:
-    """Return a copy of one output: Polygraphy writes the next one to where this one is."""
+    """Return a copy of one output: Polygraphy writes the next one to the same memory."""
     if spec.name not in found:
         msg = f"the engine returned {', '.join(found) or 'nothing'}, and not the output {spec.name!r}"
         raise BackendError(msg, hint=BUILD_AGAIN)
@@ -216,11 +205,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def gpu_for_engines(device: str) -> Gpu:
-    """Return the GPU that engines run on.
-
-    Raises:
-        BackendError: There is none, or another device was asked for.
-    """
+    """Return the GPU that engines run on; raise BackendError without one, or for another device."""
     gpu = gpu_of_machine()
     if gpu is None:
         msg = "engines run on NVIDIA GPUs only, and the CUDA driver shows none to this process"
@@ -232,11 +217,10 @@ def gpu_for_engines(device: str) -> Gpu:
 
 
 def check_version(record: EngineRecord, version: str) -> tuple[str, ...]:
-    """Return what is to be noted of the library's version, once it is one that runs the engine.
+    """Return notes on the library's version, if it runs the engine.
 
-    Raises:
-        BackendError: An engine runs in the very version that built it, or, if it was built to, in later ones; and
-            this is neither.
+    BackendError is raised for another version than the one that built the engine. An engine built to be compatible also
+    runs in later ones.
     """
     if version == record.version:
         return ()
@@ -256,13 +240,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def precision_of_dtypes(counts: Mapping[str, Mapping[str, int]]) -> Precision | None:
-    """Return the precision of the layers that compute: the lowest there is; None if none computes in floats.
+    """Return the lowest precision of the layers that compute; None if none computes in floats.
 
-    Args:
-        counts: How many outputs of layers there are, by dtype and type of layer, in the library's words.
-
-    Returns:
-        `mixed` where layers compute in FP16 and others in BF16.
+    `counts` are of layers' outputs, by dtype and type of layer, in the library's words. It is `mixed` where some layers
+    compute in FP16 and others in BF16.
     """
     found = {
         _PRECISIONS[dtype]

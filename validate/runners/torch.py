@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 # Modules of these packages hold their weights packed, where no parameter shows them.
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _BFLOAT16 = "bfloat16"
-# How PyTorch says that tensors are on several devices.
+# PyTorch's words for tensors on several devices.
 _ELSEWHERE = ("the same device", "torch.cuda.FloatTensor")
 
 
 def open_model(loaded: LoadedModel) -> TorchRunner:
-    """Return the module, or the one in the file, in eval mode and on the device.
+    """Return the module, or the one in the file, in eval mode and on the device; it reads all weights.
 
-    Loading a file may run code of its author's. Reads all weights, to find their precision.
+    Loading a file may run code of its author's.
     """
     require_backend("torch")
     if loaded.ref.kind is SourceKind.TORCHSCRIPT:
@@ -86,7 +86,7 @@ def _move(module: torch.nn.Module, device: str) -> None:
 
 
 def precision_of_module(module: torch.nn.Module) -> Precision | None:
-    """Return the precision of a module's weights; None where they are packed, or there are none. Reads all of them."""
+    """Return the precision of a module's weights, which it reads; None where they are packed, or there are none."""
     if any(type(part).__module__.startswith(_QUANTIZED) for part in module.modules()):
         return Precision.INT8
     return precision_of_tensors((*module.parameters(), *module.buffers()))
@@ -146,11 +146,7 @@ def _tensors(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
 
 
 def _check_device(device: str) -> None:
-    """Do nothing if this PyTorch runs on the device.
-
-    Raises:
-        MissingBackendError: It has no CUDA, where CUDA is asked for.
-    """
+    """Raise MissingBackendError where this PyTorch has no CUDA, but CUDA is requested."""
     import torch
 
     device_name(device)
@@ -162,10 +158,7 @@ def _check_device(device: str) -> None:
 
 
 def precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
-    """Return the precision of weights; None where they are packed, or there are none.
-
-    Reads all of them.
-    """
+    """Return the precision of weights, which it reads; None where they are packed, or there are none."""
     import torch
 
     tally = WeightTally()
@@ -183,13 +176,7 @@ def precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
 
 
 def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str | None]) -> RuntimeFacts:
-    """Return what runs, read back from PyTorch.
-
-    Args:
-        device: The type of the device that the model's weights are on.
-        precision: The precision found in the weights.
-        notes: What the user should know; None where there is nothing.
-    """
+    """Return what runs, read back from PyTorch, on the device of the model's weights."""
     import torch
 
     with _full_precision(device):
@@ -204,7 +191,7 @@ def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str |
         precision_found=precision,
         tf32=tf32,
         notes=tuple(found),
-        # No gradients and no switch of a call's own: what is set for every batch is the same for all.
+        # No gradients and no switch of a call's own: the settings are the same for every batch.
         may_be_called_at_once=device == "cpu",
     )
 
@@ -213,8 +200,7 @@ def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str |
 def _full_precision(device: str) -> Iterator[None]:
     """Compute without gradients, autocast, TF32 and bfloat16 kernels for float32.
 
-    The switches are those of the process. They are set for every batch, because importing somebody's
-    module may turn them.
+    These switches of the process are set for every batch, because importing a user's module may change them.
     """
     import torch
 
@@ -235,7 +221,7 @@ def _is_tf32_allowed() -> bool:
 
 
 class TorchRunner(Runner):
-    """One PyTorch module, or what was loaded from a file of PyTorch's."""
+    """One PyTorch module, possibly from a file of PyTorch's."""
 
     _what = "the PyTorch module failed"
     _hint = "check that the samples are within what the module takes"
@@ -251,7 +237,7 @@ class TorchRunner(Runner):
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs, read back; after the first batch also which outputs the signature leaves out."""
+        """Return what runs, read back; after the first batch also which outputs the signature leaves out."""
         unused = unused_outputs(self._named)
         if not unused:
             return self._facts
@@ -270,7 +256,7 @@ class TorchRunner(Runner):
             return [_array(output) for output in self._named(*tensors)]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[TorchRunner] | str:
-        """Return what sets PyTorch to one thread while it is open, or why it is not."""
+        """Return a context that sets PyTorch to one thread, or why there is none."""
         import torch
 
         if self._device != "cpu":
@@ -302,7 +288,7 @@ def _tensor(array: NDArray[np.generic], device: str) -> torch.Tensor:
 def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
     import torch
 
-    # A copy, because it may be one with a weight, an input or another output.
+    # A copy, because it may share memory with a weight, an input or another output.
     own = tensor.detach().to("cpu", copy=True).contiguous()
     if own.dtype != torch.bfloat16:
         array: NDArray[np.generic] = own.numpy()

@@ -1,7 +1,4 @@
-"""Tables in Arrow's memory layout as samples: Parquet files, and what the package `datasets` saves to disk.
-
-Both are read by pyarrow alone, some rows at a time: memory does not grow with the file.
-"""
+"""Reads Parquet files, and data sets saved by the package `datasets`, with pyarrow alone, in constant memory."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-# What `save_to_disk` writes beside the rows: of a data set the names of its files, of several those of their folders.
+# Files of `save_to_disk`: the first names the files of a data set, the second the folders of several.
 DATASET_FILE = "state.json"
 SPLITS_FILE = "dataset_dict.json"
 _READ_BYTES = 1 << 20
-# The numbers of rows, where a DataFrame was filtered before it was written.
+# Row numbers, written where a DataFrame was filtered before.
 _PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
@@ -46,7 +43,7 @@ def read_parquet(path: Path, source: SampleSource) -> Iterator[Batch]:
 
 
 def read_dataset(folder: Path, source: SampleSource) -> Iterator[Batch]:
-    """Yield the rows of a data set as batches, from the Arrow files in the order that its state names them in."""
+    """Yield the rows of a data set as batches, from its Arrow files in the order of its state."""
     with _errors_of(folder):
         files = _files_of(folder)
         schema = next(_schemas(files), None)
@@ -66,7 +63,7 @@ def _files_of(folder: Path) -> list[Path]:
         raise InputFileError(msg, hint="save it again with Dataset.save_to_disk of a version from 2.0 on")
     files = [path_below(folder, str(name)) for name in names]
     for file in files:
-        # A pipe would be waited at.
+        # Opening a pipe would wait.
         if not file.is_file():
             msg = f"{file.name}, which {DATASET_FILE} names, is no file" if file.exists() else f"{file.name} is missing"
             raise unreadable(folder, FileNotFoundError(msg))
@@ -120,12 +117,12 @@ def _batches(path: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], sou
 
 
 def _inputs(schema: pa.Schema) -> list[str]:
-    """Return the columns that hold values: neither the ids nor the row numbers that pandas writes."""
+    """Return the columns that hold values: neither ids nor the row numbers that pandas writes."""
     return [name for name in schema.names if name != ID_COLUMN and not _PANDAS_INDEX.fullmatch(name)]
 
 
 def _cut(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Yield tables of `size` rows, but for the last one, whatever sizes the parts have."""
+    """Yield tables of `size` rows, the last one smaller, whatever sizes the parts have."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -145,7 +142,7 @@ def _cut(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
 
 
 def _inner(kind: pa.DataType) -> pa.DataType | None:
-    """Return what a type is a list of; None if it is no list."""
+    """Return the type of a list's items; None for any other type."""
     from pyarrow import types
 
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -153,7 +150,7 @@ def _inner(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return what the values of a type are: of a dictionary its entries, of an extension what it is stored as."""
+    """Return the type of the values: a dictionary's entries, or the storage of an extension."""
     from pyarrow import BaseExtensionType, types
 
     if types.is_dictionary(kind):
@@ -181,7 +178,7 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def _leaf(kind: pa.DataType) -> pa.DataType:
-    """Return what a type holds, however deep its lists are."""
+    """Return the type of the innermost items of lists."""
     leaf = _plain(kind)
     while (inner := _inner(leaf)) is not None:
         leaf = _plain(inner)
@@ -208,11 +205,7 @@ def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
 
 
 def _rows(path: Path, name: str, ids: list[str], column: Any) -> list[NDArray[np.generic]]:  # noqa: ANN401 - pyarrow has no types
-    """Return the value of each row of a column.
-
-    Raises:
-        InputFileError: One is missing, or lists within lists differ in length.
-    """
+    """Return the value of each row; raise InputFileError if one is missing, or inner lists differ in length."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

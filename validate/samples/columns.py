@@ -1,4 +1,4 @@
-"""Columns of a table as inputs of a model: which are read, which stand side by side, and which dtype they get."""
+"""Columns of a table as inputs of a model: which are read, which are combined, and which dtype they get."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> list[str]:
-    """Return the columns of a table to read, in the order of the table: all of them if the source names none.
-
-    Raises:
-        InputFileError: A column that is an input is not there.
-    """
+    """Return the columns to read, in the order of the table, or all; raise InputFileError if one is missing."""
     if not source.columns:
         return list(names)
     wanted = {column for columns in source.columns.values() for column in columns}
@@ -43,8 +39,7 @@ def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> li
 def inputs_of_columns(path: Path, batch: Batch, source: SampleSource) -> Batch:
     """Return a batch of a table with one array an input: a column, or several side by side, `(rows, columns)`.
 
-    Raises:
-        InputFileError: What is to stand side by side is no column of one number a row.
+    InputFileError is raised where a column to be combined has not one number a row.
     """
     if not source.columns:
         return batch
@@ -74,7 +69,7 @@ def _words(array: NDArray[np.generic]) -> str:
 def cast_inputs(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batch]:
     """Yield the batches with the inputs of `source.cast` in the dtype declared.
 
-    Floats and integers become floats, rounded as NumPy rounds them; integers come of what is whole and in their range.
+    Floats and integers become floats, rounded by NumPy. Only whole numbers in the range become integers.
     """
     for batch in batches:
         found = {name: _cast(name, batch, dtype, source) for name, dtype in source.cast.items()}
@@ -95,7 +90,7 @@ def _cast(name: str, batch: Batch, dtype: str, source: SampleSource) -> NDArray[
         cast: NDArray[np.generic] = array.astype(dtype)
     is_float = np.dtype(dtype).kind == "f"
     lost = np.isfinite(array) & ~np.isfinite(cast) if is_float else cast.astype(np.float64) != array
-    # Beyond 2**53 the comparison in floats is blind to what an integer loses.
+    # Beyond 2**53, floats do not show what an integer loses.
     if not is_float and array.dtype.kind in "iu":
         lost = cast.astype(array.dtype) != array
     if np.any(lost):

@@ -1,4 +1,4 @@
-"""CSV files as samples: a line of column names, then a row a line. Both passes over the file are streams."""
+"""CSV files as samples: a line of column names, then a row a line; the file is read twice, as a stream."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A line that is longer is no row of a table; the columns of a table fit one.
+# A longer line is no row of a table; the columns of a table fit one.
 _LONGEST_LINE = 1 << 24
-# One cell in so many that is no number is a slip, in a column of numbers.
+# In a column of numbers, one cell in so many that is no number is a slip.
 _FEW = 10
 _DELIMITERS = (",", ";", "\t")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
-# A number as spreadsheets write it where the comma parts off the decimals.
+# A number with a decimal comma, as spreadsheets write it.
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _BOOLEANS = {"True": True, "true": True, "TRUE": True, "False": False, "false": False, "FALSE": False}
 _DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
@@ -37,17 +37,12 @@ _DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CsvTable:
-    """What all rows of a CSV file show.
+    """The columns of a CSV file, by all of its rows.
 
-    Attributes:
-        names: The columns that have a name, in their order; the row numbers that pandas writes first have none.
-        places: The place of each column in a row.
-        kinds: Of each column `int`, `float`, `bool`, `text`, or `comma` for numbers with a decimal comma.
-        gaps: Of each column of numbers with an empty cell, the line of the first one.
-        texts: Of each column that does not hold numbers, the first cell that is none, and its line.
-        odd: The columns of text in which nearly all cells are numbers.
-        delimiter: What stands between two cells.
-        width: How many cells a row has.
+    `names` lacks a nameless first column, which holds the row numbers of pandas. `places` are places in a row. `kinds`
+    are `int`, `float`, `bool`, `text`, or `comma` for numbers with a decimal comma. `gaps` has the line of the first
+    empty cell of each column of numbers. `texts` has the line and text of the first cell that is no number, of each
+    other column. `odd` are columns of text with numbers in nearly all cells. A row has `width` cells.
     """
 
     names: tuple[str, ...]
@@ -63,11 +58,11 @@ class CsvTable:
 def read_csv(path: Path, source: SampleSource) -> Iterator[Batch]:
     """Yield the rows of a CSV file as batches.
 
-    A column is of one dtype in all of them: int64, bool, text, else float32, or what `source.cast` makes of it.
+    A column has one dtype in all of them: int64, bool, text, else float32, or that of `source.cast`.
 
     Raises:
-        InputFileError: The file is corrupt, has no column names, or a row of another length, or an empty cell in a
-            column of numbers that is read.
+        InputFileError: The file is corrupt or has no column names. Or a row has another length, or a column of numbers
+            that is read has an empty cell.
     """
     table = survey_csv(path)
     names = wanted_columns(path, [name for name in table.names if name != ID_COLUMN], source)
@@ -92,11 +87,7 @@ def read_csv(path: Path, source: SampleSource) -> Iterator[Batch]:
 
 
 def check_is_even(path: Path, table: CsvTable, name: str) -> None:
-    """Check that a column is not of numbers but for a few cells.
-
-    Raises:
-        InputFileError: It is; the message has the first such cell and its line.
-    """
+    """Raise InputFileError if nearly all cells of a column are numbers; the message names the first other cell."""
     if name in table.odd:
         raise no_number(path, table, name)
 
@@ -130,7 +121,7 @@ def _column(rows: Sequence[Sequence[str]], place: int, kind: str) -> NDArray[np.
 
 
 def survey_csv(path: Path) -> CsvTable:
-    """Return the columns of a CSV file. Reads all of it, once for each state of the file."""
+    """Return the columns of a CSV file. It reads all of it, once for each state of the file."""
     state = path.stat()
     return _surveyed(path, state.st_mtime_ns, state.st_size)
 
@@ -150,7 +141,7 @@ def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
         line = 0
         for line, cells in rows:
             for place, cell in enumerate(cells):
-                # A column with that many cells of text is text, so the rest of it is not read.
+                # A column with that many cells of text is text, so its other cells are not read.
                 if kinds[place] == "text" and others[place] > _FEW + numbers[place] // _FEW:
                     continue
                 if not cell:
@@ -223,12 +214,12 @@ def _names(path: Path, header: Sequence[str]) -> dict[str, int]:
 
 
 def _opened(path: Path) -> TextIO:
-    # A byte order mark, which spreadsheets write, is no part of the first name.
+    # A byte order mark, which spreadsheets write, is not in the first name.
     return path.open(encoding="utf-8-sig", newline="")
 
 
 def _delimiter(path: Path, stream: TextIO) -> str:
-    """Return which delimiter the first line has most of, and go back to its beginning."""
+    """Return the commonest delimiter of the first line, and rewind the stream."""
     try:
         first = stream.readline(_LONGEST_LINE)
         stream.seek(0)
@@ -240,14 +231,14 @@ def _delimiter(path: Path, stream: TextIO) -> str:
 
 
 def _not_utf8(path: Path, delimiters: str) -> InputFileError:
-    # No comparison of arrays needs it.
+    # Comparisons of arrays do not need it.
     from paritygate.validate.samples.other_encoding import not_utf8
 
     return not_utf8(path, delimiters)
 
 
 def _rows(path: Path, stream: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each row with the number of its line, that of the header first; blank lines are left out."""
+    """Yield each row's line number and cells, without blank lines; the header is first."""
     reader = csv.reader(_lines(path, stream), delimiter=delimiter, strict=True)
     width = 0
     try:

@@ -1,4 +1,4 @@
-"""Fitting a batch of samples to the inputs that a model takes: by name, and by dtype only where nothing is lost."""
+"""Fits a batch of samples to the inputs of a model: by name, and by dtype only where nothing is lost."""
 
 from __future__ import annotations
 
@@ -25,19 +25,11 @@ _ONE_LENGTH = (
 
 
 def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[str, NDArray[np.generic]]:
-    """Return the inputs of the signature out of a batch.
+    """Return the inputs of the signature from a batch; other inputs of the batch are left out.
 
-    Integers are cast to the integer dtype that the model takes, after a check of the range; no other
-    dtype is cast. One value a row becomes a column where the model takes one. Inputs of the batch that the
-    model does not take are left out.
-
-    Args:
-        batch: The batch.
-        signature: Of the model.
-        rename: How the model's input MODEL may be served as the samples' KEY, where these inputs come from; for hints.
-
-    Raises:
-        UsageError: An input is missing, of another dtype, or has values that the model's dtype lacks.
+    Only integers are cast, to the model's integer dtype after a check of the range. One value a row becomes a column
+    where the model takes one. `rename` is a hint for renaming the model's input MODEL to the samples' KEY. UsageError
+    is raised where an input is missing, of another dtype, or has values beyond the model's dtype.
     """
     fitted: dict[str, NDArray[np.generic]] = {}
     for spec in signature.inputs:
@@ -52,16 +44,9 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
 def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
     """Check that the inputs have the ranks and sizes that a model takes: fixed sizes, and those declared of its dims.
 
-    A dim has one size in all inputs that share it, in each row before it was filled up as well. How many rows a batch
-    has is not looked at: a function yields as many as it likes, and the last batch of a file holds those that are left.
-
-    Args:
-        batch: Where they come from.
-        inputs: What `fit_inputs` returned of it.
-        signature: Of the model, with the sizes declared.
-
-    Raises:
-        UsageError: One has not; the message names input and row.
+    A dim has one size in all inputs that share it, also in each row before padding. The number of rows is not checked,
+    because functions yield any number, and a file's last batch holds the rest. `inputs` come from `fit_inputs`.
+    UsageError names the input and the row.
     """
     for spec in signature.inputs:
         found = inputs[spec.name].shape
@@ -84,7 +69,7 @@ def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signat
 
 
 def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
-    # By dim, where it was seen first: the input, its axis, and the size.
+    # For each dim, the first input that has it, its axis, and the size.
     first: dict[str, tuple[str, int, int]] = {}
     for spec in signature.inputs:
         found = inputs[spec.name].shape
@@ -105,7 +90,7 @@ def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signatu
 
 
 def _check_lengths(batch: Batch, name: str, other: str, dim: str) -> None:
-    """Check that the rows of two inputs, which were filled up, were of one length."""
+    """Check that the rows of two padded inputs had equal lengths."""
     pairs = zip(batch.ids, batch.lengths.get(name, ()), batch.lengths.get(other, ()), strict=False)
     for row_id, length, other_length in pairs:
         if length != other_length:
@@ -139,13 +124,13 @@ def _how_to_name(name: str, batch: Batch, signature: Signature, rename: str) -> 
         return hint
     known = {spec.name for spec in signature.inputs}
     unused = [key for key in batch.inputs if key not in known]
-    # Where one key is left over, it is the one that is meant.
+    # If one key is left over, it is the one to rename.
     key = unused[0] if len(unused) == 1 else "KEY"
     return f"{hint}, or rename these: {rename.replace('MODEL', name).replace('KEY', key)}"
 
 
 def _as_column(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return one value a row as the column that models made by skl2onnx take: it has one axis more."""
+    """Return one value a row as the column that skl2onnx's models take, with one more axis."""
     is_column = spec.shape is not None and len(spec.shape) == _COLUMN_RANK and spec.shape[1] == 1
     return array[:, np.newaxis] if is_column and array.ndim == 1 else array
 

@@ -1,7 +1,7 @@
-"""Samples that Python code gives as arrays, written to files: whoever compares reads them as any others.
+"""Samples that Python code gives as arrays, written to files that are read like any others.
 
 A mapping of arrays becomes an npz file, whose rows are cut into batches. An iterable of batches becomes a folder with
-one npz file a batch, and beside it what arrays do not say: ids, gold, strata.
+one npz file a batch, and an index of ids, gold and strata.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paritygate.validate.samples.samples import SampleSource, check_batch, commo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# What messages call them; the files are ours.
+# The name of the samples in messages; the files are internal.
 _WHAT = "given in Python"
 _INDEX = "batches.jsonl"
 _READER = "paritygate.validate.samples.in_memory:read_batches"
@@ -31,15 +31,12 @@ _GOLD = "gold"
 
 
 def store_samples(samples: object, folder: Path, source: SampleSource) -> SampleSource:
-    """Return where samples come from that are objects of Python code, after writing them below `folder`.
+    """Write samples of Python code into an empty folder, and return a source that reads them.
 
-    Args:
-        samples: A mapping of arrays with one row a sample, or an iterable of batches, each a `Batch` or such a mapping.
-        folder: An empty folder.
-        source: How they are read.
+    They are a mapping of arrays with one row a sample, or an iterable of batches, each a `Batch` or such a mapping.
 
     Raises:
-        UsageError: They are neither, or hold what is no array of numbers or text.
+        UsageError: They are neither, or hold anything but arrays of numbers or text.
         StorageError: The disk is full.
     """
     if isinstance(samples, Mapping):
@@ -88,12 +85,12 @@ def read_batches(path: str) -> Iterator[Batch]:
 def _arrays(given: Mapping[Any, Any]) -> dict[str, NDArray[np.generic]]:
     # Tensors of any framework are arrays as well.
     arrays = {name: np.asarray(value) if hasattr(value, "__array__") else value for name, value in given.items()}
-    # Checked as a batch is; how many rows there are is for whoever reads them to see.
+    # Checked as a batch is; the number of rows is checked by the reader.
     return dict(check_batch(_WHAT, Batch(inputs=arrays, ids=())).inputs)
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    # Not by numpy.savez, to which an input called `file` would be its own argument.
+    # numpy.savez would take an input called `file` for its own argument.
     with storage_errors(path), zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             if array.dtype.kind == "V":

@@ -18,7 +18,7 @@ from paritygate.errors import InputFileError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Errors that reading a broken archive raises, besides those of the operating system (RuntimeError: encrypted).
+# Errors of a broken archive, besides those of the operating system (RuntimeError: encrypted).
 _BROKEN = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -35,11 +35,7 @@ _BROKEN = (
 
 
 def npz_names(path: Path) -> list[str]:
-    """Return the names of the arrays in an npz file, in its order.
-
-    Raises:
-        InputFileError: The file is missing or no npz file.
-    """
+    """Return the names of the arrays in an npz file, in order; raise InputFileError if it is missing or none."""
     if not path.is_file():
         state = "is not a file" if path.exists() else "does not exist"
         msg = f"{path} {state}"
@@ -72,12 +68,7 @@ def _check_size(name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic], 
 
 
 class NpyStream:
-    """One array in an npz file, read once from its first row to its last.
-
-    Attributes:
-        shape: Its shape.
-        dtype: Its dtype, in the byte order of this machine whatever that of the file.
-    """
+    """One array in an npz file, read once from its first row to its last, in the byte order of this machine."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
@@ -90,7 +81,7 @@ class NpyStream:
             )
             self.shape, self._is_fortran, self._stored_dtype = read_header(self._stream)
             if not self._stored_dtype.hasobject:
-                # Before a byte of it is read: a header may declare any size.
+                # Checked before reading, because a header may declare any size.
                 held = archive.getinfo(f"{name}.npy").file_size - self._stream.tell()
                 _check_size(name, self.shape, self._stored_dtype, held)
         except (*_BROKEN, OSError) as err:
@@ -103,7 +94,7 @@ class NpyStream:
 
     @property
     def rows(self) -> int | None:
-        """Size of axis 0; None for a scalar."""
+        """Return the size of axis 0; None for a scalar."""
         return self.shape[0] if self.shape else None
 
     def take(self, rows: int | None) -> NDArray[np.generic]:

@@ -1,4 +1,4 @@
-"""The error of a table in another encoding than UTF-8: which cell shows it, and the command that converts the file."""
+"""The error of a table that is not in UTF-8: the first such cell, and the command that converts the file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from paritygate.errors import InputFileError
 _LONGEST_LINE = 1 << 24
 _SHOWN = 40
 _WIDE = ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
-# By the beginning of the names of its letters, the encoding that is tried; the first that fits is taken.
+# The encodings that are tried, by how the names of their letters begin; the first that fits is used.
 _TRIED = (("HIRAGANA", "CP932"), ("KATAKANA", "CP932"), ("HANGUL", "CP949"), ("CJK", "GB18030"))
-# Of other letters, such as umlauts, bytes beyond ASCII rarely stand side by side.
+# In encodings of other letters, such as umlauts, bytes beyond ASCII are rarely adjacent.
 _IN_PAIRS = re.compile(rb"(?:[\x00-\x7f]|[\x80-\xff]{2})*")
 _OTHER = "CP1252"
 
 
 def not_utf8(path: Path, delimiters: str) -> InputFileError:
-    """Return the error of a table that is not in UTF-8, with its first such cell, and its encoding as a guess.
-
-    Args:
-        path: The table.
-        delimiters: What may stand between two cells.
-    """
+    """Return the error of a table that is not in UTF-8, with its first such cell and a guess of its encoding."""
     line, cell, encoding = _first_cell(path, delimiters)
     msg = f"samples {path}, line {line}: the cell {cell!r} is not in UTF-8 (guess: {encoding}, expected UTF-8)"
     made = f"{path.stem}-utf8{path.suffix}"
@@ -35,7 +30,7 @@ def not_utf8(path: Path, delimiters: str) -> InputFileError:
 
 
 def _first_cell(path: Path, delimiters: str) -> tuple[int, str, str]:
-    """Return line, text and encoding of the first cell that is not in UTF-8, as far as it can be told."""
+    """Return line, text and likely encoding of the first cell that is not in UTF-8."""
     between = re.compile(b"[%s]" % re.escape(delimiters).encode())
     with path.open("rb") as stream:
         number, line = 0, b""
@@ -53,7 +48,7 @@ def _first_cell(path: Path, delimiters: str) -> tuple[int, str, str]:
 
 
 def _wide(line: bytes) -> str | None:
-    """Return the encoding of a line whose characters are wider than a byte; None of any other."""
+    """Return the encoding of a line whose characters are wider than a byte; None for any other."""
     marked = next((name for mark, name in _WIDE if line.startswith(mark)), None)
     return marked or (("UTF-16BE" if line.startswith(b"\0") else "UTF-16LE") if b"\0" in line else None)
 

@@ -1,4 +1,4 @@
-"""A folder of pictures as samples, prepared for the model as is declared."""
+"""A folder of pictures as samples, prepared for the model as declared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-# The stratum that says of a picture which subfolder it is in.
+# The stratum that holds the subfolder of a picture.
 _FOLDER = "folder"
 _SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _BYTE = 255
@@ -26,24 +26,13 @@ _BYTE = 255
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PictureRules:
-    """How a picture becomes the values that a model takes, in the order of the attributes.
+    """The steps from a picture to the values of an input, in this order; ValueError if they contradict one another.
 
-    Attributes:
-        input: The input that it is.
-        channels: The colours, in their order; `L` is grey.
-        resize: `shorter` keeps its proportions, `exact` does not.
-        shorter: With `shorter`, the length of its shorter side afterwards; as small as covers `size` if None.
-        resample: How pixels are interpolated. Where a picture becomes smaller, all of it counts.
-        size: Height and width of what is left.
-        crop: `center` cuts it out of the middle; `none` needs `exact`.
-        scale: What bytes are multiplied by; a 255th if None.
-        mean: Subtracted afterwards, one value a channel or one for all.
-        std: Divided by afterwards, one value a channel or one for all.
-        dtype: `uint8` keeps the bytes.
-        layout: Of the input.
-
-    Raises:
-        ValueError: They contradict one another.
+    `channels` are in their order; `L` is grey. `resize` keeps proportions with `shorter`, not with `exact`. With
+    `shorter`, that is the length of the shorter side afterwards; None for the smallest that covers `size`. Where a
+    picture shrinks, all of it counts in `resample`. `size` is height and width of the result. `crop` cuts out the
+    middle with `center`; `none` needs `exact`. Bytes are multiplied by `scale`, 1/255 if None, then less `mean`, then
+    divided by `std`, one value a channel or one for all. The dtype `uint8` keeps the bytes.
     """
 
     input: str
@@ -95,7 +84,7 @@ def holds_pictures(folder: Path) -> bool:
 
 
 def sizes_of_pictures(folder: Path) -> Iterator[tuple[int, int]]:
-    """Yield height and width of the pictures below a folder, of which no pixel is decoded."""
+    """Yield height and width of the pictures below a folder, without decoding pixels."""
     for name in _names(folder):
         yield _size_of(folder, name)
 
@@ -116,7 +105,7 @@ def _names(folder: Path) -> Sequence[str]:
         name = path.relative_to(folder).as_posix()
         if path.name.startswith(".") or path.is_dir():
             continue
-        # A pipe would be waited at.
+        # Opening a pipe would wait.
         if path.suffix.lower() not in _SUFFIXES or not path.is_file():
             msg = f"samples {folder}: {name!r} is no picture (allowed: {', '.join(_SUFFIXES)})"
             raise InputFileError(msg, hint="move it out of the folder: no row is left out of a comparison unsaid")

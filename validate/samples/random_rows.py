@@ -1,4 +1,4 @@
-"""Rows that are made up at random: they show that a model converts and runs, and nothing of how alike it answers."""
+"""Random rows: they show that a model converts and runs, but not how well variants agree."""
 
 from __future__ import annotations
 
@@ -15,24 +15,19 @@ from paritygate.signature import Dim, is_integer_dtype
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# What stands for them where samples are named.
+# The name of random samples in place of a file.
 RANDOM = "random"
 # Sizes of a dim that is not declared.
 _ANY_SIZE = Dim(min=1, opt=16, max=16)
-# Of each input that is a mask, this share of a row's positions at least is set.
+# At least this share of a row's positions is set in each mask.
 _LEAST_SET = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RandomInput:
-    """How the values of one input are made up.
+    """The random values of one input, from `low` to `high`; `shape` has a size or the name of a dim for each axis.
 
-    Attributes:
-        dtype: Its dtype.
-        shape: Its shape: a size or the name of a dim for each axis.
-        low: The smallest value.
-        high: The largest value.
-        mask: Whether each row is ones up to some place on the last axis, and zeros from there on.
+    Each row of a `mask` is ones up to some place on the last axis, and zeros after it.
     """
 
     dtype: str
@@ -57,14 +52,7 @@ class RandomInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RandomRows:
-    """Rows that are made up, the same ones whenever they are read.
-
-    Attributes:
-        inputs: How each input is made up.
-        rows: How many rows at least.
-        dims: The sizes that named dims may take.
-        seed: Seed of all values.
-    """
+    """Random rows, the same ones in each reading: at least `rows`, with the sizes of named dims from `dims`."""
 
     inputs: Mapping[str, RandomInput]
     rows: int
@@ -73,16 +61,14 @@ class RandomRows:
 
 
 def read_random_rows(asked: RandomRows, batch_size: int) -> Iterator[Batch]:
-    """Yield batches of made-up rows: the first at the usual sizes of all dims, the others at any.
+    """Yield batches of random rows: the first at the usual sizes of all dims, the others at any.
 
-    Args:
-        asked: What is to be made up.
-        batch_size: Rows a batch, where the first axis of the inputs is not of a fixed size.
+    A batch has `batch_size` rows unless the first axis of the inputs has a fixed size.
     """
     random = np.random.default_rng(asked.seed)
     first_axes = [spec.shape[0] for spec in asked.inputs.values() if spec.shape]
-    # Beside inputs with a first axis that varies, one of a fixed size holds no rows. Exporters give the number of rows
-    # a name of its own in every input.
+    # Next to inputs with a first axis that varies, one of a fixed size holds no rows. Exporters name the number of rows
+    # differently in every input.
     named = [dim for dim in first_axes if isinstance(dim, str)]
     fixed = next((dim for dim in first_axes if isinstance(dim, int)), 1)
     done = 0

@@ -1,4 +1,4 @@
-"""Digests of single rows of input: equal rows have equal ones, in whatever batch and padding they come."""
+"""Digests of single rows of input: equal rows have equal ones in any batch and padding."""
 
 from __future__ import annotations
 
@@ -19,21 +19,16 @@ _ZERO = (0.0,)
 
 
 def has_rows(batch: Batch) -> bool:
-    """Return whether axis 0 of every input but scalars holds the batch's rows; else the batch is one unit."""
+    """Return whether axis 0 of every input except scalars holds the batch's rows; else the batch is one unit."""
     return all(array.shape[0] == batch.rows for array in batch.inputs.values() if array.ndim)
 
 
 def digests_of_rows(batch: Batch, *, seed: int = 0, fill: Mapping[str, Collection[float]] | None = None) -> list[bytes]:
-    """Return a digest of each row's inputs, `DIGEST_BYTES` long.
+    """Return a digest of each row's inputs, `DIGEST_BYTES` long; it depends on the seed.
 
-    It does not depend on row ids, on the other rows, on the width of integers, on the sign of zero, or on the values
-    at the end of an input with which rows of one batch are filled up to one length. Rows of a batch that cannot be
-    taken apart share the digest of the whole.
-
-    Args:
-        batch: Rows of any inputs.
-        seed: Other seeds give other digests.
-        fill: What rows of an input are filled up with; those of an input that it does not name, with zeros.
+    Row ids, other rows, the width of integers, the sign of zero and padding at the end of an input do not change it.
+    Rows of a batch that cannot be taken apart share the digest of the whole. `fill` holds the padding of each input, by
+    default zeros.
     """
     values = fill or {}
     if not has_rows(batch):
@@ -61,14 +56,14 @@ def _content(array: NDArray[np.generic], fill: Collection[float]) -> bytes:
         # Minus zero becomes zero.
         flat = flat + flat.dtype.type(0)
     elif flat.dtype.kind in "US":
-        # A text is as wide as the longest of its batch.
+        # Text is padded to the longest of its batch.
         return b"\0".join(str(text).encode() for text in flat.tolist())
     return _without_fill_at_the_end(flat, fill).tobytes()
 
 
 def _without_fill_at_the_end(flat: NDArray[np.generic], fill: Collection[float]) -> NDArray[np.generic]:
     if flat.dtype.kind == "f":
-        # As the array holds them: 0.1 is another number in float32.
+        # The array's dtype decides: 0.1 is another number in float32.
         fill = [float(flat.dtype.type(value)) for value in fill]
     if not flat.size or not any(flat[-1] == value for value in fill):
         return flat

@@ -1,7 +1,7 @@
 """Samples: batches of real inputs from a file or from a callable, read as a stream.
 
-Keys `CASE/INPUT` in an npz file are batches of their own shapes, run as they are; plain keys and rows are cut into
-batches. Tables are read in `tables`, `csv_table` and `arrow_tables`.
+Keys `CASE/INPUT` in an npz file are batches of their own shapes, run as they are. Plain keys and rows are cut into
+batches.
 """
 
 from __future__ import annotations
@@ -65,15 +65,11 @@ def is_table(source: SampleSource) -> bool:
 
 
 def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
-    """Return a function that starts reading the samples from the first batch on, as often as it is called.
-
-    Args:
-        source: Where they come from.
+    """Return a function that starts reading the samples from the first batch on, at each call.
 
     Raises:
-        InputFileError: The file is missing or of a kind that is not read.
-        UsageError: The callable is not found, or the batch size is not positive. While they are read: an input is to
-            be padded that they do not have.
+        InputFileError: The file is missing or of an unknown kind.
+        UsageError: The callable is not found, or the batch size is not positive. While reading: `pad` names no input.
     """
     read_all, split = _open_all(source), source.split
 
@@ -164,7 +160,7 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
     if (path / DATASET_FILE).is_file():
         require_backend("pyarrow")
         return lambda: read_dataset(path, source)
-    # A pipe would be waited at.
+    # Opening a pipe would wait.
     arrays = sorted(file for file in path.glob("*.npy") if file.is_file())
     if arrays:
         return lambda: _read_npy(arrays, source)
@@ -222,19 +218,14 @@ def _checked(text: str, batches: object) -> Iterator[Batch]:
 
 
 def check_batch(text: str, batch: object) -> Batch:
-    """Return a batch that code of the user's made, checked; arrays of Python strings are made NumPy's.
+    """Return a checked batch from user code, with Python strings as NumPy's; raise UsageError for anything else.
 
-    Args:
-        text: What it came from, for messages.
-        batch: The batch; of any type, whatever was asked for.
-
-    Raises:
-        UsageError: It is none, or its parts do not fit together.
+    Messages name `text` as its source.
     """
     if not isinstance(batch, Batch):
         msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
-    # What a user's function yields may be of any type, whatever the class declares.
+    # A user's function may yield any type, whatever the class declares.
     ids: Sequence[object] = batch.ids
     for row_id in ids:
         if not isinstance(row_id, str):
@@ -253,7 +244,7 @@ def check_batch(text: str, batch: object) -> Batch:
 
 
 def _in_text(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batch]:
-    """Yield the batches with arrays of byte strings, NumPy's kind "S", decoded: text has one representation here."""
+    """Yield the batches with byte strings, NumPy's kind "S", decoded, so that text has one representation."""
     for batch in batches:
         decoded = {
             name: _decoded(array, name, source) for name, array in batch.inputs.items() if array.dtype.kind == "S"
@@ -304,7 +295,7 @@ def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
     cases: dict[str, list[str]] = {}
     for name in names:
         cases.setdefault(name.rpartition("/")[0], []).append(name)
-    # The nodes and edges of a graph are no rows where one graph has as many of both by chance: all cases are alike.
+    # A graph may have as many nodes as edges by chance, which are no rows then either: all cases are alike.
     are_whole = any(len(_sizes(path, keys)) > 1 for keys in cases.values())
     for case, keys in cases.items():
         inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
@@ -318,7 +309,7 @@ def _sizes(path: Path, keys: Sequence[str]) -> set[int]:
 
 
 def common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
-    """Return the size that axis 0 of all inputs has; inputs that share none are one row together."""
+    """Return the size of axis 0 in all inputs; inputs of several sizes are one row together."""
     sizes = {array.shape[0] for array in inputs.values() if array.ndim}
     if any(size == 0 for size in sizes):
         return 0
@@ -345,7 +336,7 @@ def _cut(
 
 
 def _read_npy(paths: Sequence[Path], source: SampleSource) -> Iterator[Batch]:
-    """Yield the rows of one array a file, mapped into memory: pages that were read may leave it again."""
+    """Yield the rows of one array a file, mapped into memory so that pages can be dropped after reading."""
     arrays = {path.stem: _mapped(path) for path in paths}
     position = dict.fromkeys(arrays, 0)
 
@@ -391,18 +382,14 @@ def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
 
 
 class BatchDigest:
-    """A digest over every batch seen: names, dtypes, shapes, bytes and row ids, in their order."""
+    """A digest of every batch added: names, dtypes, shapes, bytes and row ids, in their order."""
 
     def __init__(self) -> None:
         self._state = hashlib.sha256()
         self.rows = 0
 
     def add(self, batch: Batch) -> None:
-        """Take in one batch.
-
-        Raises:
-            MeasurementError: Inputs and ids disagree in the number of rows.
-        """
+        """Add one batch; raise MeasurementError where inputs and ids disagree in the number of rows."""
         sizes = {array.shape[0] for array in batch.inputs.values() if array.ndim}
         if batch.rows and len(sizes) == 1 and batch.rows not in {1, *sizes}:
             msg = f"a batch has {batch.rows} ids and inputs of {sizes.pop()} rows, from id {batch.ids[0]!r} on"
@@ -416,5 +403,5 @@ class BatchDigest:
 
     @property
     def value(self) -> str:
-        """`sha256:` and the hex digest of what was taken in."""
+        """Return `sha256:` and the hex digest of all batches added."""
         return f"sha256:{self._state.copy().hexdigest()}"

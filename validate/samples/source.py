@@ -1,4 +1,4 @@
-"""Where samples come from, and the error of a file that cannot be read."""
+"""The source of samples, and the error of a file that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,22 +16,14 @@ DEFAULT_BATCH_SIZE = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleSource:
-    """Where samples come from, as JSON data may say it.
+    """The source of samples, as JSON data may describe it.
 
-    Attributes:
-        text: A path, or `module:callable` with `(path: str | None) -> Iterator[Batch]`.
-        folder: What relative paths and user modules are relative to.
-        path: What a callable is given as its path.
-        batch_size: Rows a batch, where the file does not say.
-        pad: For ragged lists in tables: the value to pad each input with. Of samples that come filled up, what they
-            are filled up with.
-        split: Which of the rows are read, those for calibration; None for all.
-        images: Of a folder of pictures: how they are prepared; None of anything else.
-        columns: Of a table: by input, the column that it is, or several that stand side by side; no other column is
-            read. Empty where every column is an input.
-        cast: By input, the dtype that its values are cast to.
-        random: How rows are generated, if there are no real ones.
-        key: The part of the spec that names them, for hints; empty where the command line does.
+    `text` is a path, or `module:callable` with `(path: str | None) -> Iterator[Batch]`, which gets `path`. Relative
+    paths and user modules are in `folder`. `batch_size` applies where the file has no batches. `pad` fills shorter
+    lists of a table up, by input; samples that come padded are padded with it. `split` selects rows for calibration;
+    None for all. `images` prepares a folder of pictures. `columns` maps inputs of a table to one or more columns; empty
+    where every column is an input. `cast` gives dtypes by input. `random` generates rows. `key` is the part of the spec
+    that names the samples, for hints; empty for the command line.
     """
 
     text: str
@@ -48,21 +40,21 @@ class SampleSource:
 
     @property
     def fill(self) -> dict[str, tuple[float, ...]]:
-        """What rows are filled up with, as `digests_of_rows` takes it."""
+        """Return the padding of each input, for `digests_of_rows`."""
         return {name: (value,) for name, value in self.pad.items()}
 
     @property
     def pad_option(self) -> str:
-        """What gives `pad`: a key of the spec, or an option of the command line."""
+        """Return the key of the spec, or the option, that sets `pad`."""
         return f"{self.key}.pad" if self.key else "--pad"
 
     @property
     def columns_option(self) -> str:
-        """What gives `columns`: a key of the spec, or an option of the command line."""
+        """Return the key of the spec, or the option, that sets `columns`."""
         return f"{self.key}.columns" if self.key else "--columns"
 
 
 def unreadable(path: Path, err: BaseException) -> InputFileError:
-    """Return the error of a file of samples that cannot be read, with the first line of the reason."""
+    """Return the error of samples that cannot be read, with the first line of the reason."""
     reason = (str(err).strip() or type(err).__name__).splitlines()[0]
     return InputFileError(f"samples {path} cannot be read: {reason}", hint="check the file, or write it again")

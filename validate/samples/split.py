@@ -1,7 +1,7 @@
 """Which rows of the samples only calibrate, by their content alone.
 
-It follows from a digest of a row's inputs, so every reader of the same samples takes the same ones, and equal rows go
-together: what a model was calibrated on is not what it is judged by.
+A digest of the inputs decides. So every reader of the same samples selects the same rows, and equal rows go together: a
+model is not judged by rows that calibrated it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ _DIGEST_RANGE = 2**64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleSplit:
-    """Which rows of the samples are for calibration.
-
-    Attributes:
-        share: The share of distinct rows that is, 0 to 1, both excluded.
-        seed: Of the choice.
-    """
+    """The rows for calibration: a `share` of the distinct rows, between 0 and 1, chosen by `seed`."""
 
     share: float
     seed: int = 0
@@ -46,29 +41,27 @@ class SampleSplit:
 
 @dataclass(kw_only=True, slots=True)
 class RowsLeftOut:
-    """The rows of the samples that a candidate is not judged by, counted while they are read; each reading counts anew.
+    """The rows that a candidate is not judged by, counted anew in each reading.
 
-    Attributes:
-        strata: The strata whose values are counted.
-        are_left_out: Returns for each row of a batch whether it is left out; None where none is.
-        rows: How many there are.
+    `strata` are those whose values are counted. `are_left_out` returns a value for each row of a batch; None if none
+    is.
     """
 
     strata: tuple[str, ...] = ()
     are_left_out: Callable[[Batch], list[bool]] | None = None
     rows: int = 0
-    # By stratum: how many rows of each value were left out, and the values of those that were not.
+    # By stratum: the number of rows left out for each value, and the values of the other rows.
     _left_out: dict[str, Counter[str]] = field(default_factory=dict)
     _kept: dict[str, set[str]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Forget what was counted."""
+        """Reset the counts."""
         self.rows = 0
         self._left_out = {name: Counter() for name in self.strata}
         self._kept = {name: set() for name in self.strata}
 
     def rows_to_keep(self, batch: Batch) -> list[bool]:
-        """Return for each row of the batch whether it is judged by, and count those that are not."""
+        """Return for each row of the batch whether it is judged, and count the others."""
         if self.are_left_out is None:
             return [True] * batch.rows
         is_kept = [not is_left_out for is_left_out in self.are_left_out(batch)]
@@ -83,7 +76,7 @@ class RowsLeftOut:
             self._kept[name].update(value for value, kept in zip(values, is_kept, strict=False) if kept)
 
     def values_left_out(self) -> dict[str, dict[str, int]]:
-        """Return for each stratum the values all of whose rows were left out, and how many these are."""
+        """Return for each stratum the values whose rows were all left out, with their number."""
         return {
             name: {value: rows for value, rows in sorted(counts.items()) if value not in self._kept[name]}
             for name, counts in self._left_out.items()
@@ -96,13 +89,7 @@ def rows_for_calibration(
     *,
     fill: Mapping[str, Collection[float]] | None = None,
 ) -> Iterator[Batch]:
-    """Yield the rows that are for calibration, in their batches; a batch without any is left out.
-
-    Args:
-        batches: The samples.
-        split: Which they are.
-        fill: As of `digests_of_rows`.
-    """
+    """Yield the rows for calibration, in their batches; a batch without any is left out."""
     for batch in batches:
         is_kept = [split.has(digest) for digest in digests_of_rows(batch, seed=split.seed, fill=fill)]
         kept = rows_kept(batch, is_kept)
@@ -111,12 +98,7 @@ def rows_for_calibration(
 
 
 def rows_kept(batch: Batch, is_kept: Sequence[bool]) -> Batch:
-    """Return the batch with those of its rows for which `is_kept` holds.
-
-    Args:
-        batch: A batch; one that cannot be taken apart is kept or dropped as a whole.
-        is_kept: One value a row.
-    """
+    """Return the batch with the rows for which `is_kept` is true; a batch without rows stays or goes as a whole."""
     if all(is_kept):
         return batch
     where = np.asarray(is_kept, dtype=bool)

@@ -1,4 +1,4 @@
-"""Checks that a table has what a model takes, before any of its rows is read."""
+"""Checks that a table has the columns that a model takes, before any of its rows is read."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ _SHOWN = 8
 def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_renamed: bool = False) -> None:
     """Check that a table has the columns that are named, and that they can be the inputs of a model.
 
-    Args:
-        source: The samples; nothing is checked of what is no table.
-        specs: The inputs of the model, by the names of the samples; none where they are not known.
-        can_be_renamed: Whether an input may be none of the model's.
+    `specs` are the model's inputs by the names of the samples; empty where unknown. With `can_be_renamed`, an input may
+    be none of the model's. Samples that are no table pass.
 
     Raises:
-        UsageError: An input that columns are named for is none of the model's, or its columns are not named.
-        InputFileError: A column is not there, or is text where numbers are expected.
+        UsageError: Columns are named for an unknown input, or an input needs columns that are not named.
+        InputFileError: A column is missing, or is text where numbers are expected.
     """
     columns = {column.name: column for column in columns_of_table(source)}
     if not columns:
@@ -40,7 +38,7 @@ def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_ren
         check_inputs_named(source, list(by_name))
     path = source.folder / source.text
     wanted_columns(path, list(columns), source)
-    # What another kind of table holds is said by its first rows.
+    # Reading the first rows shows what another kind of table holds.
     chosen = source.columns or {name: (name,) for name in columns if name in by_name and path.suffix == ".csv"}
     for name, parts in chosen.items():
         spec = by_name.get(name)
@@ -51,11 +49,7 @@ def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_ren
 
 
 def check_inputs_named(source: SampleSource, names: Sequence[str]) -> None:
-    """Check that columns are named for inputs of the model alone.
-
-    Raises:
-        UsageError: They are not.
-    """
+    """Raise UsageError where columns are named for any other input than the model's."""
     for name in source.columns:
         if name not in names:
             listed = ", ".join(names)
@@ -77,7 +71,7 @@ def _check_numbers(path: Path, source: SampleSource, name: str, parts: Sequence[
 
 
 def _check_side_by_side(source: SampleSource, by_name: Mapping[str, TensorSpec], columns: Mapping[str, Column]) -> None:
-    """Check that no input misses that columns side by side can be; the hint names them."""
+    """Raise if the one missing input can consist of unused columns; the hint names them."""
     missing = [spec for name, spec in by_name.items() if name not in columns]
     unused = [column for name, column in columns.items() if name not in by_name]
     if len(missing) != 1 or len(unused) <= 1 or not is_row_of_numbers(missing[0]):
@@ -101,11 +95,7 @@ def is_row_of_numbers(spec: TensorSpec) -> bool:
 def check_points(
     source: SampleSource, unused: Sequence[Column], choices: Sequence[Sequence[str]], width: int | str | None
 ) -> None:
-    """Check that numbers with a decimal comma are not missing among the columns that an input may consist of.
-
-    Raises:
-        InputFileError: They are, as no other choice has the width.
-    """
+    """Raise InputFileError if an input can only be complete with a column of decimal commas."""
     with_comma = next((column for column in unused if column.kind is ColumnKind.COMMA), None)
     if with_comma is not None and not any(len(choice) == width for choice in choices):
         path = source.folder / source.text
@@ -113,14 +103,7 @@ def check_points(
 
 
 def hint_of_columns(source: SampleSource, name: str, choices: Sequence[Sequence[str]], width: int | str | None) -> str:
-    """Return how to name the columns that an input consists of.
-
-    Args:
-        source: The samples.
-        name: The input.
-        choices: The columns that it may be, the likeliest first.
-        width: How many it takes; no number where that is open.
-    """
+    """Return how to name the columns of an input; of `choices`, the likeliest first, one with the width is shown."""
     fitting = next((choice for choice in choices if len(choice) == width), None)
     shown = ",".join(fitting or choices[0][:2])
     shown += "" if fitting else ",..."

@@ -1,4 +1,4 @@
-"""The columns of a table and what they hold, before any of them is taken for an input."""
+"""The columns of a table and what they hold, before any of them becomes an input."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from paritygate.validate.samples.csv_table import check_is_even, survey_csv
 from paritygate.validate.samples.source import SampleSource
 from paritygate.validate.samples.tables import ID_COLUMN, first_object
 
-# Columns of these names are what a model is trained to answer.
+# Columns with these names hold what a model is trained to predict.
 _ANSWERS = re.compile(r"(?:class|gold|label|outcome|target|y)(?:e?s)?(?:_?ids?)?|.*_(?:label|target)s?", re.IGNORECASE)
-# Columns of these names number or name the rows.
+# Columns with these names number or name the rows.
 _IDS = re.compile(
     r"(?i:(?:.*[_ .-])?(?:ids?|nos?|nr|idx|index|key|uuid|guid|row|rownum|row_?number)|unnamed: ?\d+)|.*[a-z]Id"
 )
 
 
 class ColumnKind(str, Enum):
-    """What each row of a column holds."""
+    """The kind of value in each row of a column."""
 
     NUMBER = "number"
     COMMA = "number with a comma"
@@ -35,12 +35,7 @@ class ColumnKind(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One column of a table.
-
-    Attributes:
-        name: Its name.
-        kind: What each of its rows holds.
-    """
+    """One column of a table, with the kind of its rows."""
 
     name: str
     kind: ColumnKind
@@ -50,14 +45,14 @@ _KINDS_OF_CSV = {"text": "text", "comma": "number with a comma"}
 
 
 def is_answer(name: str) -> bool:
-    """Return whether a column is called like what a model is trained to answer."""
+    """Return whether a column has the name of something that a model is trained to predict."""
     return _ANSWERS.fullmatch(name) is not None
 
 
 def choices_of_numbers(columns: Iterable[Column]) -> list[list[str]]:
     """Return the choices of columns that can be the numbers of one input, the likeliest first.
 
-    The first has neither ids nor what a model is trained to answer, the second no answers; the last has all numbers.
+    The first has neither ids nor labels, the second has ids, and the last has all numbers.
     """
     numbers = [column.name for column in columns if column.kind is ColumnKind.NUMBER]
     without = [name for name in numbers if not is_answer(name)]
@@ -66,11 +61,7 @@ def choices_of_numbers(columns: Iterable[Column]) -> list[list[str]]:
 
 
 def columns_of_table(source: SampleSource) -> tuple[Column, ...]:
-    """Return the columns of a table but that of the ids; none of samples that are no table.
-
-    Raises:
-        InputFileError: The table cannot be read.
-    """
+    """Return a table's columns without the ids; none of other samples. InputFileError is raised for a corrupt table."""
     path = source.folder / source.text
     if path.suffix == ".csv" and path.is_file():
         table = survey_csv(path)

@@ -1,7 +1,4 @@
-"""Rows of a table as batches: each column is an input, and lists of different lengths are filled up to one.
-
-Here are JSON lines, one object a row, and what all kinds of tables share.
-"""
+"""Rows of a table as batches, with padded lists: JSON lines, and what all kinds of tables share."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 # The column that names the rows.
 ID_COLUMN = "id"
-# Ids that are kept as Python objects before they are packed.
+# Ids that are Python objects before they are packed.
 _RECENT_IDS = 1 << 17
 
 
@@ -39,11 +36,7 @@ class SeenIds:
         self._recent: set[int] = set()
 
     def add(self, ids: Sequence[str], what: str) -> None:
-        """Take in the ids of one batch.
-
-        Raises:
-            UsageError: One of them was there before.
-        """
+        """Add the ids of one batch; raise UsageError if one of them was there before."""
         values = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids))
         at = np.searchsorted(self._packed, values)
         packed = (
@@ -63,14 +56,7 @@ class SeenIds:
 def batch_of_rows(
     path: Path, ids: Sequence[str], columns: Mapping[str, Sequence[NDArray[np.generic]]], source: SampleSource
 ) -> Batch:
-    """Return rows of a table as one batch.
-
-    Args:
-        path: The table, for messages.
-        ids: One a row.
-        columns: By input, the value of each row. Where these are lists, they may differ in length along axis 0.
-        source: How they are filled up.
-    """
+    """Return rows of a table as one batch; values that are lists may differ in length along axis 0."""
     _check_pads(path, columns, source)
     return Batch(
         inputs={name: _stack(path, name, ids, values, source) for name, values in columns.items()},
@@ -82,7 +68,7 @@ def batch_of_rows(
 def _stack(
     path: Path, name: str, ids: Sequence[str], values: Sequence[NDArray[np.generic]], source: SampleSource
 ) -> NDArray[np.generic]:
-    # An empty list says neither what it is a list of, nor of which dtype.
+    # An empty list has neither a shape of items nor a dtype.
     known = [(row_id, value) for row_id, value in zip(ids, values, strict=True) if value.shape != (0,)]
     for row_id, value in known[1:]:
         first_id, first = known[0]
@@ -108,7 +94,7 @@ def _stack(
 
 
 def _check_pads(path: Path, columns: Mapping[str, Sequence[NDArray[np.generic]]], source: SampleSource) -> None:
-    """Check that there is something to fill up every column with whose lists differ in length, and name them all."""
+    """Raise InputFileError with all columns whose lists differ in length and that have no padding."""
     ragged = {}
     for name, values in columns.items():
         lengths = {len(value) for value in values if value.ndim}
@@ -139,7 +125,7 @@ def _fill(
     if dtype.kind == "b" and pad in {0, 1}:
         return bool(pad)
     if dtype.kind in "iu" and float(pad).is_integer():
-        # A whole number pads integers without making floats of them.
+        # A whole number pads integers without making them floats.
         limits = np.iinfo(dtype.name)
         if not limits.min <= pad <= limits.max:
             msg = f"{source.pad_option} fills {name!r} up with {int(pad)}, and its values are {dtype}"
@@ -155,14 +141,9 @@ def not_an_array(path: Path, name: str, why: object) -> InputFileError:
 
 
 def texts(values: NDArray[np.generic], what: str) -> NDArray[np.str_]:
-    """Return an array of Python strings as one of NumPy's.
+    """Return an array of Python strings as one of NumPy's; messages begin with `what`.
 
-    Args:
-        values: Of dtype object.
-        what: What holds them, as the beginning of a message.
-
-    Raises:
-        UsageError: One is no text, or ends in a null character, which NumPy's strings would lose.
+    UsageError is raised for other values, and for a null character at the end, which NumPy's strings would lose.
     """
     for value in values.ravel().tolist():
         if not isinstance(value, str):
@@ -171,7 +152,7 @@ def texts(values: NDArray[np.generic], what: str) -> NDArray[np.str_]:
         if value.endswith("\0"):
             msg = f"{what}, and {value!r} ends in a null character: NumPy's strings would lose it"
             raise UsageError(msg, hint="leave null characters out at the end of text")
-    # By way of a list: of an array of objects, NumPy takes the width from more than its text.
+    # From an array of objects, NumPy derives too large a width, but not from a list.
     return np.asarray(values.tolist(), dtype=str)
 
 
@@ -194,7 +175,7 @@ def read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
 
 
 def in_float32(batch: Batch, source: SampleSource) -> Batch:
-    """Return a batch that was text, which has one kind of number, with the one that models take."""
+    """Return a batch read from text with floats in float32, which models take."""
     inputs = {
         name: array.astype(np.float32) if array.dtype.kind == "f" and name not in source.cast else array
         for name, array in batch.inputs.items()
@@ -229,7 +210,7 @@ def _json_array(path: Path, name: str, value: object) -> NDArray[np.generic]:
     except ValueError as err:
         raise not_an_array(path, name, err) from err
     if array.dtype.kind == "U":
-        # Among text, NumPy makes text of numbers as well.
+        # NumPy converts numbers among text to text.
         return texts(np.asarray(value, dtype=object), f"samples {path}: {name!r} holds text")
     if array.dtype.kind not in "iubf":
         msg = f"samples {path}: the values of {name!r} are neither numbers nor text"

@@ -1,4 +1,4 @@
-"""Results of versions that wrote sentences alone: this is the one place that reads how a check came about in them."""
+"""Results of versions that wrote sentences alone: only this module reads how a check came about in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STARTS = {
 
 
 def kind_before(status: str, detail: str) -> str:
-    """Return how a check came to its status, by the names of kinds, of a result that does not say it."""
+    """Return the name of the kind of a check from a result that lacks it."""
     if status == "edge":
         return "edge"
     otherwise = "not_measured" if status == "error" else "measured"
@@ -29,7 +29,7 @@ def kind_before(status: str, detail: str) -> str:
 
 
 def words_before(detail: str, measured: float | None = None, limit: float | None = None) -> Words:
-    """Return the sentences of a check, of a result that holds text alone."""
+    """Return the sentences of a check from a result that holds text alone."""
     for start, (key, value) in _REASONS.items():
         if detail.startswith(start):
             return say(key, **{value: detail.removeprefix(start)})

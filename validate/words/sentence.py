@@ -14,7 +14,7 @@ from typing import Any
 from paritygate.text import HIDDEN, counted, one_or_many
 from paritygate.validate.words.table import SENTENCES
 
-# Values that are no data of the user: figures of a measurement, and names that a model or a spec declares.
+# Values that are no user data: figures of a measurement, and names that a model or a spec declares.
 _MAY_LEAVE = frozenset(
     {
         *("actual_dtype", "actual_shape", "allowed", "at_end", "at_floor", "band", "bar", "batches", "beyond", "bias"),
@@ -63,7 +63,7 @@ Words = tuple[Sentence, ...]
 
 
 def say(key: str, **values: Any) -> Words:  # noqa: ANN401 - whatever a sentence names
-    """Return the sentence with this key of the table and these values, to be added to others."""
+    """Return the sentence with this key of the table and these values."""
     return (Sentence(key, {name: _plain(value) for name, value in values.items()}),)
 
 

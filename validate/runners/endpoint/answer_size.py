@@ -1,4 +1,4 @@
-"""How large an answer of a server may be: so much is read of it, and no more is held in memory."""
+"""The size that an answer of a server may have: larger answers are not held in memory."""
 
 from __future__ import annotations
 
@@ -11,42 +11,35 @@ from paritygate.errors import BackendError
 from paritygate.models.endpoint import EndpointLimits
 
 _MIB = 1 << 20
-# JSON takes up to 25 characters for what four bytes hold, and a server may answer more outputs than the reference.
+# JSON takes up to 25 characters for four bytes, and a server may return more outputs than the reference.
 _TIMES, _LEAST = 64, _MIB
-# What a server says of itself and its model.
+# For descriptions of a server and its model.
 _DESCRIPTION = 16 * _MIB
 
-# Why a variable of the context? Wrappers of runners lie between whoever knows the reference's answer and the client.
+# A variable of the context, because wrappers of runners separate the caller, who knows the reference's size, from the
+# client.
 _REFERENCE: ContextVar[int | None] = ContextVar("reference_bytes", default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerSize:
-    """How many bytes an answer may have, and why.
-
-    Attributes:
-        most: The bytes.
-        reason: What they follow from, in words behind the number.
-        hint: What to do where an answer has to be larger.
-    """
+    """The most bytes of an answer, the reason (the end of a message), and a hint where answers have to be larger."""
 
     most: int
     reason: str
     hint: str
 
     def exceeded(self) -> BackendError:
-        """Return the error of an answer that is larger."""
+        """Return the error of a larger answer."""
         msg = f"the server's answer is larger than {self.most / _MIB:.4g} MiB, {self.reason}"
         return BackendError(msg, hint=self.hint)
 
 
 @contextlib.contextmanager
 def reference_answered(sizes: Mapping[str, int], outputs: Collection[str]) -> Iterator[None]:
-    """Let what is asked within be answered by so many times the bytes that the reference's answer to the same has.
+    """Limit answers to a multiple of the bytes of the reference's answer to the same rows.
 
-    Args:
-        sizes: The bytes of the reference's answer by output; empty where it is not known.
-        outputs: What is answered: where it is more than is known of the reference, nothing follows from that.
+    `sizes` are these bytes by output, empty where unknown. No limit follows where `outputs` are more than these.
     """
     token = _REFERENCE.set(sum(sizes.values()) if sizes and sizes.keys() >= set(outputs) else None)
     try:
@@ -56,7 +49,7 @@ def reference_answered(sizes: Mapping[str, int], outputs: Collection[str]) -> It
 
 
 def answer_size(limits: EndpointLimits) -> AnswerSize:
-    """Return how large an answer to what is asked now may be."""
+    """Return how large the answer to the current request may be."""
     size = _REFERENCE.get()
     if size is None:
         most = int(limits.max_answer_mb * _MIB)
@@ -69,7 +62,7 @@ def answer_size(limits: EndpointLimits) -> AnswerSize:
 
 
 def description_size(limits: EndpointLimits) -> AnswerSize:
-    """Return how large may be what a server says of itself."""
+    """Return how large a server's description may be."""
     own = answer_size(limits)
     if own.most <= _DESCRIPTION:
         return own

@@ -1,4 +1,4 @@
-"""The other side of the Open Inference Protocol, version 2: arrays out of a request, an answer out of arrays."""
+"""The server's side of the Open Inference Protocol, version 2: arrays from a request, an answer from arrays."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ _HINT = 'send {"inputs": [{"name": ..., "datatype": ..., "shape": [...], "data":
 
 
 def tensors_asked(request: object, signature: Signature) -> dict[str, NDArray[np.generic]]:
-    """Return the inputs of a request by name, in the dtypes of the model; no number becomes another but by rounding.
+    """Return the inputs of a request by name, in the dtypes of the model; numbers only change by rounding.
 
-    Whether all inputs are there, and of the right rank, is for the runner to say.
-
-    Raises:
-        UsageError: The request has not the form of the protocol, names what the model does not take, or says another
-            datatype or shape than its values have.
+    The runner checks that all inputs are there with their ranks. UsageError is raised for another form than the
+    protocol's, unknown inputs, or values that have another datatype or shape than declared.
     """
     said = request.get("inputs") if isinstance(request, Mapping) else None
     if not isinstance(said, list) or not all(isinstance(item, Mapping) for item in said):
@@ -58,20 +55,18 @@ def _array(said: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic]:
 def _values(data: object, dtype: str) -> NDArray[np.generic]:
     """Return the values of JSON data.
 
-    Raises:
-        ValueError: They are of another kind, or not of one depth.
-        OverflowError: One is beyond what the dtype holds.
+    ValueError is raised for another kind or uneven depth, OverflowError for a value beyond the dtype.
     """
     if dtype == "string":
         texts = np.array(data, dtype=object)
         for at, text in np.ndenumerate(texts):
-            # Over gRPC it comes as bytes.
+            # Over gRPC, text is bytes.
             texts[at] = text.decode() if isinstance(text, bytes) else text
         if not all(isinstance(text, str) for text in texts.ravel()):
             msg = "not every value is text"
             raise ValueError(msg)
         return texts
-    # NumPy makes floats of whole numbers of which some are beyond int64: only Python's own keep them.
+    # NumPy makes floats of integers of which some are beyond int64, so Python's own are needed.
     found: NDArray[Any] = np.asarray(data, dtype=object if dtype == "uint64" else None)
     if dtype == "uint64" and all(type(value) is int and 0 <= value < 1 << 64 for value in found.ravel()):
         return found.astype(np.uint64)
@@ -88,7 +83,7 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
 
 
 def tensors_answered(outputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> list[dict[str, Any]]:
-    """Return the outputs as the protocol has them: values flat, in row-major order."""
+    """Return the outputs in the form of the protocol: values flat, in row-major order."""
     return [
         {
             "name": spec.name,

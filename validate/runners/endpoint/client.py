@@ -1,4 +1,4 @@
-"""Asks one server over HTTP: at the address given alone, no faster and no more often than is allowed."""
+"""Requests to one server over HTTP, at its address alone, within the allowed pace and number."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from paritygate.validate.runners.endpoint.connection import (
 )
 from paritygate.validate.runners.endpoint.words import in_full, in_short, said_in
 
-# Why a request has no answer, in words that end a sentence.
+# Reasons why a request has no answer, as the end of a message.
 NOTHING_LISTENS = "nothing takes connections there"
 NO_HOST = "there is no host of this name"
 
 _OK, _NOT_FOUND = 200, 404
-# What a proxy or a server answers while there is nobody who could answer.
+# Status codes of a proxy or server that cannot answer now.
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
-# FastAPI, and what is built on it, answers so to a body that is not as its function declares it.
+# FastAPI and its kin answer so to a body that does not fit the declared function.
 _MEANINGS = {422: ", since the body that was sent is not as the server declares it"}
 _HINTS = {
     422: "in a file of --endpoint-json, name the fields that it declares; without one, let it take a request of the "
@@ -40,7 +40,7 @@ _CONNECTIONS = 8
 
 
 class Pace:
-    """Counts requests and answers, and lets requests wait until they may be sent."""
+    """Count requests and answers, and let requests wait until they may be sent."""
 
     def __init__(self, limits: EndpointLimits, host: str) -> None:
         self._limits = limits
@@ -51,11 +51,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Return when one more request may be sent.
-
-        Raises:
-            MeasurementError: As many as are allowed were sent.
-        """
+        """Return when one more request may be sent; raise MeasurementError where no more are allowed."""
         with self._lock:
             if self._sent >= self._limits.requests:
                 msg = f"{self._sent} requests were sent to {self._host}, and no more are allowed"
@@ -67,16 +63,15 @@ class Pace:
         time.sleep(max(0.0, at - time.monotonic()))
 
     def count_answer(self) -> None:
-        """Count one more answer of the server, whatever it says."""
+        """Count one more answer of the server, of any content."""
         with self._lock:
             self._answers += 1
 
     def not_answered(self, reason: str, *, is_gone: bool) -> MeasurementError:
-        """Return the error of a request without an answer: that is neither a right answer nor a wrong one.
+        """Return the error of a request without an answer, which is neither a correct nor a wrong one.
 
-        Args:
-            reason: Why there is none, in words that end a sentence.
-            is_gone: Whether the connection was refused or broken, so that nothing may run there any more.
+        `reason` ends the message. `is_gone` marks a refused or broken connection, after which nothing may run there any
+        more.
         """
         if not self._answers:
             msg = f"the server at {self._host} does not answer: {reason}"
@@ -99,19 +94,14 @@ class Pace:
 
 
 class HttpClient:
-    """One server that is asked over HTTP; redirects are not followed, and nothing is asked twice by itself."""
+    """One server over HTTP; redirects are not followed, and no request is repeated.
+
+    At most `connections` stay open while idle. `pace` may count requests together with other clients.
+    """
 
     def __init__(
         self, host: str, limits: EndpointLimits, *, connections: int = _CONNECTIONS, pace: Pace | None = None
     ) -> None:
-        """Make the client; nothing is sent.
-
-        Args:
-            host: Scheme, host and port.
-            limits: How it may be asked.
-            connections: How many connections are kept open while nothing is asked.
-            pace: What counts its requests, together with those of other clients; one of its own if None.
-        """
         self.host = host
         self._limits = limits
         self._pace = pace or Pace(limits, host)
@@ -120,9 +110,8 @@ class HttpClient:
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON data
         """Return the JSON data at a path; None where there is nothing.
 
-        Raises:
-            MeasurementError: The server does not answer.
-            BackendError: It answers with an error, with no JSON, or with more than is allowed.
+        MeasurementError is raised where the server does not answer, BackendError for an error, no JSON, or too large an
+        answer.
         """
         status, _, body = self._exchange(HttpRequest(method="GET", path=path), description_size(self._limits))
         if status == _NOT_FOUND:
@@ -147,11 +136,9 @@ class HttpClient:
     def exchange(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers with names in lower case, and body of an answer, whatever they say.
+        """Return status, headers with names in lower case, and body of any answer.
 
-        Raises:
-            MeasurementError: The server does not answer.
-            BackendError: It answers with more than is allowed.
+        MeasurementError is raised where the server does not answer, BackendError where its answer is too large.
         """
         request = HttpRequest(method=method, path=path, body=body, headers=headers)
         return self._exchange(request, answer_size(self._limits))
@@ -188,11 +175,7 @@ class HttpClient:
 
 
 def as_json(body: bytes) -> Any:  # noqa: ANN401 - JSON data
-    """Return a body as JSON data.
-
-    Raises:
-        BackendError: It is none, is too deep, or names a field of an object twice.
-    """
+    """Return a body as JSON data; raise BackendError where it is none, too deep, or has a field twice."""
     try:
         return json.loads(body, object_pairs_hook=_once)
     except _TwiceError as err:
@@ -211,7 +194,7 @@ class _TwiceError(Exception):
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, of which Python would silently take the last of two fields of one name."""
+    """Return an object of JSON; of two fields of one name, Python would silently take the last."""
     found = dict(pairs)
     if len(found) != len(pairs):
         (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)

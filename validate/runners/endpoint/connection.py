@@ -1,7 +1,7 @@
-"""One exchange over HTTP: within a deadline, however the server spreads its answer, and no larger than is allowed.
+"""One exchange over HTTP, within a deadline and a size.
 
-Why not urllib3 or requests? Their time limits are on one read each, which a server that sends a byte a second never
-exceeds, and they read and unpack a body whole before its size is known.
+The limits of urllib3 and requests are on one read each, which a server that sends a byte a second never exceeds. They
+also read and unpack a body whole before its size is known.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-# Why an exchange ended, in words that end a sentence.
+# Reasons why an exchange ended, as the end of a message.
 CLOSED = "it closed the connection without an answer"
 CUT_OFF = "it closed the connection in the middle of an answer"
 _PART = 1 << 16
 # All headers together, with what the buffer reads beyond them.
 _HEAD = 5 * _PART
-# Of a path that is quoted already where it has to be.
+# A path is quoted already where it has to be.
 _KEPT = "/%:@!$&'()*+,;=~?"
 _PORTS = {"http": 80, "https": 443}
-# The window of zlib, by how a body is packed.
+# The window of zlib for each packing of a body.
 _PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
@@ -40,11 +40,7 @@ class TooLargeError(Exception):
 
 
 class NoConnectionError(Exception):
-    """There is no connection: no host of the name, or nothing that takes connections.
-
-    Attributes:
-        is_no_host: Whether there is no host of the name.
-    """
+    """There is no connection: no host of the name (`is_no_host`), or nothing that accepts connections."""
 
     def __init__(self, *, is_no_host: bool) -> None:
         super().__init__()
@@ -52,11 +48,7 @@ class NoConnectionError(Exception):
 
 
 class BrokenAnswerError(Exception):
-    """The connection ended before the answer did, or what came is no answer over HTTP; the message ends a sentence.
-
-    Attributes:
-        is_gone: Whether the connection ended.
-    """
+    """The connection ended before the answer did (`is_gone`), or it is not HTTP; the message ends a sentence."""
 
     def __init__(self, message: str, *, is_gone: bool = False) -> None:
         super().__init__(message)
@@ -65,7 +57,7 @@ class BrokenAnswerError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpRequest:
-    """What is sent."""
+    """A request to send."""
 
     method: str
     path: str
@@ -75,7 +67,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpAnswer:
-    """What came back; the names of headers are in lower case."""
+    """An answer; the names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -83,7 +75,7 @@ class HttpAnswer:
 
 
 class Connections:
-    """Connections to one server, which are used again as long as it keeps them open."""
+    """Connections to one server, which are reused while it keeps them open."""
 
     def __init__(self, address: str, *, most: int) -> None:
         """Prepare; nothing is connected."""
@@ -98,13 +90,9 @@ class Connections:
     def exchange(self, request: HttpRequest, *, seconds: float, most: int) -> HttpAnswer:
         """Return the answer to one request.
 
-        It is sent once, and once more where the server had closed a connection that was kept: servers close those that
-        are idle at any time, also while the next request is on its way.
-
-        Args:
-            request: What is sent.
-            seconds: How long all of it may take: connecting, sending, waiting and reading.
-            most: The bytes that the body may have, unpacked.
+        It is sent once more where the server had closed an idle connection, which it may do at any time. `seconds`
+        limit all steps together: connecting, sending, waiting and reading. `most` limits the unpacked bytes of the
+        body.
 
         Raises:
             TimeoutError: It took longer.
@@ -163,17 +151,17 @@ class Connections:
 
     def _put_back(self, connection: _Connection, *, is_done: bool) -> None:
         with self._lock:
-            # Without a socket the server said that it closes it.
+            # Without a socket the server announced that it closes it.
             if is_done and connection.sock is not None and len(self._idle) < self._most:
                 self._idle.append(connection)
                 return
-        # What is left of an answer that was not read to its end is closed already.
+        # The rest of an answer that was not read to its end is closed already.
         with contextlib.suppress(ValueError):
             connection.close()
 
     def _opened(self, end: float) -> _Connection:
         connection = _Connection(self._host, self._port)
-        # It is connected here: `connect` allows each address of a host the time for all of them.
+        # Connected here, because `connect` allows each address of a host the time for all of them.
         connection.sock = self._connected(end)
         return connection
 
@@ -188,7 +176,7 @@ class Connections:
             try:
                 opened.settimeout(_left(end))
                 opened.connect(place)
-                # A request is sent in two parts, of which the second is not to wait for an answer to the first.
+                # A request is sent in two parts, and the second must not wait for an answer to the first.
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return opened if self._tls is None else self._tls.wrap_socket(opened, server_hostname=self._host)
             except TimeoutError:
@@ -213,7 +201,7 @@ def _words_of(err: Exception) -> str:
 
 
 def _is_quiet(kept: socket.socket) -> bool:
-    """Return whether a connection is still open, and nothing came that nobody asked for."""
+    """Return whether a connection is still open, and no unexpected bytes came."""
     watched = select.poll()
     watched.register(kept, select.POLLIN)
     return not watched.poll(0)
@@ -227,11 +215,11 @@ def _left(end: float) -> float:
 
 
 class _Bounded(io.RawIOBase):
-    """What a socket receives until a deadline, and no more than so many bytes of it."""
+    """Bytes received from a socket until a deadline, and no more than so many."""
 
     def __init__(self, source: socket.socket, end: float, most: int) -> None:
         self._socket, self._end, self._most = source, end, most
-        # It keeps the socket open when the connection is closed, as it is where a server ends it with the answer.
+        # It keeps the socket open when the connection is closed, because servers may close it with the answer.
         self._raw = source.makefile("rb", buffering=0)
 
     def allow(self, most: int) -> None:
@@ -254,7 +242,7 @@ class _Bounded(io.RawIOBase):
         super().close()
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a reader of this, as a socket does: `HTTPResponse` is given this in its place."""
+        """Return a reader of this: `HTTPResponse` gets this in place of a socket."""
         del mode
         return io.BufferedReader(self)
 
@@ -273,7 +261,7 @@ class _Connection(http.client.HTTPConnection):
 
 def _exchanged(connection: _Connection, request: HttpRequest, *, end: float, most: int) -> HttpAnswer:
     connection.end = end
-    # A server may answer, that a body is too large say, without reading all of it.
+    # A server may answer before it reads all, for example that a body is too large.
     with contextlib.suppress(BrokenPipeError):
         connection.request(
             request.method, quote(request.path, safe=_KEPT), body=request.body, headers=dict(request.headers)
@@ -283,7 +271,7 @@ def _exchanged(connection: _Connection, request: HttpRequest, *, end: float, mos
     try:
         answer = connection.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}
-        # Chunks come with their lengths; one that says a wrong length is not read on for ever.
+        # Chunks come with their lengths; one with a wrong length is not read on for ever.
         source.allow(2 * most + _HEAD)
         body = _joined(_unpacked(_parts(answer), headers.get("content-encoding", ""), most), most)
     except BaseException:
@@ -317,7 +305,7 @@ def _parts(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _unpacked(parts: Iterator[bytes], packed: str, most: int) -> Iterator[bytes]:
-    """Yield a body in parts as it was before it was packed, each of them no larger than all may be."""
+    """Yield a body unpacked, in parts that are each no larger than all may be."""
     how = packed.strip().lower()
     if how in {"", "identity"}:
         yield from parts
@@ -326,13 +314,13 @@ def _unpacked(parts: Iterator[bytes], packed: str, most: int) -> Iterator[bytes]
         msg = "the body is packed in a way that was not requested"
         raise BrokenAnswerError(msg)
     unpacker = zlib.decompressobj(_PACKED[how])
-    # Nothing at all is nothing packed, too.
+    # An empty body is empty when packed, too.
     is_whole = True
     for part in parts:
         rest = part
         while rest:
             if is_whole:
-                # A file of gzip may be several, one behind the other.
+                # A file of gzip may be several in a row.
                 unpacker, is_whole = zlib.decompressobj(_PACKED[how]), False
             try:
                 yield unpacker.decompress(rest, most + 1)

@@ -1,4 +1,4 @@
-"""What a server says of itself and of its model: each part is checked to be of its kind before it is used."""
+"""A server's description of itself and its model: each part is checked to be of its kind before it is used."""
 
 from __future__ import annotations
 
@@ -11,27 +11,19 @@ from paritygate.utf8 import is_utf8
 from paritygate.validate.runners.endpoint.json_values import shown
 from paritygate.validate.runners.endpoint.words import in_short
 
-# More of them than any model has, and longer names than any: a table of all would tell nobody anything.
+# More and longer names than any model has: a table of all would help nobody.
 _MOST_TENSORS, _MOST_AXES, _LONGEST_NAME = 10_000, 32, 1000
 _LARGEST = 2**63 - 1
 
 
 def refuse_description(what: str, found: object) -> NoReturn:
-    """Raise the error of a part of a description that is not of its kind.
-
-    Raises:
-        BackendError: Always.
-    """
+    """Raise the BackendError of a part of a description that is not of its kind."""
     msg = f"the server's description of the model cannot be read: {what} (got {shown(found)})"
     raise BackendError(msg, hint="check that the address is that of a model, and the model's configuration")
 
 
 def mapping_in(said: object, what: str) -> Mapping[str, Any]:
-    """Return an object of JSON, empty where there is none.
-
-    Raises:
-        BackendError: It is something else.
-    """
+    """Return an object of JSON, empty where there is none; raise BackendError for anything else."""
     if said is None:
         return {}
     if not isinstance(said, dict):
@@ -50,11 +42,7 @@ def text_in(said: Mapping[str, Any], key: str) -> str:
 
 
 def texts_in(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Return a list of texts, or of numbers as such; empty where there is none.
-
-    Raises:
-        BackendError: It is something else.
-    """
+    """Return a list of texts, or of numbers as such; empty where there is none. BackendError is raised for others."""
     found = said.get(key)
     if not isinstance(found, list | None) or len(found or ()) > _MOST_TENSORS:
         refuse_description(f"{key} has to be a list of at most {_MOST_TENSORS} texts", found)
@@ -62,7 +50,7 @@ def texts_in(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def batch_size_in(said: Mapping[str, Any], key: str) -> int | None:
-    """Return how many rows are taken at once; None where nothing is said, or 0, which says that no dim counts rows."""
+    """Return the most rows of a request; None where it is missing or 0, where no dim counts rows."""
     found = said.get(key)
     if found is not None and (type(found) is not int or not 0 <= found <= _LARGEST):
         refuse_description(f"{key} has to be an integer from 0 on", found)
@@ -72,9 +60,7 @@ def batch_size_in(said: Mapping[str, Any], key: str) -> int | None:
 def signature_in(said: Mapping[str, Any], spec_of: Callable[[Any], TensorSpec]) -> Signature | None:
     """Return the inputs and outputs that are described; None where one of the two is not.
 
-    Args:
-        said: The description, with lists of inputs and outputs.
-        spec_of: Reads one of them; it raises what a wrong kind of value raises.
+    `spec_of` reads one of them, and raises any error of a wrong kind of value.
     """
     sides = [_tensors(said.get(side), side, spec_of) for side in ("inputs", "outputs")]
     return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None

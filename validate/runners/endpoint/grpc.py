@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PROTOCOL = "the protocol is the Open Inference Protocol, version 2"
 _NO_GRPC = "what listens there is no server of gRPC, but perhaps one of HTTP"
-# What gRPC itself says of a connection, before any server does, in words that a user knows.
+# Errors of connections in gRPC's words, and those that a user knows.
 _OF_CONNECTIONS = {
     "Failed parsing HTTP/2": _NO_GRPC,
     "http1.x": _NO_GRPC,
@@ -38,19 +38,19 @@ _OF_CONNECTIONS = {
     "errors resolving": NO_HOST,
     "resolution failed": NO_HOST,
 }
-# The same of an answer that is larger than the channel takes, packed or not; a server says it of a request.
+# gRPC's words for an answer that is larger than the channel takes, packed or not; servers say it of a request.
 _TOO_LARGE, _OF_REQUEST = "larger than max", "SERVER"
 # gRPC counts bytes in 31 bits.
 _LARGEST_MESSAGE = 31
 
 
 class OpenInferenceGrpc:
-    """One model of a server, asked over gRPC."""
+    """One model of a server, reached over gRPC."""
 
     transport = "gRPC with bytes"
 
     def __init__(self, endpoint: Endpoint, limits: EndpointLimits) -> None:
-        """Ask the server what it is."""
+        """Read the server's description of itself."""
         require_backend("grpcio")
         self._endpoint, self._host = endpoint, endpoint.host
         self._versions = AnsweredVersions(endpoint)
@@ -65,16 +65,16 @@ class OpenInferenceGrpc:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions that it answered as by now."""
+        """Return the versions of its answers so far."""
         return self._versions.found
 
     def signature(self) -> Signature | None:
-        """Return what the server says of the model; None where it says nothing of its inputs or outputs."""
+        """Return the server's description of the model; None where it lacks inputs or outputs."""
         said = self._described()
         return signature_in({"inputs": list(said.inputs), "outputs": list(said.outputs)}, _spec)
 
     def largest_batch(self) -> int | None:
-        """Return how many rows it takes at once, as Triton's extension says; None where nothing is said or needed."""
+        """Return the most rows of a request, by Triton's extension; None where it is missing or needless."""
         if CONFIGURATION not in self._extensions:
             return None
         size = self._call("ModelConfig", **self._name).config.max_batch_size
@@ -128,9 +128,9 @@ class OpenInferenceGrpc:
         return answer
 
     def _channel(self, most: int) -> Any:  # noqa: ANN401 - a grpc.Channel
-        """Return a channel that takes answers of so many bytes and, as there is one of each power of two, a few more.
+        """Return a channel for answers of up to so many bytes, rounded up to a power of two.
 
-        What is larger is not held in memory: gRPC reads how large a message is before the message.
+        Larger ones are not held in memory, because gRPC reads the size of a message before the message.
         """
         import grpc
 
@@ -167,11 +167,7 @@ class OpenInferenceGrpc:
 
 
 def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a message of the protocol
-    """Return the outputs of an answer by name.
-
-    Raises:
-        BackendError: One cannot be read, or is there twice.
-    """
+    """Return the outputs of an answer by name; raise BackendError where one cannot be read, or is there twice."""
     if len(answer.raw_output_contents) != len(answer.outputs):
         msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
         raise BackendError(msg, hint="use a server that returns raw bytes, such as Triton")

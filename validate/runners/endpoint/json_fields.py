@@ -1,4 +1,4 @@
-"""A server of one's own that answers JSON: a mapping says which field is which input and output."""
+"""A server of one's own that answers JSON: a mapping names the field of each input and output."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _HINT = "correct the mapping of --endpoint-json, or the server"
 
 
 class JsonFields:
-    """One address, asked by a mapping."""
+    """One address, with a mapping of fields."""
 
     server = "HTTP server"
-    # It does not say which it is.
+    # The server does not name its version.
     version = "unknown"
     transport = "HTTP with JSON by a mapping"
     # A mapping names no field of it.
     versions: tuple[str, ...] = ()
 
     def __init__(self, endpoint: Endpoint, limits: EndpointLimits, mapping: JsonMapping) -> None:
-        """Prepare to ask; nothing is sent."""
+        """Prepare; nothing is sent."""
         self._client = HttpClient(endpoint.host, limits)
         self._path = endpoint.path
         self._mapping = mapping
 
     def signature(self) -> Signature | None:
-        """Return None: nobody describes the model."""
+        """Return None: nothing describes the model."""
         return None
 
     def largest_batch(self) -> None:
-        """Return None: it does not say how many rows it takes at once."""
+        """Return None: the server does not limit the rows of a request."""
 
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs that the mapping names; which are asked for is not sent."""
+        """Return the outputs that the mapping names; `outputs` are not sent."""
         del outputs
         body = json.dumps(self._request(feed)).encode()
         said = as_json(self._client.post(self._path, body, {"Content-Type": "application/json"})[1])
@@ -106,11 +106,7 @@ def _put(body: Any, path: str, value: Any) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
-    """Return what is at a field.
-
-    Raises:
-        BackendError: There is no such field.
-    """
+    """Return the value at a field; raise BackendError where there is no such field."""
     if path == BODY:
         return body
     found = body

@@ -1,6 +1,6 @@
-"""The one rule by which values in JSON become arrays: no value becomes another, but for the rounding of floats.
+"""The one rule by which values in JSON become arrays: only floats are rounded.
 
-Clients in Go, JavaScript and PHP write 3.0 as 3, 3 as 3.0, and true as 1: these are read. A text is no number, a
+Clients in Go, JavaScript and PHP write 3.0 as 3, 3 as 3.0, and true as 1, so these are read. A text is no number, a
 fraction no integer, and nothing is cut off.
 """
 
@@ -22,9 +22,9 @@ from paritygate.utf8 import is_utf8
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# NumPy has arrays of so many axes.
+# NumPy's arrays have at most so many axes.
 _MOST_AXES = 32
-# Above it, a float stands for several integers.
+# Above it, one float represents several integers.
 _LARGEST_IN_A_FLOAT = 2**53
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlist = _SHOWN.maxdict = 6
@@ -36,14 +36,9 @@ _MOST_SHOWN = 120
 def array_of(data: object, dtype: str, shape: Sequence[int] | None = None) -> NDArray[np.generic]:
     """Return the values of JSON data as an array; text is one of Python's strings, or bytes where it was base64.
 
-    Args:
-        data: A value, or lists of one length each.
-        dtype: The dtype that they are of.
-        shape: The shape, of values that may be in one list as well; that of the lists if None.
-
-    Raises:
-        ValueError: A value is of another kind or beyond what the dtype holds, lists differ in length, or the values are
-            not as many as the shape has. The message ends a sentence.
+    `data` is a value, or lists of equal lengths. With a `shape`, values may also be in one flat list. ValueError is
+    raised where a value is of another kind or beyond the dtype, lists are uneven, or values do not fill the shape. Its
+    message ends a sentence.
     """
     found, values = _flat(data)
     if shape is not None:
@@ -65,11 +60,7 @@ def array_of(data: object, dtype: str, shape: Sequence[int] | None = None) -> ND
 
 
 def shape_of(data: object) -> tuple[int, ...]:
-    """Return a shape that an answer says its values are of.
-
-    Raises:
-        ValueError: It is no list of integers from 0 on. The message ends a sentence.
-    """
+    """Return the shape that an answer declares; raise ValueError unless it is a list of integers from 0 on."""
     if not isinstance(data, list) or len(data) > _MOST_AXES:
         msg = f"the shape {shown(data)}"
         raise ValueError(msg)
@@ -101,7 +92,7 @@ def _flat(data: object) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _refuse(values: Sequence[object], allowed: frozenset[type], dtype: str, what: str = "") -> None:
-    """Raise the error of the first value that is of another type; none of them is where all are of these."""
+    """Raise ValueError for the first value of another type."""
     if not allowed.issuperset(map(type, values)):
         wrong = next(value for value in values if type(value) not in allowed)
         msg = f"{what}{shown(wrong)}, and no value of {dtype}"
@@ -158,7 +149,7 @@ def _texts(values: list[Any]) -> NDArray[np.generic]:
 
 
 def _text(value: Any) -> str | bytes:  # noqa: ANN401 - JSON data
-    """Return a text, or the bytes that stand as `{"b64": ...}`, as TensorFlow Serving writes them."""
+    """Return a text, or the bytes of `{"b64": ...}`, as TensorFlow Serving writes them."""
     if isinstance(value, str):
         if is_utf8(value):
             return value

@@ -1,8 +1,7 @@
 """The messages of the Open Inference Protocol, version 2, over gRPC, as far as they are sent or read here.
 
-Sources: `grpc_predict_v2.proto` of the protocol's specification, and for the configuration of a model, which is an
-extension, Triton's `grpc_service.proto` and `model_config.proto`: package, messages, fields and their numbers. A field
-that is not named here is skipped, as protobuf does.
+Sources: `grpc_predict_v2.proto` of the protocol's specification; Triton's `grpc_service.proto` and `model_config.proto`
+for the configuration of a model, an extension. Fields that are not here are skipped, as protobuf does.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 _PACKAGE = "inference"
 SERVICE = f"{_PACKAGE}.GRPCInferenceService"
-# By message its fields: name, number, type, and whether it is repeated.
+# The fields of each message: name, number, type, and whether it is repeated.
 _TENSOR = (("name", 1, "string", False), ("datatype", 2, "string", False), ("shape", 3, "int64", True))
 _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
     "ServerMetadataRequest": (),
@@ -54,8 +53,7 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
 def messages() -> Mapping[str, Any]:
     """Return the classes of the messages by name.
 
-    The specification has three messages of a tensor, which differ in fields that are not used here: `Tensor` is all of
-    them.
+    `Tensor` is all three messages of a tensor in the specification, which differ in fields that are not used here.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -70,7 +68,7 @@ def messages() -> Mapping[str, Any]:
                 entry.type, entry.type_name = kinds.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
             else:
                 entry.type = getattr(kinds, f"TYPE_{kind.upper()}")
-    # A pool of our own: a client of Triton in the same process brings messages of these names as well.
+    # A pool of our own, because a client of Triton in the same process defines messages of these names as well.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {

@@ -1,6 +1,6 @@
 """The Open Inference Protocol, version 2, over HTTP: Triton, KServe, MLServer.
 
-Values go as bytes where the server takes them so, else as JSON: MLServer refuses bytes.
+Values go as bytes where the server takes them so, else as JSON, because MLServer refuses bytes.
 """
 
 from __future__ import annotations
@@ -52,22 +52,17 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """An answer as it was received: JSON of some length, and the bytes behind it."""
+    """An answer as received: JSON of some length, followed by bytes."""
 
     length: int
     content: bytes
 
 
 class OpenInference:
-    """One model of a server, asked over HTTP."""
+    """One model of a server, reached over HTTP with a client of its own if None is given."""
 
     def __init__(self, endpoint: Endpoint, limits: EndpointLimits, *, client: HttpClient | None = None) -> None:
-        """Ask the server what it is.
-
-        Args:
-            endpoint: Where the model is.
-            limits: How often it may be asked.
-            client: What asks it; one of its own within these limits if None.
+        """Read the server's description of itself.
 
         Raises:
             MeasurementError: It does not answer.
@@ -84,26 +79,24 @@ class OpenInference:
 
     @property
     def transport(self) -> str:
-        """In which form values are sent."""
+        """Return the form in which values are sent."""
         return f"HTTP with {'bytes' if self._is_binary else 'JSON'}"
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions that it answered as by now."""
+        """Return the versions of its answers so far."""
         return self._versions.found
 
     def signature(self) -> Signature | None:
-        """Return what the server says of the model; None where it says nothing of its inputs or outputs.
+        """Return the server's description of the model; None where it lacks inputs or outputs.
 
-        A server that answers the model's requests alone says nothing either: whether the model is there shows then.
-
-        Raises:
-            BackendError: Its description cannot be read, or it has other versions than the one asked for.
+        A server that only runs the model describes nothing, so its requests show whether the model is there.
+        BackendError is raised where the description cannot be read, or lacks the requested version.
         """
         return signature_in(mapping_in(self._described(), "what it says of the model"), spec_of)
 
     def largest_batch(self) -> int | None:
-        """Return how many rows it takes at once, as Triton's extension says; None where nothing is said or needed."""
+        """Return the most rows of a request, by Triton's extension; None where it is missing or needless."""
         if CONFIGURATION not in self._extensions:
             return None
         said = self._client.get(f"{self._path}/config")
@@ -146,7 +139,7 @@ class OpenInference:
                 said["data"] = as_json_values(array)
             inputs.append(said)
         asked: dict[str, Any] = {"inputs": inputs}
-        # For each output as well: KServe answers those that are named as JSON otherwise.
+        # Each output needs it too, because KServe returns those that are named as JSON otherwise.
         as_values = {"parameters": {"binary_data": True}} if self._is_binary else {}
         if self._is_binary:
             asked["parameters"] = {"binary_data_output": True}
@@ -161,9 +154,7 @@ class OpenInference:
     def send(self, asked: Asked) -> Answer:
         """Return the answer to a request, not read yet.
 
-        Raises:
-            MeasurementError: The server does not answer.
-            BackendError: It refuses the inputs.
+        MeasurementError is raised where the server does not answer, BackendError where it refuses the inputs.
         """
         answered, content = self._client.post(f"{self._path}/infer", asked.body, asked.headers)
         length = answered.get(_HEADER_LENGTH.lower(), str(len(content)))
@@ -174,11 +165,7 @@ class OpenInference:
         return Answer(length=int(length), content=content)
 
     def read(self, answer: Answer) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs of an answer by name.
-
-        Raises:
-            BackendError: It cannot be read.
-        """
+        """Return the outputs of an answer by name; raise BackendError where it cannot be read."""
         said = as_json(answer.content[: answer.length])
         if not isinstance(said, dict) or not isinstance(said.get("outputs"), list):
             msg = f"the answer of the server has no list of outputs (it is: {shown(said)})"
@@ -189,20 +176,15 @@ class OpenInference:
 
 
 def _takes_bytes_unsaid(server: str, version: str) -> bool:
-    """Return whether a server takes bytes that does not list it: KServe, since 0.14."""
+    """Return whether a server takes bytes without listing it: KServe, since 0.14."""
     found = _KSERVE_VERSION.match(version)
     return server == "kserve" and found is not None and (int(found[1]), int(found[2])) >= _KSERVE_TAKES_BYTES
 
 
 def _outputs(said: Sequence[Any], raw: bytes) -> dict[str, NDArray[np.generic]]:
-    """Return the outputs of an answer by name.
+    """Return the outputs of an answer by name; `raw` holds their bytes in order.
 
-    Args:
-        said: What the answer says of each output, with its values where they are JSON.
-        raw: The values that are bytes, one output behind the other.
-
-    Raises:
-        BackendError: One cannot be read or is there twice, or bytes are left over.
+    BackendError is raised where one cannot be read or is there twice, or bytes are left over.
     """
     found: dict[str, NDArray[np.generic]] = {}
     at = 0

@@ -1,4 +1,4 @@
-"""Run a model that a server answers for: Triton, KServe, MLServer, TensorFlow Serving."""
+"""Run a model on a server: Triton, KServe, MLServer, TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class _Server(Protocol):
-    """What every protocol offers.
+    """The calls of every protocol.
 
-    Each call raises a MeasurementError where the server does not answer, and a BackendError where it refuses the inputs
-    or its answer cannot be read.
+    Each call raises MeasurementError where the server does not answer, and BackendError where it refuses the inputs or
+    its answer cannot be read.
     """
 
     server: str
@@ -51,12 +51,9 @@ class _Server(Protocol):
 
 
 def open_model(loaded: LoadedModel) -> EndpointRunner:
-    """Return the model on the server, ready to be asked.
+    """Return the model on the server, ready to run; without a description, as of KServe, one request shows its outputs.
 
-    Where the server does not describe the model, as KServe does not, it is asked once with real inputs.
-
-    Raises:
-        UsageError: The address is none, or neither a signature nor an example is given.
+    UsageError is raised for a wrong address, or without a signature and an example.
     """
     ref = loaded.ref
     mapping = ref.endpoint_json
@@ -85,11 +82,7 @@ def open_model(loaded: LoadedModel) -> EndpointRunner:
 def _mapped(
     rows: Mapping[str, NDArray[np.generic]], mapping: JsonMapping, takes: Sequence[str]
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the inputs that a mapping names.
-
-    Raises:
-        UsageError: There is none of a name.
-    """
+    """Return the inputs that a mapping names; raise UsageError where one is missing."""
     for name in mapping.inputs:
         if name not in rows:
             why = f"--takes does not name (it names: {', '.join(takes)})"
@@ -142,7 +135,7 @@ class EndpointRunner(Runner):
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs, as far as it is known by now: as which version the server answers, answers alone say."""
+        """Return what runs, as far as known: only answers show the version of the model."""
         if not self._has_answered:
             return self._facts
         versions, model = self._server.versions, self._endpoint.model

@@ -46,32 +46,24 @@ _DTYPES = {
 
 
 class TensorFlowServing:
-    """One model of TensorFlow Serving, asked by REST."""
+    """One model of TensorFlow Serving, reached by REST; its signature is `serving_default` unless another is named."""
 
     server = "tensorflow-serving"
-    # It does not say which it is.
+    # The server does not name its version.
     version = "unknown"
     transport = "HTTP with JSON"
-    # Its answers do not say of which version they are.
+    # Its answers do not name the model's version.
     versions: tuple[str, ...] = ()
 
     def __init__(self, endpoint: Endpoint, limits: EndpointLimits, signature_key: str | None) -> None:
-        """Prepare to ask; nothing is sent.
-
-        Args:
-            endpoint: Where the model is.
-            limits: How often it may be asked.
-            signature_key: The signature that is meant; `serving_default` if None.
-        """
         self._client = HttpClient(endpoint.host, limits)
         self._path = endpoint.path
         self._key = signature_key or DEFAULT_SIGNATURE
 
     def signature(self) -> Signature | None:
-        """Return what the server says of the model.
+        """Return the server's description of the model.
 
-        Raises:
-            BackendError: There is no such model or signature, or its description cannot be read.
+        BackendError is raised where there is no such model or signature, or its description cannot be read.
         """
         said = self._client.get(f"{self._path}/metadata")
         if said is None:
@@ -93,7 +85,7 @@ class TensorFlowServing:
         return found
 
     def largest_batch(self) -> None:
-        """Return None: it does not say how many rows it takes at once."""
+        """Return None: the server does not limit the rows of a request."""
 
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]

@@ -47,11 +47,7 @@ def spec_of(said: Mapping[str, Any]) -> TensorSpec:
 
 
 def name_and_dtype(said: Mapping[str, Any]) -> tuple[str, str]:
-    """Return name and dtype of a tensor as the server has it.
-
-    Raises:
-        BackendError: It has no name, or a datatype that is not known.
-    """
+    """Return a tensor's name and dtype; raise BackendError where it has no name, or an unknown datatype."""
     name, datatype = said.get("name"), said.get("datatype")
     if not isinstance(name, str) or not is_utf8(name) or not isinstance(datatype, str) or datatype not in _DTYPES:
         msg = f"the server describes a tensor as {shown(dict(said))} (allowed datatypes: {', '.join(_DTYPES)})"
@@ -60,10 +56,9 @@ def name_and_dtype(said: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def dim_of(said: object) -> int | None:
-    """Return a dim as the server describes it; None of one that may have any size.
+    """Return a dim of a description, None for any size; raise TypeError unless it is an integer or the text of one.
 
-    Raises:
-        TypeError: It is neither an integer nor the text of one, as JSON out of Protocol Buffers has them.
+    JSON made from Protocol Buffers has integers as text.
     """
     if type(said) is not int and not isinstance(said, str):
         raise TypeError(said)
@@ -82,7 +77,7 @@ def datatype_of(array: NDArray[np.generic]) -> str:
 
 
 def as_json_values(array: NDArray[np.generic]) -> list[Any]:
-    """Return the values in row-major order, as JSON has them; byte strings become the text that they are."""
+    """Return the values in row-major order for JSON; byte strings become text."""
     values: list[Any] = array.ravel().tolist()
     return [value.decode() if isinstance(value, bytes) else value for value in values]
 
@@ -98,8 +93,7 @@ def as_bytes(array: NDArray[np.generic]) -> bytes:
 def from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.generic]:
     """Return an array of values that were sent as bytes.
 
-    Raises:
-        ValueError: There are more or fewer values than the shape has, a size below 0, or bytes that are no bool.
+    ValueError is raised for more or fewer values than the shape has, a size below 0, or bytes that are no bool.
     """
     count = math.prod(shape)
     if any(size < 0 for size in shape):
@@ -142,12 +136,9 @@ def _words(raw: bytes) -> NDArray[np.generic]:
 
 
 def check_answer(spec: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:
-    """Check that an output is of the dtype and shape that the server itself says of it.
+    """Raise BackendError where an output is not of the dtype and shape that the server describes.
 
-    A server that is ready may still answer otherwise than it says: no client would notice before it reads the values.
-
-    Raises:
-        BackendError: It is not.
+    A server that is ready may still differ from its description, and no client would notice before it reads the values.
     """
     is_of_shape = spec.shape is None or (
         len(spec.shape) == len(shape)

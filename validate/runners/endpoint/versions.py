@@ -1,4 +1,4 @@
-"""Which version of a model a server answers as, and what is said where that is none that was asked for."""
+"""The model versions that a server runs, and the errors where none is the requested one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from paritygate.validate.runners.endpoint.words import in_short
 
 
 class AnsweredVersions:
-    """The versions that answers say they are of, in the order in which they were met."""
+    """The versions of the answers, in the order in which they came."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Take which version is asked for, if one is."""
+        """Take the endpoint, whose version may be requested."""
         self._endpoint = endpoint
         self._found: dict[str, None] = {}
 
     def add(self, said: object) -> None:
-        """Keep the version that an answer says it is of; many servers say none.
+        """Add the version of an answer; many servers give none.
 
-        Raises:
-            BackendError: It is another than the one that was asked for, or no version.
+        BackendError is raised where it is another than the requested one, or no version.
         """
         if isinstance(said, bool) or not isinstance(said, str | int | None):
             msg = f"the server returned version {shown(said)} of {self._endpoint.model}, which is not a version"
@@ -40,7 +39,7 @@ class AnsweredVersions:
 
     @property
     def found(self) -> tuple[str, ...]:
-        """The versions."""
+        """Return the versions."""
         return tuple(self._found)
 
 

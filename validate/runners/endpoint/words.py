@@ -1,4 +1,4 @@
-"""What a server says, as a message has it: in one short line, and in full below it where that is more."""
+"""Texts of a server in messages: in one short line, and quoted below it where there is more."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from typing import Any
 
 _SHOWN = 300
-# A page of HTML or a traceback ends somewhere.
+# The most lines of a page of HTML or a traceback.
 _MOST_LINES, _MOST_OF_A_LINE = 200, 1000
-# What is read of a body to find its error.
+# The part of a body that is read to find its error.
 _MOST_READ = 1 << 18
 _NOTHING = "nothing was said"
 
 
 def said_in(body: bytes) -> str:
-    """Return what a body says: its error where it has one, of any of the forms that servers have."""
+    """Return the error in a body, of any of the forms that servers have, or the body itself."""
     text = body[:_MOST_READ].decode(errors="replace").strip()
     try:
         found = json.loads(text)
@@ -24,7 +24,7 @@ def said_in(body: bytes) -> str:
         for said in (found.get("error"), found.get("detail")):
             if isinstance(said, str) and said:
                 return said
-            # FastAPI lists what does not fit its declarations, each with where it is.
+            # FastAPI lists values that do not fit its declarations, each with its place.
             if isinstance(said, list) and said and all(map(_is_complaint, said)):
                 return "; ".join(map(_complaint, said))
     return text or _NOTHING
@@ -46,7 +46,7 @@ def in_short(text: str) -> str:
     line = " ".join(text.split())
     if len(line) <= _SHOWN:
         return line
-    # What has no blanks, such as lists of numbers, is cut anywhere.
+    # Text without blanks, such as a list of numbers, is cut anywhere.
     return f"{line[: _SHOWN + 1].rpartition(' ')[0] or line[:_SHOWN]} ..."
 
 
@@ -57,6 +57,6 @@ def in_full(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the lines of a text to be quoted below a message, each of them as messages quote a log."""
+    """Return the lines of a text to be quoted below a message, in the form of quoted logs."""
     lines = [line.rstrip()[:_MOST_OF_A_LINE] for line in text.splitlines() if line.strip()]
     return "".join(f"\n  | {line}" for line in lines[:_MOST_LINES])
