@@ -1,14 +1,13 @@
-"""Timing calls of a model, in a worker: one instance or several side by side.
+"""Time calls of a model in a worker, with one instance or several side by side.
 
-With a concurrency of k, k instances of the model are loaded in one process and each is called by a thread of its
-own, as model servers do; their threads share the processor cores, and Python's own lock where a runtime holds it.
+With a concurrency of k, one process loads k instances, each called by its own thread, as model servers do. The threads
+share the processor cores, and Python's lock where a runtime holds it.
 
-A call begins with NumPy arrays and ends with outputs that belong to the caller: the copies that a runtime needs for
-that are part of it, as they are of serving. Reading requests from a network is not.
+A call begins with NumPy arrays and ends with outputs that the caller owns. It includes the copies for that, as serving
+does, but not the reading of requests from a network.
 
-A Keras model is called eagerly where it is the reference, because tracing it could hide a fault that a converter
-makes as well. Nobody serves it so: on small models most of an eager call is Python. A speed-up over that would be
-none, so here it is a graph, as in TensorFlow Serving and in `predict`.
+A Keras reference runs eagerly, because tracing could hide a fault that a converter makes too. It is served as a graph,
+as by TensorFlow Serving and `predict`, and on small models Python is most of an eager call. So it is timed as a graph.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _T = TypeVar("_T")
 
 _MIN_CALLS = 3
 _NS_PER_S = 1_000_000_000
-# The share of a turn that is called untimed first: other variants have had the caches in between.
+# Share of a turn that runs untimed first, because other variants have used the caches.
 _UNTIMED_SHARE = 0.1
 _IDLE_CORES = 0.02
 _IDLE_WINDOW_S = 0.02
@@ -52,7 +51,7 @@ EAGER = "Keras is called eagerly, which is slower than it is served, because it 
 
 
 class Instance:
-    """One loaded model and the thread that calls it, always the same one: thread pools belong to their caller."""
+    """A loaded model and its own thread, because thread pools belong to their caller."""
 
     def __init__(self, runner: Runner, inputs: Sequence[Inputs]) -> None:
         self.runner = runner
@@ -62,14 +61,10 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """What to call in one turn.
+    """The calls of one turn.
 
-    Attributes:
-        calls: The inputs of the calls, all of them, in order.
-        start: Index of the first one to call with.
-        cycle: How many from there on are called in turn: whole cycles are timed, so that all variants, slow
-            or fast, get each of them equally often.
-        seconds: How long to go on at least.
+    `cycle` inputs from `start` on run in turn, in whole cycles, so that every variant runs each equally often. The turn
+    takes at least `seconds`.
     """
 
     calls: Sequence[Inputs]
@@ -80,12 +75,10 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnTimes:
-    """What a turn took.
+    """The times of a turn.
 
-    Attributes:
-        latencies_ns: Nanoseconds of each call, of all instances one after the other.
-        wall_s: From the first call's begin to the last one's end.
-        cpu_s: Processor time of the whole process in that time, its native threads included.
+    `latencies_ns` are of all calls, instance by instance. `wall_s` runs from the first call's begin to the last one's
+    end; `cpu_s` is the whole process's time in between, with native threads.
     """
 
     latencies_ns: list[int]
@@ -94,9 +87,9 @@ class TurnTimes:
 
 
 def warm_up(instances: Sequence[Instance], calls: Sequence[Inputs], *, seconds: float) -> float:
-    """Call every instance with each input once, as far as `seconds` go, and return the median latency in seconds.
+    """Run every instance on each input once, within `seconds`, and return the median latency in seconds.
 
-    Some runtimes compile, or lay out memory, at the first call of a shape. At least three calls are made.
+    Some runtimes compile, or lay out memory, at the first call of a shape. At least three calls run.
     """
 
     def work(instance: Instance) -> list[int]:
@@ -110,7 +103,7 @@ def warm_up(instances: Sequence[Instance], calls: Sequence[Inputs], *, seconds: 
 
 
 def time_calls(instances: Sequence[Instance], turn: Turn) -> TurnTimes:
-    """Return how long the calls of one turn took; Python's garbage collector rests meanwhile."""
+    """Return the times of one turn, without Python's garbage collector."""
     cpu_at_start = [0.0]
 
     def mark() -> None:
@@ -121,7 +114,7 @@ def time_calls(instances: Sequence[Instance], turn: Turn) -> TurnTimes:
 
     def work(instance: Instance) -> tuple[int, int, list[int]]:
         try:
-            # Instances begin at different inputs of the cycle, or they would all be at the longest row at once.
+            # Instances begin at different inputs, or all would run the longest row at once.
             cycle = _cycle(turn, shift=number_of[id(instance)] * turn.cycle // len(instances))
             _call_untimed(instance.runner, cycle, seconds=turn.seconds * _UNTIMED_SHARE)
             barrier.wait()
@@ -171,7 +164,7 @@ def _timed(runner: Runner, inputs: Inputs) -> int:
 def _on_all(instances: Sequence[Instance], work: Callable[[Instance], _T]) -> list[_T]:
     futures = [instance.thread.submit(work, instance) for instance in instances]
     errors = [error for future in futures if (error := future.exception()) is not None]
-    # What broke the barrier says more than that it was broken.
+    # The cause is more telling than a broken barrier.
     for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
         raise error
     return [future.result() for future in futures]
@@ -190,9 +183,9 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def settle() -> float:
-    """Wait until the threads of this process are idle, and return the seconds that it took, at most one.
+    """Wait until the threads of this process are idle, at most one second, and return the seconds.
 
-    Thread pools may wait busily for the next call, and would take the cores from the variant whose turn is next.
+    Thread pools may wait busily for the next call, and would take cores from the next variant.
     """
     begin = time.perf_counter()
     while time.perf_counter() - begin < _MAX_SETTLE_S:
@@ -206,15 +199,12 @@ def settle() -> float:
 def open_to_time(
     ref: ModelRef, device: str, check: Callable[[LoadedModel], None] = lambda _: None
 ) -> tuple[Runner, tuple[str, ...]]:
-    """Return the runner of a model, and what is to be known of how it is called.
+    """Return the runner of a model, and notes on how it is called.
 
-    Args:
-        ref: The model.
-        device: Where it runs: `cpu`, or `cuda`.
-        check: Called with what was loaded, before it is called or traced: Keras may make parameters only then.
+    `check` gets the loaded model before any call or tracing, which may create Keras parameters.
 
     Raises:
-        ParitygateError: As `open_model`, or what `check` raised.
+        ParitygateError: As `open_model`, or from `check`.
     """
     runner = open_model(ref, device)
     check(runner.loaded)
@@ -228,7 +218,7 @@ def open_to_time(
 
 
 def _graph(function: Any, signature: Signature) -> Any:  # noqa: ANN401 - a function of TensorFlow, which has no types
-    """Return the function traced, for all sizes that the signature leaves open."""
+    """Return the function traced for all open sizes of the signature."""
     import tensorflow as tf
 
     specs = [tensor_spec(spec.shape, spec.dtype, spec.name) for spec in signature.inputs]

@@ -1,4 +1,4 @@
-"""The rows that a benchmark calls models with, in a worker: the same for every variant, in the same order."""
+"""Choose the rows of a benchmark's calls, in a worker: the same for every variant, in the same order."""
 
 from __future__ import annotations
 
@@ -22,18 +22,13 @@ if TYPE_CHECKING:
     Inputs = Mapping[str, NDArray[np.generic]]
 
 _ROWS = 64
-# Large inputs, such as pictures, would otherwise be what the peak of memory is made of.
+# Large inputs, such as pictures, would otherwise dominate the peak of memory.
 _BYTES = 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowPool:
-    """The first rows of the samples.
-
-    Attributes:
-        blocks: Rows of one shape each, in the order of the samples.
-        digest: Digest over names, dtypes, shapes and values of all of them.
-    """
+    """The first rows of the samples, in blocks of one shape; the digest covers names, dtypes, shapes and values."""
 
     blocks: tuple[Batch, ...]
     digest: str
@@ -48,9 +43,9 @@ class RowPool:
 
 
 def take_rows(read: Callable[[], Iterator[Batch]], *, at_least: int) -> RowPool:
-    """Return the first rows of the samples: up to 64, or `at_least` if that is more, or 32 MiB of them.
+    """Return the first rows of the samples: 64, or `at_least` if that is more, or 32 MiB of them.
 
-    Batches of the same shapes that follow each other are one block, so that there are as few repeats as can be.
+    Consecutive batches of one shape become one block, so that as few rows as possible repeat.
 
     Raises:
         ZeroRowsError: There are none.
@@ -100,9 +95,9 @@ def _digest(blocks: Iterable[Batch]) -> str:
 
 
 def calls_of(blocks: Iterable[Inputs], batch_size: int) -> list[Inputs]:
-    """Return the inputs of one call after the other, `batch_size` rows each, every row of every block used.
+    """Return the inputs of the calls, `batch_size` rows each, with every row of every block used.
 
-    The last call of a block, and every call where the block is smaller, takes rows from its start again.
+    The last call of a block, or every call of a smaller block, repeats rows from the block's start.
     """
     found: list[Inputs] = []
     for block in blocks:
@@ -110,7 +105,7 @@ def calls_of(blocks: Iterable[Inputs], batch_size: int) -> list[Inputs]:
         for start in range(0, rows, batch_size):
             end = start + batch_size
             if end <= rows:
-                # A view: rows are not kept twice.
+                # A view saves a copy of the rows.
                 found.append({name: array[start:end] for name, array in block.items()})
             else:
                 chosen = np.arange(start, end) % rows

@@ -1,4 +1,4 @@
-"""What else the machine did while it was measured: noise that is known is to be said."""
+"""Measure the load of other work on the machine during a benchmark."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _STAT = Path("/proc/stat")
-# Of the first line of /proc/stat after its name: user, nice, system, irq, softirq, steal. Not idle and iowait.
+# Columns of /proc/stat's first line: user, nice, system, irq, softirq, steal; without idle and iowait.
 _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)
-# The share of the cores that others may take before it is said.
+# Share of the cores from which other work is reported.
 _NOISE_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadMark:
-    """Where the counters stood, in seconds: wall clock, all processors busy, and our own part of that."""
+    """The counters at one time, in seconds: wall clock, all busy processors, and this process's part."""
 
     wall_s: float
     busy_s: float
@@ -30,7 +30,7 @@ def cores() -> int:
 
 
 def mark_load() -> LoadMark | None:
-    """Return where the counters stand; None where the system does not tell, or tells of more cores than are ours."""
+    """Return the counters; None where the system lacks them, or counts cores that this process may not use."""
     if not _STAT.is_file() or cores() != os.cpu_count():
         return None
     columns = _STAT.read_text(encoding="utf-8").split("\n", 1)[0].split()[1:]
@@ -44,7 +44,7 @@ def mark_load() -> LoadMark | None:
 
 
 def others_cores(begin: LoadMark | None, end: LoadMark | None) -> float | None:
-    """Return how many cores work other than ours kept busy; our children have to have ended before `end`."""
+    """Return how many cores other work kept busy; this process's children must have ended before `end`."""
     if begin is None or end is None:
         return None
     others_s = (end.busy_s - begin.busy_s) - (end.own_s - begin.own_s)
@@ -52,12 +52,12 @@ def others_cores(begin: LoadMark | None, end: LoadMark | None) -> float | None:
 
 
 def is_noisy(others: float | None, of_cores: int) -> bool:
-    """Return whether others kept more than a little of the cores busy."""
+    """Return whether other work took a notable share of the cores."""
     return others is not None and others >= _NOISE_SHARE * of_cores
 
 
 def load_note(others: float | None, of_cores: int) -> tuple[str, ...]:
-    """Return what is to be said of other work, if there was more than a little."""
+    """Return a note on other work, if it was notable."""
     if others is None or not is_noisy(others, of_cores):
         return ()
     seen = f"other work kept {others:.1f} of {of_cores} cores busy meanwhile"

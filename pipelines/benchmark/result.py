@@ -1,4 +1,4 @@
-"""What a benchmark measured, as the terminal, the JSON file, the report and the choice of a release have it."""
+"""The result of a benchmark, for the terminal, the JSON file, the report and the choice of a release."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from annotated_types import Ge, Gt, Lt, MinLen
 
 from paritygate.codec import from_data
 
-# The row of the source itself, which speed-ups are relative to.
+# Name of the source, which speed-ups are relative to.
 SOURCE = "source"
 
-# A difference within this is of no use to anybody; an interval whose ends are this factor apart tells nothing.
+# Differences within this range do not matter; an interval whose ends are this factor apart decides nothing.
 _EQUALLY_FAST = (0.95, 1.05)
 _TOO_WIDE = 2.0
-# What of a file is checked to be consistent agrees within this share; these figures of a latency are in it.
+# Figures of a file agree if they do so within this share; a latency has these figures.
 _ROUNDING = 1e-6
 _LATENCIES = ("p50", "p95", "p99", "mean", "min", "max")
 
-# What a file may say.
+# Values that a file may hold.
 _Count = Annotated[int, Ge(1)]
 _Positive = Annotated[float, Gt(0), Lt(math.inf)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speedup:
-    """How many times as fast as the source, or as another variant: the ratio of the p50, and its 95 % interval."""
+    """The ratio of the p50 to that of the source, or of another variant, with its 95 % interval."""
 
     ratio: _Positive
     low: _Positive
@@ -37,36 +37,31 @@ class Speedup:
 
     @property
     def is_tie(self) -> bool:
-        """Whether the two are equally fast as far as the rounds tell, or differ by 5 % at most."""
+        """True where the two are equally fast by the rounds, or differ by 5 % at most."""
         lowest, highest = _EQUALLY_FAST
         return self.low <= 1 <= self.high or (lowest <= self.low and self.high <= highest)
 
     @property
     def is_too_wide(self) -> bool:
-        """Whether the interval spans a factor of 2 or more."""
+        """True where the interval spans a factor of 2 or more."""
         return self.high >= _TOO_WIDE * self.low
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the interval is too wide to tell it from the fastest; a variant is slower where it ends below 1."""
+        """True where a wide interval allows the other one to be the fastest; one that ends below 1 is slower."""
         return self.is_too_wide and self.high >= 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkPoint:
-    """One variant at one batch size and concurrency.
+    """A variant at one batch size (rows per call) and concurrency (instances side by side).
 
-    Attributes:
-        batch_size: Rows a call.
-        concurrency: Instances of the model that ran side by side.
-        rounds: Rounds that the calls were spread over, those of the other variants in between.
-        calls: Calls timed, of all instances together; the first call is not among them.
-        latency_ms: `p50`, `p95`, `p99`, `mean`, `min`, `max` of a call, in milliseconds; see `latency_summary`.
-        rows_per_s: Throughput of all instances together.
-        cpu_cores: Processor time over wall time while calls ran: 2.0 means two busy cores.
-        speedup: By latency against the source at the same batch size and concurrency; None for the source itself.
-        cost_per_million: Price of a million rows, in the unit of the declared price per hour; None if none was.
-        round_medians_ms: Median of a call in each round, in milliseconds: what p50 and speed-up are computed from.
+    - `rounds`: those of the other variants come in between. `calls`: timed calls of all instances, without the first.
+    - `latency_ms`: `p50`, `p95`, `p99`, `mean`, `min`, `max` of a call; see `latency_summary`.
+    - `rows_per_s`: of all instances. `cpu_cores`: processor time over wall time, so 2.0 means two busy cores.
+    - `speedup`: against the source at the same point; None for the source.
+    - `cost_per_million`: price of a million rows, in the unit of the declared price per hour; None without one.
+    - `round_medians_ms`: median of a call in each round, the basis of p50 and speed-up.
     """
 
     batch_size: _Count
@@ -83,24 +78,17 @@ class BenchmarkPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantBenchmark:
-    """One variant, or the source.
+    """The measurements of a variant, or of the source (`SOURCE`).
 
-    Attributes:
-        name: The variant, or `SOURCE`.
-        artifact: Digest of what ran. That of the source is over what the reference was recorded from, as
-            `digest_of_recorded`; None where that did not run, or nothing was recorded yet.
-        runtime: What ran it; None if it could not be loaded.
-        version: Its version.
-        device: The device that really ran.
-        size_bytes: Size of all files together; None for a source that is code.
-        load_s: Seconds to load it, frameworks imported already, as it is loaded here: that the precision of the
-            weights is looked at is part of it, and so is the call of a source's `module:callable`.
-        first_call_ms: The first call after loading, apart from all others; at the first batch size it takes.
-        peak_memory_bytes: Largest resident size of the process that ran it, its framework and as many instances as
-            the highest concurrency included, and what loading took at its worst.
-        points: What was measured.
-        error: Why nothing or not everything was measured, in words; empty if all was.
-        notes: What is to be known when its figures are read, one sentence each.
+    - `artifact`: its digest. The source's is `digest_of_recorded`; None where it did not run or nothing was recorded.
+    - `runtime`: None if it could not be loaded. `device`: the one that really ran.
+    - `size_bytes`: of all files; None for a source that is code.
+    - `load_s`: as loaded here, with frameworks imported before. It includes the check of the weights' precision, and
+      the
+      call of a source's `module:callable`.
+    - `first_call_ms`: at the first batch size that it takes.
+    - `peak_memory_bytes`: largest resident size of its process, with framework, loading, and all instances.
+    - `error`: why anything was not measured, or empty. `notes`: one sentence each, to be read with the figures.
     """
 
     name: str
@@ -117,28 +105,20 @@ class VariantBenchmark:
     notes: tuple[str, ...] = ()
 
     def at(self, batch_size: int, concurrency: int) -> BenchmarkPoint | None:
-        """Return what was measured at a batch size and concurrency; None if nothing was."""
+        """Return the point at a batch size and concurrency; None if it was not measured."""
         wanted = (batch_size, concurrency)
         return next((point for point in self.points if (point.batch_size, point.concurrency) == wanted), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkResult:
-    """A benchmark of a run.
+    """A benchmark of a run; variants are chosen by the first batch size and concurrency.
 
-    Attributes:
-        batch_sizes: Those that were measured; variants are chosen by the first.
-        concurrency: Those that were measured; variants are chosen by the first.
-        variants: The source first, then the variants in the spec's order.
-        samples_digest: Digest of the rows that the calls were made of.
-        price_per_hour: As declared; None if it was not.
-        machine: What it was measured on; beside the facts of evidence `cores`, how many may be used, and
-            `others_cores`, how many other work kept busy meanwhile; None where that is not known.
-        seconds: How long it took.
-        device: The device that was asked for.
-        round_seconds: How long calls were timed at least, for each variant, point and round.
-        seed: Seed of the order in which variants took their turns.
-        notes: What is to be known when all figures are read, one sentence each.
+    - `variants`: the source first, then in the spec's order. `samples_digest`: of the rows in the calls.
+    - `machine`: as in evidence, with `cores` that may be used and `others_cores` kept busy by other work (None:
+      unknown).
+    - `device`: the requested one. `round_seconds`: the least seconds of calls per variant, point and round.
+    - `seed`: of the order of the turns. `notes`: one sentence each, on all figures.
     """
 
     schema_version: int = 1
@@ -155,15 +135,15 @@ class BenchmarkResult:
     notes: tuple[str, ...] = ()
 
     def of(self, name: str) -> VariantBenchmark | None:
-        """Return what was measured of a variant, or of the `SOURCE`."""
+        """Return the measurements of a variant, or of the `SOURCE`."""
         return next((item for item in self.variants if item.name == name), None)
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> BenchmarkResult:
-        """Return the result that was written, once its figures are found to agree with each other.
+        """Return a written result, after a check that its figures agree.
 
         Raises:
-            ValueError: It is none, or a value is none that a benchmark measures.
+            ValueError: It is no benchmark, or holds an impossible value.
         """
         result = from_data(cls, data)
         names = [variant.name for variant in result.variants]
@@ -183,7 +163,7 @@ class BenchmarkResult:
 
 
 def _check_load(machine: Mapping[str, Any]) -> None:
-    """Check the figures that say whether timings can be trusted."""
+    """Check the figures that decide whether timings can be trusted."""
     for name in ("cores", "others_cores"):
         value = machine.get(name)
         if value is None:
@@ -206,7 +186,7 @@ def _check_point(variant: str, point: BenchmarkPoint) -> None:
 
 
 def _check_speedups(result: BenchmarkResult) -> None:
-    """Check that a speed-up is the ratio of the latencies beside it, and within its interval."""
+    """Check that a speed-up is the ratio of its latencies, and within its interval."""
     source = result.variants[0] if result.variants else None
     for variant in result.variants:
         for point in variant.points:

@@ -1,4 +1,4 @@
-"""What takes part in a benchmark, the source and the variants, and the rounds in which they take turns."""
+"""Run the rounds of a benchmark, in which the source and the variants take turns."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 _MIN_ROUNDS = 2
 # Batch size and concurrency.
 Point = tuple[int, int]
-# For the first estimate of what is left: calls that are not timed, and the wait for idle threads.
+# For the first estimate of the time left: untimed calls, and the wait for idle threads.
 _TURN_FACTOR = 1.1
 _SETTLE_S = 0.03
 
 
 @dataclass(kw_only=True, slots=True)
 class BenchmarkSubject:
-    """The source or a variant, and what came of it so far.
+    """The source or a variant, with its results so far.
 
-    `recorded` is what the reference was recorded from, which the source has to be; None where nothing was recorded,
-    and for a variant, which has its artifact. `may_be_released` is false of the source, and of what did not pass.
+    `recorded` is the recorded model that the source has to equal; None without a recording, and for a variant.
+    `may_be_released` is false for the source, and for variants that did not pass.
     """
 
     name: str
@@ -50,16 +50,16 @@ class BenchmarkSubject:
     errors: list[str] = field(default_factory=list)
 
     def note(self, error: ParitygateError, where: str = "") -> None:
-        """Write down why something was not measured, and where."""
+        """Record why something was not measured, and where."""
         text = f"{error} ({error.hint})" if error.hint else str(error)
         self.errors.append(f"{where}: {text}" if where else text)
 
     def fail(self, error: ParitygateError) -> None:
-        """Give up: a model that crashes or hangs when it is served has no speed."""
+        """Give up, because a model that crashes or hangs when served has no speed."""
         self.note(error)
         self.turns = {}
         if isinstance(error, ArtifactIntegrityError):
-            # What is there is another file, and so is its size.
+            # Another file is there, with another size.
             self.size_bytes = None
         if self.worker is not None:
             self.worker.close()
@@ -67,18 +67,18 @@ class BenchmarkSubject:
 
 
 def kind_of(subject: BenchmarkSubject) -> SourceKind:
-    """Return the kind of a model; of a `module:callable`, what it turned out to be when it was recorded or copied."""
+    """Return the kind of a model; for a `module:callable`, the kind found when it was recorded or copied."""
     kind = subject.model.kind
     if kind is SourceKind.CALLABLE and subject.recorded is not None:
         return SourceKind(subject.recorded["kind"])
     if kind is SourceKind.CALLABLE and subject.artifact is not None:
-        # The copy of a source, which its format names.
+        # The copy of a source has its format.
         return SourceKind.TORCH if FORMATS[subject.artifact.variant.format].runtime == "torch" else kind
     return kind
 
 
 def variant_of(subject: BenchmarkSubject, source: BenchmarkSubject, price_per_hour: float | None) -> VariantBenchmark:
-    """Return what was measured of an subject, with its speed-up against the source and its cost."""
+    """Return the measurements of a subject, with its speed-up against the source and its cost."""
     loaded = subject.loaded
     benchmark = VariantBenchmark(
         name=subject.name,
@@ -104,7 +104,7 @@ def variant_of(subject: BenchmarkSubject, source: BenchmarkSubject, price_per_ho
 def _digest(subject: BenchmarkSubject) -> str | None:
     if subject.artifact is not None:
         return subject.artifact.digest
-    # That it was this one is known once it has been loaded.
+    # Loading checks that it is the recorded one.
     is_checked = subject.recorded is not None and subject.loaded is not None
     return digest_of_recorded(subject.recorded) if is_checked and subject.recorded is not None else None
 
@@ -144,7 +144,7 @@ def _medians(turns: Sequence[TurnAnswer]) -> tuple[float, ...]:
 
 
 def speedup_of_turns(source: Sequence[TurnAnswer], variant: Sequence[TurnAnswer]) -> Speedup | None:
-    """Return how many times as fast one is as the other; None without two rounds of both."""
+    """Return the ratio of two speeds; None without two rounds of both."""
     if len(source) != len(variant) or len(source) < _MIN_ROUNDS:
         return None
     return speedup_of(_medians(source), _medians(variant))
@@ -159,17 +159,10 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, in which order and by which
     progress: Progress,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Let every subject take its turns, in every round and at every point, in an order drawn anew.
+    """Run every subject's turns, in every round and at every point, in a random order.
 
-    No round is added where speeds are still uncertain: then they tie, and a tie needs no figures.
-
-    Args:
-        subjects: The source first.
-        plan: What to measure.
-        cycles: How many calls a cycle has, for each point that is measured.
-        seed: Seed of the order.
-        progress: Told which round it is.
-        clock: Returns seconds.
+    No round is added where speeds stay uncertain: they tie, and a tie needs no figures. `subjects` begin with the
+    source, `cycles` are the calls of a cycle per point, and `clock` returns seconds.
     """
     order = np.random.default_rng(seed)
     begin = clock()
@@ -185,9 +178,9 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, in which order and by which
 
 
 def uncertain(subjects: Sequence[BenchmarkSubject], point: Point) -> list[tuple[str, str]]:
-    """Return the pairs, by name, whose speeds a choice rests on and that are uncertain by a factor of 2 or more.
+    """Return the pairs of names that a choice rests on and whose speeds are uncertain by a factor of 2 or more.
 
-    These are each variant that may be released against the fastest of them, and the fastest against the source.
+    The pairs are each releasable variant against the fastest, and the fastest against the source.
     """
     source, *variants = subjects
     timed = [(turns, item) for item in variants if item.may_be_released and (turns := item.turns.get(point))]
@@ -206,12 +199,12 @@ def uncertain(subjects: Sequence[BenchmarkSubject], point: Point) -> list[tuple[
 
 
 def point_words(point: Point) -> str:
-    """Return a point in words."""
+    """Return a point as text."""
     return f"batch size {point[0]}, concurrency {point[1]}"
 
 
 def _expected_seconds(subjects: Sequence[BenchmarkSubject], plan: BenchmarkPlan, cycles: Mapping[Point, int]) -> float:
-    """Return about how long a round will take: whole cycles are timed, after some calls that are not."""
+    """Return the expected seconds of a round: whole cycles, after some untimed calls."""
     return sum(
         max(plan.seconds, cycles[point] * subject.latency_s[point]) * _TURN_FACTOR + _SETTLE_S
         for subject in subjects

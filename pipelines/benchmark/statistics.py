@@ -1,4 +1,4 @@
-"""What a benchmark makes of its timings: percentiles, the speed-up with its interval, the cost. Pure functions."""
+"""Compute percentiles, speed-ups with intervals, and costs from timings. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS_PRICED = 1e6
 _CONFIDENCE = 0.95
 _RESAMPLES = 2000
 _SEED = 0
-# Rounds are drawn in blocks of about this many, however many there are.
+# Numbers drawn per block, however many rounds there are.
 _BLOCK = 1 << 20
 _TAILS = {"p95": 0.95, "p99": 0.99}
 # Shares of calls are sums of floats.
@@ -26,15 +26,12 @@ _ROUNDING = 1e-9
 
 
 def latency_summary(rounds: Sequence[NDArray[np.int64]]) -> dict[str, float]:
-    """Return `p50`, `p95`, `p99`, `mean`, `min` and `max` of timed calls, in milliseconds.
+    """Return `p50`, `p95`, `p99`, `mean`, `min` and `max` in milliseconds, of one array of nanoseconds per round.
 
-    `p50` is the median over the rounds of each round's median: what the speed-up is the ratio of. For `p95` and `p99`
-    every round weighs the same too, however many calls fitted into it, so that they are never below `p50`. They are
-    latencies that occurred, the smallest that more than 95 or 99 % of the calls stay within: of 100 calls or fewer p99
-    is the maximum, and of 20 or fewer p95 is.
-
-    Args:
-        rounds: Nanoseconds of each call, one array a round, of shape `(calls,)`; at least one round of one call.
+    `p50` is the median over rounds of each round's median, which the speed-up compares. In `p95` and `p99` too, every
+    round has the same weight, whatever its number of calls, so that they are never below `p50`. They are latencies that
+    occurred: the smallest one that more than 95 or 99 % of the calls stay within. So `p99` of 100 calls or fewer is the
+    maximum, and `p95` of 20 or fewer.
     """
     values = np.concatenate(rounds).astype(np.float64) / _NS_PER_MS
     weights = np.concatenate([np.full(len(calls), 1 / len(calls) / len(rounds)) for calls in rounds])
@@ -55,29 +52,23 @@ def _beyond(ordered: NDArray[np.float64], within: NDArray[np.float64], share: fl
 
 
 def median_ms(latencies_ns: NDArray[np.int64]) -> float:
-    """Return the median of timed calls in milliseconds, the mean of the middle two for an even number."""
+    """Return the median of timed calls in milliseconds."""
     return float(np.median(latencies_ns)) / _NS_PER_MS
 
 
 def speedup_of(source_ms: Sequence[float], variant_ms: Sequence[float]) -> Speedup:
-    """Return how many times as fast a variant is as the source, or as another variant, from the medians of rounds.
+    """Return the ratio of two speeds, from the median latencies (positive) of both in the same rounds.
 
-    The ratio is that of the medians over the rounds, which are the `p50` of both. Its 95 % interval is the bootstrap's,
-    by resampling rounds: the same ones on both sides, because what slowed the machine in a round slowed both. Swapping
-    the sides gives the reciprocals, and the same rounds give the same interval. It speaks of noise between rounds, not
-    of another machine.
+    The ratio is that of the medians over rounds, both sides' `p50`. Its 95 % interval is a bootstrap over rounds,
+    resampled alike on both sides because a slow machine slows both. Swapped sides give reciprocals, and the same rounds
+    always the same interval. It covers noise between rounds, not other machines.
 
-    Source:
-        T. Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69 (2015), 371-386:
-        of few observations the percentile interval is too narrow by about sqrt((n - 1) / n) * z / t. It is widened by
-        that about the ratio, on the logarithms.
-
-    Args:
-        source_ms: Median latency of the source in each round, positive.
-        variant_ms: That of the variant in the same rounds.
+    Source: T. Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69 (2015),
+    371-386. On few observations the percentile interval is too narrow by about sqrt((n - 1) / n) * z / t. It is widened
+    by that around the ratio, on logarithms.
 
     Raises:
-        ValueError: There are fewer than two rounds, which have no spread, or the numbers differ.
+        ValueError: There are fewer than two rounds, which have no spread, or their numbers differ.
     """
     # `scipy.stats` has the same two under better names, and takes half a second to import.
     from scipy.special import ndtri, stdtrit
@@ -111,5 +102,5 @@ def _ratios(sides: NDArray[np.float64], rounds: NDArray[np.int64]) -> NDArray[np
 
 
 def cost_per_million(price_per_hour: float, rows_per_s: float) -> float:
-    """Return what a million rows cost on a machine of this price per hour that does nothing else, fully used."""
+    """Return the cost of a million rows on a fully used machine with this price per hour."""
     return price_per_hour / _SECONDS_PER_HOUR / rows_per_s * _ROWS_PRICED

@@ -1,4 +1,4 @@
-"""Find timings that cannot be trusted: the median and the throughput of a variant disagree on a busy machine."""
+"""Find timings that cannot be trusted: on a busy machine, a variant's median and throughput may disagree."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from dataclasses import dataclass
 from paritygate.pipelines.benchmark.load import is_noisy
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 
-# Median and throughput contradict each other where one ratio of two speeds is this many times the other one.
+# Two ratios of the same speeds contradict each other if they differ by this factor.
 _FACTOR = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
-    """The speed-up of one variant at one point, by two figures that disagree.
+    """The speed-up of a variant over the source at one point (batch size, concurrency), by two figures that disagree.
 
-    The source may be the one that other work disturbed, so neither the variant nor the source is to be trusted there.
-
-    Attributes:
-        variant: The variant.
-        point: Batch size and concurrency.
-        by_median: Its speed-up over the source by the median latency.
-        by_throughput: Its speed-up over the source by the rows per second.
+    Other work may have disturbed the source, so neither the variant nor the source can be trusted there.
     """
 
     variant: str
@@ -32,17 +26,17 @@ class Contradiction:
 
 
 def is_beside_other_work(result: BenchmarkResult) -> bool:
-    """Return whether other work took cores while this was measured; false where the load is not known."""
+    """Return whether other work took cores during the benchmark; false where the load is unknown."""
     return is_noisy(result.machine.get("others_cores"), result.machine.get("cores") or 1)
 
 
 def disagree(by_median: float, by_throughput: float) -> bool:
-    """Return whether two ratios of the same speeds, one by median and one by throughput, are too far apart."""
+    """Return whether two ratios of the same speeds, by median and by throughput, are too far apart."""
     return max(by_median / by_throughput, by_throughput / by_median) >= _FACTOR
 
 
 def contradictions(result: BenchmarkResult) -> tuple[Contradiction, ...]:
-    """Return the contradictions of a benchmark; none where the machine was idle, or its load is not known."""
+    """Return the contradictions of a benchmark; none where the machine was idle, or its load is unknown."""
     return tuple(_found(result)) if is_beside_other_work(result) else ()
 
 

@@ -1,4 +1,4 @@
-"""The parent's side of a benchmark's worker: a child process that has a model loaded and calls it on demand."""
+"""Drive a benchmark's worker from the parent: a child process that has a model loaded and calls it on demand."""
 
 from __future__ import annotations
 
@@ -36,22 +36,15 @@ _EXIT_S = 5.0
 
 
 class RefusedError(BackendError):
-    """The model did not take a call; its worker goes on."""
+    """The model refused a call; its worker goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerJob:
-    """What a worker loads.
+    """The job of a worker.
 
-    Attributes:
-        model: The model.
-        kind: Its kind, as far as it is known: what is imported before loading is timed.
-        samples: Where the rows come from.
-        batch_sizes: Those that will be asked for.
-        device: Where the model runs.
-        folder: A folder for request, result and log.
-        time_limit_s: Seconds that may be spent on it altogether.
-        recorded: What the reference was recorded from, where the model has to be that; see `Recording.model`.
+    `kind` is imported before loading is timed. The time limit covers everything. `recorded` is the recorded model that
+    the loaded one has to equal, or None; see `Recording.model`.
     """
 
     model: ModelRef
@@ -66,7 +59,7 @@ class WorkerJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """What a worker says once the model is loaded; see `VariantBenchmark`."""
+    """A worker's report on the loaded model; see `VariantBenchmark`."""
 
     runtime: str
     version: str
@@ -79,7 +72,7 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnAnswer:
-    """What a worker timed in one turn; see `TurnTimes`."""
+    """A worker's times of one turn; see `TurnTimes`."""
 
     latencies_ns: NDArray[np.int64]
     wall_s: float
@@ -87,11 +80,11 @@ class TurnAnswer:
 
 
 class Worker:
-    """A worker; `close` is to be called in the end, whatever happens. `left_s` is what is left of its time limit.
+    """A worker, to be closed in any case; `left_s` is the rest of its time limit.
 
     Raises:
-        ParitygateError: From any method: what loading raised, or BackendError if the process crashed or took longer
-            than it may. The worker is of no use then, but for RefusedError.
+        ParitygateError: From any method: the error of loading, or `BackendError` if the process crashed or took too
+            long. Only after `RefusedError` is the worker still usable.
     """
 
     def __init__(self, job: WorkerJob) -> None:
@@ -130,19 +123,16 @@ class Worker:
     def loaded(self) -> Loaded:
         """Wait until the model is loaded."""
         found = self._receive()
-        # A small model is loaded between two looks: one that holds too much is not to be timed first.
+        # A small model loads between two checks of memory; a too large one must not be timed first.
         check_memory(self._child, self._child.memory.excess_now(), self._stage)
         with reading_result(self._child.job):
             return from_data(Loaded, found)
 
     def warm_up(self, point: tuple[int, int], *, seconds: float) -> tuple[float, int]:
-        """Call each input once, as far as the seconds go.
-
-        Returns:
-            Median latency in seconds, and how many different inputs there are.
+        """Run each input once, as far as the seconds go; return the median latency in seconds and the number of inputs.
 
         Raises:
-            RefusedError: The model does not take a call.
+            RefusedError: The model refused a call.
         """
         found = self._ask(point, {"do": "warm up", "seconds": seconds})
         with reading_result(self._child.job):
@@ -152,7 +142,7 @@ class Worker:
         """Time the calls of one turn; see `Turn`.
 
         Raises:
-            RefusedError: The model does not take a call.
+            RefusedError: The model refused a call.
         """
         found = self._ask(point, {"do": "turn", "start": start, "cycle": cycle, "seconds": seconds})
         with reading_result(self._child.job):

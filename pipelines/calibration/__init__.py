@@ -1,1 +1,1 @@
-"""Chooses and reads the rows that INT8 variants are calibrated on."""
+"""Choose and read the rows that INT8 variants are calibrated on."""

@@ -1,7 +1,7 @@
-"""Opens the rows that INT8 is calibrated on, none of them among the samples, and checks that they fit.
+"""Open the rows that INT8 is calibrated on, none of them compared, and check that they fit.
 
-They come from a source of their own, or are held out of the samples. What a source has in common with the samples, by
-a digest of its inputs, is left out, and said; what is held out, the INT8 variant alone is not judged by.
+They come from their own source, or are held out of the samples. Rows of a source that are also samples, by a digest of
+their inputs, are left out and reported. Rows held out are left out of the INT8 variant's comparison only.
 """
 
 from __future__ import annotations
@@ -28,21 +28,16 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-# Ranges found on fewer rows say little of those that others have.
+# Fewer rows show too little of the ranges.
 LEAST_ROWS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibrationRequest:
-    """What to calibrate on, and how.
+    """The source and the method of a calibration.
 
-    Attributes:
-        source: Where the rows come from.
-        compared: The rows that will be compared; None where no rows are needed.
-        rows: The most rows to take.
-        tool: `onnxruntime` or `nncf`.
-        method: `minmax`, `entropy`, `percentile` or `dynamic`.
-        activations: `int8` or `uint8`.
+    `compared` are the rows of the comparison. `rows` is the most to take. `tool` is `onnxruntime` or `nncf`; `method`
+    is `minmax`, `entropy`, `percentile` or `dynamic`; `activations` is `int8` or `uint8`.
     """
 
     source: SampleSource
@@ -55,32 +50,21 @@ class CalibrationRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenCalibration:
-    """What a converter calibrates on.
-
-    Attributes:
-        calibration: The rows as a converter takes them.
-        rows: Which they are; None where none are needed.
-    """
+    """The calibration of a converter, and its rows; None where the method needs none."""
 
     calibration: Calibration
     rows: CalibratedRows | None
 
 
 def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenCalibration:
-    """Return the calibration rows. Reads both sources once.
+    """Return the calibration rows; reads both sources once.
 
-    None of a source of their own is among the samples: it would be one row less to judge by.
-
-    Of a source with more rows than are asked for, those with the smallest digests are taken: any of them with the
-    same chance, and always the same ones.
-
-    Args:
-        request: What to calibrate on.
-        signature: What the model takes.
+    Rows of a separate source that are also samples are dropped, because they would weaken the comparison. Of too many
+    rows, those with the smallest digests are taken: each has the same chance, and the choice is repeatable.
 
     Raises:
-        UsageError: There are too few rows, they do not fit the model, hold NaN or infinity, or the model takes a
-            fixed number of rows.
+        UsageError: There are too few rows, they do not fit the model, are not finite, or the model takes a fixed number
+            of rows.
         InputFileError: A source is missing or damaged.
     """
     if request.method == DYNAMIC:
@@ -89,7 +73,7 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
         )
     _check_rows_are_open(signature)
     read = _checked(open_samples(request.source), signature)
-    # What is held out of the samples is among them by itself.
+    # Rows held out of the samples are among them by construction.
     compared = (lambda: iter(())) if request.source.split else _fitted(open_samples(request.compared), signature)
     unchosen = CalibratedRows(
         inputs=tuple(spec.name for spec in signature.inputs), fill=_fill(request), digests=frozenset()
@@ -125,15 +109,12 @@ def _calibration(
 
 
 def _unused(request: CalibrationRequest) -> dict[str, Any]:
-    """Return the facts of a calibration without rows. A source with a split is that of the samples: none was given."""
+    """Return the facts of a calibration without rows; a source with a split is the samples', so none was given."""
     return {"rows": 0, **({} if request.source.split else {"unused_source": _name(request.source)})}
 
 
 def note_of_calibration(facts: Mapping[str, Any]) -> str | None:
-    """Return in words what an artifact was calibrated on, from the facts that its converter recorded.
-
-    That it is not judged by any of them is for the comparison to say.
-    """
+    """Return a note on an artifact's calibration, from the facts recorded by its converter."""
     calibration = facts.get("calibration")
     if not calibration:
         return None
@@ -158,7 +139,7 @@ def _check_rows_are_open(signature: Signature) -> None:
 
 
 def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Callable[[], Iterator[Batch]]:
-    """Return the same batches with exactly what the model takes, each checked; what is wrong is said of calibration."""
+    """Return the batches fitted to the model, each checked; errors name calibration."""
 
     def read_checked() -> Iterator[Batch]:
         try:
@@ -173,12 +154,12 @@ def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Calla
 
 
 def _fitted(read: Callable[[], Iterator[Batch]], signature: Signature) -> Callable[[], Iterator[Batch]]:
-    """Return the same batches with exactly what the model takes."""
+    """Return the batches with exactly the model's inputs."""
     return lambda: (replace(batch, inputs=fit_inputs(batch, signature)) for batch in read())
 
 
 def _fill(request: CalibrationRequest) -> dict[str, tuple[float, ...]]:
-    """Return what rows are filled up with on either side: rows that differ in that alone count as equal."""
+    """Return the padding values of both sources; rows that differ only in padding count as equal."""
     one, other = request.source.pad, request.compared.pad
     return {name: tuple(sorted({one.get(name, 0.0), other.get(name, 0.0)})) for name in sorted({*one, *other})}
 
@@ -219,11 +200,7 @@ def _name(source: SampleSource) -> str:
 
 
 def _check_inputs(batch: Batch, signature: Signature) -> None:
-    """Do nothing if the batch has the shapes that the model takes, and finite values.
-
-    Args:
-        batch: Fitted to the model: it has every input, in its dtype.
-        signature: What the model takes.
+    """Check that a fitted batch has the model's shapes and finite values.
 
     Raises:
         UsageError: It has not; the message names row and input.
@@ -246,7 +223,7 @@ def _check_finite(batch: Batch, name: str) -> None:
 
 
 def _first_row(batch: Batch, is_bad: NDArray[np.bool_]) -> str:
-    """Return the id of the first row with a bad value; of inputs that are no rows, that of the first row."""
+    """Return the id of the first row with a bad value; for inputs without rows, that of the first row."""
     if is_bad.shape[:1] != (batch.rows,):
         return batch.ids[0]
     return batch.ids[int(is_bad.reshape(batch.rows, -1).any(axis=1).argmax())]

@@ -1,7 +1,7 @@
-"""Chooses the rows to calibrate on, none of which is compared, and keeps their digests beside the artifact.
+"""Choose the rows to calibrate on, none of them compared, and store their digests next to the artifact.
 
-Samples may have changed since an artifact was made, and a function may yield other rows at each call: so rows are
-looked up by their digests while they are compared, by who compares them.
+Samples may change after an artifact is made, and a function may yield other rows at each call. So a comparison looks
+rows up by digest.
 """
 
 from __future__ import annotations
@@ -30,35 +30,28 @@ _HINT = "make it again, from the samples that are compared: convert-and-validate
 
 
 class RowChoice:
-    """The smallest different digests of the rows shown, but for those of rows that are compared.
+    """The smallest distinct digests of the rows seen, without compared rows.
 
-    Attributes:
-        rows: How many rows were shown.
-        dropped: How many of these are rows that are compared.
+    `rows` counts the rows seen, and `dropped` those among them that are compared.
     """
 
     def __init__(self, count: int, *, besides: Iterable[bytes]) -> None:
-        """Choose none yet.
-
-        Args:
-            count: How many to choose at most.
-            besides: The digests of the rows that are compared.
-        """
+        """Start an empty choice of at most `count` rows; `besides` are the digests of compared rows."""
         self.rows = 0
         self.dropped = 0
         self._count = count
-        # Cut to 8 bytes a row, which is all that they take in memory: for the few rows of a calibration, enough.
+        # Digests cut to 8 bytes, which is enough for the few rows of a calibration, to save memory.
         self._besides: NDArray[np.uint64] = np.unique(np.fromiter(map(_short, besides), dtype=np.uint64))
         self._largest_first: list[int] = []
         self._kept: set[int] = set()
 
     @property
     def digests(self) -> frozenset[bytes]:
-        """Those chosen."""
+        """The chosen digests."""
         return frozenset(value.to_bytes(DIGEST_BYTES, "big") for value in self._kept)
 
     def add(self, digests: Collection[bytes]) -> None:
-        """Show the digests of some rows."""
+        """Add the digests of some rows."""
         self.rows += len(digests)
         for digest, is_compared in zip(digests, self._are_compared(digests), strict=True):
             if is_compared:
@@ -92,12 +85,9 @@ def _short(digest: bytes) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibratedRows:
-    """The rows that an artifact was calibrated on.
+    """The rows that an artifact was calibrated on, by digest.
 
-    Attributes:
-        inputs: What the model takes: rows are equal if it cannot tell them apart.
-        fill: What rows are filled up with, as `digests_of_rows` takes it.
-        digests: One a row.
+    Rows are equal if they agree in the model's `inputs`. `fill` are padding values, as `digests_of_rows` takes them.
     """
 
     inputs: tuple[str, ...]
@@ -114,7 +104,7 @@ class CalibratedRows:
         return [digest in self.digests for digest in self.digests_of(batch)]
 
     def save(self, folder: Path) -> None:
-        """Write them beside the artifact in `folder`."""
+        """Write them next to the artifact in `folder`."""
         data = {
             "inputs": list(self.inputs),
             "fill": {name: list(values) for name, values in self.fill.items()},
@@ -145,13 +135,10 @@ class CalibratedRows:
 
 
 def calibrated_rows_file(artifact: Artifact) -> Path | None:
-    """Return where the rows are written down that the artifact was calibrated on; None if it needed none.
-
-    An artifact that does not say so explicitly is taken to have needed some.
-    """
+    """Return the file of an artifact's calibration rows; None only if the artifact records that it needed none."""
     if artifact.variant.precision is not Precision.INT8:
         return None
-    # With dims fixed, it is the base that was calibrated.
+    # The base of an artifact with fixed dims was calibrated.
     for facts in (artifact.made_by.get("facts", {}), artifact.made_by.get("base", {}).get("facts", {})):
         if facts.get("calibration", {}).get("rows") == 0:
             return None
@@ -159,6 +146,6 @@ def calibrated_rows_file(artifact: Artifact) -> Path | None:
 
 
 def keep_calibrated_rows(base: Path, folder: Path) -> None:
-    """Write beside an artifact in `folder` what lies beside the one in `base`, which it was made from; if anything."""
+    """Copy the calibration rows of a base artifact, if there are any, next to the artifact in `folder`."""
     if (base / CALIBRATED_ROWS_FILE).is_file():
         CalibratedRows.load(base / CALIBRATED_ROWS_FILE).save(folder)

@@ -1,1 +1,1 @@
-"""Which variant of a run is released: what it was measured to be, the limits, the preference, and the reason."""
+"""Choose the variants of a run to release, by measurements, limits and preference, with a reason."""

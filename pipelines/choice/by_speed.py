@@ -1,4 +1,4 @@
-"""Which of the variants that may be released is the fastest, which tie with it, and whether that can be told."""
+"""Rank the releasable variants by speed: the fastest, its ties, and whether the timings decide."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ _LEAST_ROUNDS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedRanking:
-    """The variants that may be released, by their speed.
+    """The releasable variants by speed.
 
-    Attributes:
-        fastest: The one with the lowest median latency.
-        ties: The others that are as fast, as far as the timings tell; the fastest first.
-        undecided: Those of `ties` that may also be far from the fastest: the timings cannot be trusted to tell.
-        speeds: By name, how many times as fast as the fastest each of the others is, round by round; None where they
-            were not timed in the same rounds, and in two at least.
-        chosen: The most accurate of the fastest and the ties; of equally accurate ones the spec's first.
+    - `fastest`: by median latency. `ties`: those as fast by the timings, the fastest first.
+    - `undecided`: ties that may also be far from the fastest, because the timings are untrusted.
+    - `speeds`: by name, the ratio to the fastest round by round; None without two shared rounds.
+    - `chosen`: the most accurate of the fastest and its ties, then the spec's first.
     """
 
     fastest: ReleaseOption
@@ -44,11 +41,7 @@ class SpeedRanking:
 
 
 def rank_by_speed(fit: Sequence[ReleaseOption]) -> SpeedRanking | None:
-    """Return how those that may be released compare in speed; None where none of them was measured.
-
-    Args:
-        fit: The variants that may be released, in the spec's order.
-    """
+    """Return the ranking of the releasable variants, given in the spec's order; None where none was measured."""
     ordered = in_order_of(fit, "fastest")
     if not ordered:
         return None

@@ -1,6 +1,6 @@
-"""Which of the variants that passed is released, and why: by evidence, limits on speed and size, and preference.
+"""Choose among the variants that passed, with a reason: by evidence, limits on speed and size, and preference.
 
-Pure: from the evidence and the benchmark of a run as data to names and a reason in words.
+Pure: from a run's evidence and benchmark as data to names and a text.
 """
 
 from __future__ import annotations
@@ -23,18 +23,13 @@ from paritygate.pipelines.spec.limits import COST, Preference, broken_constraint
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """What is to be released.
+    """The variants to release.
 
-    Attributes:
-        rules: What was asked for.
-        batch_size: Rows a call of the latencies that count; None without a benchmark.
-        concurrency: Instances side by side, of the same.
-        candidates: Every target, in the spec's order.
-        chosen: Those to release; none if nothing fits.
-        reason: Why these, or why none, in words; empty where all that passed are released.
-        source: Speed and size of the source itself.
-        source_broken: The limits that the source breaks, in words.
-        by_speed: How those that may be released compare in speed; None where they are not chosen by it.
+    - `batch_size`, `concurrency`: of the latencies that count; None without a benchmark.
+    - `candidates`: every target, in the spec's order. `chosen`: empty if nothing fits.
+    - `reason`: why these, or why none; empty where all that passed are released.
+    - `source`: the source's own speed and size. `source_broken`: the limits that it breaks, as text.
+    - `by_speed`: None where speed does not decide.
     """
 
     rules: ChoiceRules
@@ -49,7 +44,7 @@ class Choice:
 
     @property
     def unserved(self) -> tuple[str, ...]:
-        """The devices of the release that nothing chosen runs on; none where nothing is chosen."""
+        """The devices of the release that nothing chosen runs on; empty where nothing is chosen."""
         if not self.chosen:
             return ()
         return tuple(
@@ -60,12 +55,12 @@ class Choice:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is chosen only because a variant that passed was not measured."""
+        """True where nothing is chosen only because a variant that passed was not measured."""
         return not self.chosen and bool(self._unmeasured)
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the timings do not tell which is the fastest: what ties with it is chosen from by accuracy alone."""
+        """True where the timings do not decide which is the fastest, so that accuracy alone chooses among the ties."""
         return self.by_speed is not None and bool(self.by_speed.undecided)
 
     @property
@@ -74,14 +69,12 @@ class Choice:
         return [candidate for candidate in passed if not candidate.is_measured(self.rules)]
 
     def how_to_measure(self, folder: Path, *, has_price: bool) -> str:
-        """Return the command that measures what is asked for and was not, or not well enough; empty if none is needed.
+        """Return the command that measures what is missing or undecided; empty if nothing is.
 
-        Args:
-            folder: The run's folder.
-            has_price: Whether the spec says what the machine costs.
+        `has_price` is whether the spec has a price of the machine.
         """
         if self.is_undecided and self.by_speed is not None:
-            # Of the interval's width, four times as many rounds leave about half.
+            # Four times as many rounds halve the interval.
             rounds = 4 * len(self.by_speed.fastest.figures.rounds_ms)
             return f"convert-and-validate benchmark --run {shlex.quote(str(folder))} --rounds {rounds}"
         if not self._unmeasured:
@@ -113,15 +106,11 @@ def choose(
     rules: ChoiceRules,
     engines: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Choice:
-    """Return what is to be released of a run.
+    """Return the variants of a run to release.
 
-    Args:
-        evidence: The evidence of the run.
-        benchmark: The benchmark of the run; None if none was made. Only what it measured of exactly the artifact
-            that the evidence is about, on the machine and on every device of the release, counts.
-        sizes: Size in bytes of each artifact that is there, by variant, and of the `SOURCE` where it is files.
-        rules: What is asked for.
-        engines: What is known of the making of each engine, by variant: the GPUs it was built for among it.
+    Of the benchmark, only measurements of the evidence's own artifact count, on its machine and every device of the
+    release. `sizes` are bytes by variant, and of the `SOURCE` if it is files. `engines` are conversion facts by
+    variant, such as the GPUs an engine was built for.
     """
     candidates = options_of(evidence, benchmark, sizes, rules, engines)
     measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)

@@ -1,4 +1,4 @@
-"""Choose: which variants of a validated run would be released, and why; nothing is released."""
+"""Show which variants of a validated run would be released, and why; nothing is released."""
 
 from __future__ import annotations
 
@@ -36,21 +36,16 @@ def choose_stage(
     prefer: Preference | None = None,
     limits: Mapping[str, float] | None = None,
 ) -> Choice:
-    """Return which variants of a run are to be released.
+    """Return the variants of a validated run to release.
 
-    Args:
-        run: The run, validated.
-        evidence: What `evidence_to_choose_by` returned, where it was read already.
-        devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
-        prefer: The preference; the spec's if None.
-        limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
+    `evidence` avoids a second read of `evidence_to_choose_by`. The default devices are the spec's, else the evidence's.
+    `limits` add to the spec's, or replace those of the same name.
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is corrupt.
-        UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; or nothing
-            that would be released runs on a device of the release.
-        ArtifactIntegrityError: The evidence is about another reference than the one that is there, or was judged by
-            other rules than the spec asks for now; or a variant that passed is not the file that it is about.
+        UsageError: A requested device has no evidence, or nothing to release runs on a device of the release.
+        ArtifactIntegrityError: The evidence is about another reference or file, or was judged by other rules than the
+            spec's.
     """
     found = evidence_to_choose_by(run) if evidence is None else evidence
     engines = _engines(run)
@@ -77,7 +72,7 @@ def choose_stage(
 
 
 def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
-    """Return what the conversion said of each engine that is there."""
+    """Return the conversion facts of each engine."""
     made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
     return {
         name: artifact.made_by.get("facts", {})
@@ -87,9 +82,9 @@ def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
 
 
 def about_what_is_there(evidence: Evidence, binding: Binding) -> Evidence:
-    """Return the evidence, that of other devices only as far as it is about the files that are there.
+    """Return the evidence without entries of other devices that are about other files.
 
-    What was not run there has no file: that it was not is still so.
+    Entries about variants that did not run have no file, and stay.
     """
 
     def current(entries: Iterable[EvidenceEntry]) -> tuple[EvidenceEntry, ...]:
@@ -102,7 +97,7 @@ def about_what_is_there(evidence: Evidence, binding: Binding) -> Evidence:
 
 
 def _check_served(choice: Choice) -> None:
-    """Check that a release has something for every device that it is for."""
+    """Check that a release has a variant for each of its devices."""
     if choice.unserved:
         names = ", ".join(candidate.name for candidate in choice.chosen)
         msg = f"nothing that would be released runs on {', '.join(choice.unserved)} (it would be: {names}"
@@ -119,7 +114,7 @@ def _reasons_against(choice: Choice) -> str:
 
 
 def _check_binding(run: RunFolder, binding: Binding, evidence: Evidence) -> None:
-    """Check that what was measured follows from what is there, and was judged as the spec asks for now."""
+    """Check that the evidence was measured on these files, and judged as the spec asks now."""
     for device, document in evidence.by_device().items():
         for entry in document.variants:
             _check_changes(run, entry, device, binding.changes(entry, device))
@@ -146,7 +141,7 @@ def _again(run: RunFolder) -> str:
 
 
 def _check_artifact(run: RunFolder, binding: Binding, candidate: ReleaseOption) -> None:
-    """Check that what passed is what is there: nothing else is to be recommended."""
+    """Check that the file that passed is the one in the run, because no other may be recommended."""
     artifact = run.artifact(candidate.name)
     for entry in (candidate.entry, *candidate.entries.values()):
         if entry.artifact != artifact.digest:
@@ -157,12 +152,12 @@ def _check_artifact(run: RunFolder, binding: Binding, candidate: ReleaseOption) 
 
 
 def evidence_to_choose_by(run: RunFolder) -> Evidence:
-    """Return the run's evidence, which is about the reference that is there: it may have been recorded again since.
+    """Return the run's evidence, after a check that it is about the current reference.
 
     Raises:
         InputFileError: The run was not validated, or its evidence is corrupt.
-        ArtifactIntegrityError: The evidence is about another reference; or the reference was recorded by other rules
-            than the spec asks for now.
+        ArtifactIntegrityError: The evidence is about another reference, or the reference was recorded by other rules
+            than the spec's.
     """
     again = _again(run)
     evidence = run.evidence()
@@ -183,7 +178,7 @@ def evidence_to_choose_by(run: RunFolder) -> Evidence:
 
 
 def _check_names(run: RunFolder, evidence: Evidence) -> None:
-    """Check that the names that become paths are those of files below a folder and of variants of the run.
+    """Check that names that become paths are below a folder, and variants are the run's.
 
     Raises:
         ValueError: One is not.
@@ -197,9 +192,9 @@ def _check_names(run: RunFolder, evidence: Evidence) -> None:
 
 
 def _check_devices(evidence: Evidence, choice: Choice) -> None:
-    """Check that each device that was asked for has evidence: else a name was mistyped, or a run is missing.
+    """Check that each requested device has evidence: otherwise a name is mistyped, or a run is missing.
 
-    Where an emulated row is accepted, a GPU may be absent: that is what it is accepted for.
+    A GPU may be absent where an emulated row is accepted.
     """
     entries = [entry for document in evidence.by_device().values() for entry in document.variants]
     seen = sorted({entry.device for entry in entries if entry.device})
@@ -214,7 +209,7 @@ def _check_devices(evidence: Evidence, choice: Choice) -> None:
 
 
 def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
-    """Return the benchmark of the run; None if none was made.
+    """Return the benchmark of the run; None if there is none.
 
     Raises:
         InputFileError: It is corrupt.
@@ -229,7 +224,7 @@ def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
 
 
 def _sizes(run: RunFolder, evidence: Evidence) -> dict[str, int]:
-    """Return the size of each artifact that is there, and of the source where that is files, and those recorded."""
+    """Return the size of each artifact, and of the recorded source if it is files."""
     found = {}
     source = _size_of_recorded_source(run, evidence)
     if source is not None:
@@ -247,5 +242,5 @@ def _size_of_recorded_source(run: RunFolder, evidence: Evidence) -> int | None:
         is_recorded = digest_of_model(source) == evidence.reference.model["digest"]
         return size_of_source(source) if is_recorded else None
     except InputFileError:
-        # It was needed to make the variants; to choose among them it is not.
+        # The source is needed to make variants, but not to choose among them.
         return None

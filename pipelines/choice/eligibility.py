@@ -1,7 +1,7 @@
-"""How each target of a run stands for a release: what was found about it on each device that the release is for.
+"""Decide whether each target of a run may be released, from its results on each device of the release.
 
-Evidence of several devices may lie side by side. What was found on a device counts for that device; where nothing was
-validated at all, an emulated row may stand in, if the spec accepts it.
+Evidence of several devices may exist. Results on a device count for that device. For a device without any validation,
+an emulated row counts if the spec accepts it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,11 @@ _EMULATED = "emulated"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Eligibility:
-    """One target.
+    """The eligibility of one target.
 
-    Attributes:
-        entry: The entry of the evidence that it is shown by.
-        why_not: Why it may not be released, in words; empty if it may.
-        devices: Those devices of the release that its format can run on.
-        entries: The entry that counts for each of them; where it may not be released, for those that have one.
-        has_run: Whether the file itself was compared on any device.
+    - `entry`: the entry of the evidence to show. `why_not`: why it may not be released, or empty.
+    - `devices`: those of the release that its format runs on. `entries`: the deciding entry by device.
+    - `has_run`: the file itself was compared on some device.
     """
 
     entry: EvidenceEntry
@@ -41,7 +38,7 @@ class Eligibility:
 
 
 def can_run_on(variant: str, device: str) -> bool:
-    """Return whether a variant is of a format that runs on the device at all."""
+    """Return whether a variant's format runs on the device at all."""
     return Variant.parse(variant).format not in (ENGINE_FORMATS if device == _CPU else CPU_FORMATS)
 
 
@@ -52,13 +49,10 @@ def eligibilities_of(
     accept: Mapping[str, str],
     engines: Mapping[str, Mapping[str, Any]],
 ) -> Iterable[Eligibility]:
-    """Yield how each target stands, in the order of the spec.
+    """Yield the eligibility of each target, in the order of the spec.
 
-    Args:
-        evidence: The evidence of the run; of other devices only what is about the files that are there.
-        devices: Where the release will run.
-        accept: Kind of evidence accepted in place of `verified` for a device that is absent, by variant.
-        engines: What is known of the making of each engine, by variant.
+    The evidence of other devices must be about the current files. `devices` are those of the release. `accept` names,
+    by variant, the kind of evidence accepted for an absent device. `engines` are conversion facts by variant.
     """
     documents = evidence.by_device()
     for entry in evidence.variants:
@@ -71,7 +65,7 @@ def eligibilities_of(
 
 
 def _emulated_entry(documents: Iterable[Evidence], name: str, accept: Mapping[str, str]) -> EvidenceEntry | None:
-    """Return the emulated row that is accepted in place of evidence, if it passed; the newest one decides."""
+    """Return the accepted emulated row, if the newest one passed."""
     if accept.get(name) != _EMULATED:
         return None
     rows = (document.emulated_entry(name) for document in documents)
@@ -81,13 +75,10 @@ def _emulated_entry(documents: Iterable[Evidence], name: str, accept: Mapping[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Target:
-    """What was found about one target.
+    """The results of one target.
 
-    Attributes:
-        home: The device of the last validation.
-        entry: What was found there.
-        by_device: What was found on each device that has evidence about this file.
-        documents: The devices that anything was validated on.
+    `home` is the device of the last validation, and `entry` the result there. `by_device` are results about this file;
+    `documents` are all validated devices.
     """
 
     home: str
@@ -100,7 +91,7 @@ class _Target:
         return self.entry.variant
 
     def verified(self, devices: tuple[str, ...]) -> Eligibility:
-        """Return how it stands by what ran."""
+        """Return the eligibility by actual runs."""
         wanted = tuple(device for device in devices if can_run_on(self.name, device))
         has_run = any(entry.evidence == "verified" for entry in self.by_device.values())
         if not wanted:
@@ -113,10 +104,10 @@ class _Target:
         return Eligibility(entry=entry, why_not=why_not, devices=wanted, entries=counting, has_run=has_run)
 
     def emulated(self, eligibility: Eligibility, row: EvidenceEntry, facts: Mapping[str, Any] | None) -> Eligibility:
-        """Return how it stands where an emulated row may stand for devices that are absent, and for nothing else.
+        """Return the eligibility with an emulated row for absent devices, and for nothing else.
 
-        What ran elsewhere has to have passed there; what was not run has to be of a kind that no runtime there runs. A
-        file that failed, crashed or hung is not saved by what would be on another device.
+        The variant must have passed elsewhere, or be of a kind that no runtime there runs. A file that failed, crashed
+        or hung is not saved by another device's row.
         """
         absent = [device for device in eligibility.devices if device not in eligibility.entries]
         if not absent or any(device in self.documents for device in absent) or not self._is_unharmed():
@@ -136,9 +127,9 @@ class _Target:
         )
 
     def _verified_on(self, device: str) -> EvidenceEntry | None:
-        """Return the entry of a pass on the device; None if there is none.
+        """Return the entry of a pass on the device, or None.
 
-        What only has a CPU runs there when a GPU is asked for: where nothing was validated on the CPU, that counts.
+        Variants for CPUs run on the CPU even if a GPU is requested. Without a CPU validation, that counts for the CPU.
         """
         entries = [self.by_device.get(device)] if device in self.documents else list(self.by_device.values())
         return next((entry for entry in entries if entry and _passed(entry) and entry.device == device), None)
@@ -150,7 +141,7 @@ class _Target:
         return all(_passed(entry) or _is_built(entry) for entry in (self.entry, *elsewhere))
 
     def _why_not(self, device: str) -> str:
-        """Return why what was found does not let it be released for the device, in words."""
+        """Return why the results do not allow a release for the device."""
         is_absent = device not in self.documents
         entry = self.entry if is_absent else self.by_device.get(device)
         on = "" if device == self.home or is_absent else f" on {device}"
@@ -183,13 +174,8 @@ _WORST_FIRST = ("error", NOT_AVAILABLE, "fail", "inconclusive")
 def unmet_requirements(run: RunFolder, evidence: Evidence, devices: Collection[str]) -> dict[str, str]:
     """Return the required variants that did not pass, each with its verdict.
 
-    What was found on a device of the release counts; on the others, where the variant was validated on none of these.
-    A variant has to pass on every device that counts and runs it, and to run on one.
-
-    Args:
-        run: The run.
-        evidence: Its evidence; that of other devices only as far as it is about the files that are there.
-        devices: Where the release will run.
+    Results on devices of the release count; those on others only where there are none. A variant has to pass on every
+    device that counts and runs it, and to run on at least one.
     """
     documents = evidence.by_device()
     found: dict[str, str] = {}

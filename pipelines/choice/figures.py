@@ -1,4 +1,4 @@
-"""Speed and size of a variant as a release is chosen by them: what was measured of these bytes, here, at this load."""
+"""Speed and size of a variant, as the choice of a release uses them: of these bytes, on this machine, at this load."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ Point = tuple[int, int]
 class Figures:
     """Speed and size of one artifact, or of the source.
 
-    Attributes:
-        by_name: By the names of `CONSTRAINTS`; None for what was not measured.
-        speedup: Against the source; None if it was not measured.
-        rounds_ms: Median of a call in each round, at the point that variants are chosen at; empty if not measured.
-        unmeasured: Why there is no speed, in words; empty if there is.
-        distrust: Why the speed is not to be compared with others, in words; empty if it is. A limit may rest on it all
-            the same: other work makes every figure worse.
-        is_beside_other_work: Whether other work took cores while it was measured.
+    - `by_name`: by the names of `CONSTRAINTS`; None if not measured. `speedup`: against the source.
+    - `rounds_ms`: median of a call in each round, at the point that decides; empty if not measured.
+    - `unmeasured`: why there is no speed, or empty.
+    - `distrust`: why the speed cannot be compared with others, or empty. It still counts for a limit, because other
+      work
+      makes every figure worse.
     """
 
     by_name: Mapping[str, float | None]
@@ -46,12 +44,10 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuringRules:
-    """What has to be the same for a benchmark to count.
+    """The conditions for a benchmark to count.
 
-    Attributes:
-        evidence: The evidence of the run: the source, and the machine it was validated on.
-        devices: Where it has to have been measured.
-        points: Batch sizes and concurrencies of the spec; latency, throughput and cost count at the first.
+    `evidence` names the source and the machine of the validation; `devices` are those of the benchmark. `points` are
+    the spec's batch sizes and concurrencies; latency, throughput and cost count at the first.
     """
 
     evidence: Evidence
@@ -62,14 +58,7 @@ class MeasuringRules:
 def figures_of_variant(
     entry: EvidenceEntry, benchmark: BenchmarkResult | None, size_bytes: int | None, rules: MeasuringRules
 ) -> Figures:
-    """Return speed and size of a variant.
-
-    Args:
-        entry: Its entry in the evidence: a benchmark of other bytes than those does not count.
-        benchmark: The benchmark of the run; None if none was made.
-        size_bytes: Size of its files together; None if they are not there.
-        rules: What has to be the same.
-    """
+    """Return speed and size of a variant; a benchmark of other bytes than the evidence's does not count."""
     size = _size(size_bytes)
     found = None if benchmark is None else benchmark.of(entry.variant)
     if benchmark is None or found is None:
@@ -82,7 +71,7 @@ def figures_of_variant(
 
 
 def figures_of_source(benchmark: BenchmarkResult | None, size_bytes: int | None, rules: MeasuringRules) -> Figures:
-    """Return speed and size of the source itself; arguments as above."""
+    """Return speed and size of the source itself."""
     size = _size(size_bytes)
     found = None if benchmark is None else benchmark.of(SOURCE)
     if benchmark is None or found is None:
@@ -133,7 +122,7 @@ def _measured(
 
 
 def _distrust(found: VariantBenchmark, benchmark: BenchmarkResult, point: Point) -> str:
-    """Return why the speed at a point is not to be compared with others, in words; empty if it is."""
+    """Return why the speed at a point cannot be compared with others, or an empty text."""
     is_doubted = any((item.variant, item.point) == (found.name, point) for item in contradictions(benchmark))
     return _DISTRUST if is_doubted else ""
 
@@ -143,17 +132,17 @@ def _memory_mb(found: VariantBenchmark) -> float | None:
 
 
 def _why_elsewhere(found: VariantBenchmark, benchmark: BenchmarkResult, rules: MeasuringRules) -> str:
-    """Return why it was measured on something else than what was validated on, in words; empty if it was not."""
+    """Return why the benchmark ran on another machine or device than the validation, or an empty text."""
     if any(found.device != device for device in rules.devices):
         return f"benchmarked on {found.device} only" if found.device else found.error or "it did not run"
-    # It counts on the machine where that device was validated, whatever was validated since elsewhere.
+    # The device's own validation names the machine, whatever was validated elsewhere since.
     judged_on = rules.evidence.by_device().get(str(found.device), rules.evidence).machine
     here, there = (machine_in_words(facts, found.device) for facts in (judged_on, benchmark.machine))
     return "" if here == there else f"benchmarked on {there}, validated on {here}"
 
 
 def machine_in_words(facts: Mapping[str, Any], device: str | None) -> str:
-    """Return the machine that a device is part of, as far as speed depends on it."""
+    """Return a description of a device's machine, as far as speed depends on it."""
     cpu, gpu = facts.get("cpu") or {}, facts.get("gpu") or {}
     words = f"{cpu.get('model', 'a processor that is not known')} with {facts.get('cores', '?')} cores"
     return f"{words} and {gpu.get('name', 'no GPU')}" if device is not None and device != "cpu" else words
@@ -168,12 +157,12 @@ def _of_point(point: BenchmarkPoint) -> dict[str, float | None]:
 
 
 def _complete(known: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return every figure by name; one that is no finite number was not measured."""
+    """Return every figure by name; a figure that is not finite was not measured."""
     found = {name: known.get(name) for name in CONSTRAINTS}
     return {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
 
 
 def point_in_words(point: Point) -> str:
-    """Return where the latencies count that variants are chosen by, in words that follow a number."""
+    """Return the point that decides, as text that follows a number."""
     batch_size, concurrency = point
     return f" at batch size {batch_size}" + (f", {concurrency} side by side" if concurrency != 1 else "")

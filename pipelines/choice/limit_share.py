@@ -1,23 +1,20 @@
-"""How much of what is tolerated the difference of a variant takes, as one number for every precision."""
+"""The share of its tolerance that a variant's difference uses, as one number for every precision."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-# Above a million values the limit is that of the 99.99 % quantile, and ten times it that of the largest.
+# Above a million values, the limit applies to the 99.99 % quantile, and ten times it to the largest.
 _CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 
 
 def limit_share(checks: Iterable[tuple[str, float | None, float | None]]) -> float | None:
-    """Return the largest measured / limit of the checks of differences: that of the limit that is nearest.
+    """Return the largest measured / limit of the checks of differences, given as (name, measured, limit).
 
-    Args:
-        checks: Name, measured number and limit of each check of a comparison; None for a number that is not finite.
-
-    Returns:
-        At least 0; at most 1 exactly where these checks pass; infinite where a difference is not finite, or the
-        limit is 0 and something differs; None where no float output was compared.
+    None as a measured number or limit means a value that is not finite. The share is at most 1 exactly where these
+    checks pass. It is infinite where a difference is not finite, or the limit is 0 and something differs. It is None
+    where no float output was compared.
     """
     shares = [_share(measured, limit) for name, measured, limit in checks if name in _CHECKS]
     return max(shares, default=None)

@@ -1,4 +1,4 @@
-"""A variant as it stands for a release: what its evidence lets it be, and how fast and how large it is."""
+"""A variant as a candidate of a release: its evidence, its speed and its size."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from paritygate.pipelines.spec.limits import Preference, broken_constraints
 from paritygate.precision import Precision, Variant
 from paritygate.signature import is_float_dtype
 
-# The figure by which each preference orders what is left.
+# The figure that each preference orders by.
 _ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size_mb"}
-# The most precise first: what part of a mixed one is FP16 differs, and it is never less precise than all of it.
+# The most precise first; a mixed one is partly FP16, so never less precise than FP16.
 _PRECISIONS = (Precision.FP32, Precision.TF32, Precision.MIXED, Precision.FP16, Precision.BF16, Precision.INT8)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChoiceRules:
-    """What is asked of a release.
+    """The request for a release.
 
-    Attributes:
-        devices: Where it will run: what was not measured there does not count.
-        points: Batch sizes and concurrencies that speed counts at, as the spec says them: latency, throughput and
-            cost are those at the first.
-        prefer: `fastest`, `smallest`, or variants of which the first that fits is taken; all that fit if None.
-        limits: Limits by the names of `CONSTRAINTS`.
-        accept: Kind of evidence accepted in place of `verified` for a device that is absent, by variant.
+    - `devices`: where it will run; measurements elsewhere do not count.
+    - `points`: the spec's batch sizes and concurrencies; latency, throughput and cost count at the first.
+    - `prefer`: `fastest`, `smallest`, variants of which the first fitting one is taken, or None for all that fit.
+    - `limits`: by the names of `CONSTRAINTS`. `accept`: by variant, the evidence accepted for an absent device.
     """
 
     devices: tuple[str, ...]
@@ -44,15 +41,11 @@ class ChoiceRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseOption:
-    """One target of the spec as it stands for a release.
+    """A target of the spec as a candidate of a release.
 
-    Attributes:
-        entry: The entry of the evidence that counts.
-        why_not: Why the evidence does not let it be released, in words; empty if it does.
-        figures: Its speed and size.
-        broken: The limits that it breaks, in words.
-        entries: The entry of the evidence that counts for each device of the release that it can run on.
-        has_run: Whether the file itself was compared on any device.
+    - `entry`: the deciding entry of the evidence; `entries`: one for each device of the release that it runs on.
+    - `why_not`: why the evidence does not allow a release, or empty. `broken`: the limits that it breaks, as text.
+    - `has_run`: the file itself was compared on some device.
     """
 
     entry: EvidenceEntry
@@ -69,32 +62,32 @@ class ReleaseOption:
 
     @property
     def is_fit(self) -> bool:
-        """Whether evidence and limits let it be released."""
+        """True where evidence and limits allow a release."""
         return not self.why_not and not self.broken
 
     def is_measured(self, rules: ChoiceRules) -> bool:
-        """Return whether every figure that the rules ask for is known."""
+        """Return whether every figure that the rules need is known."""
         asked = [*rules.limits, *([_ORDERED_BY[rules.prefer]] if isinstance(rules.prefer, str) else [])]
         return all(self.figures.by_name[name] is not None for name in asked)
 
     @property
     def accuracy(self) -> tuple[float, int]:
-        """How accurate it is, smaller is better: by its difference, and of equal ones by its precision.
+        """The accuracy, smaller is better: by difference (unknown ones last), then by precision.
 
-        The same evidence gives the same order, whatever the timings are. A difference that is not known comes last.
+        It depends on evidence only, so timings never change the order.
         """
         difference = math.inf if self.difference is None else self.difference
         return difference, _PRECISIONS.index(Variant.parse(self.name).precision)
 
     @property
     def difference(self) -> float | None:
-        """The largest difference as a part of the spread of the reference, over all float outputs and devices.
+        """The largest difference as a part of the reference's spread, over all float outputs and devices.
 
-        None where it is not known of one of them; 0 where nothing differs.
+        None where one is unknown; 0 where nothing differs.
         """
         entries = (self.entry, *self.entries.values())
         outputs = [output for entry in entries if entry.result for output in entry.result.outputs.values()]
-        # A label is held to its scores, whose difference counts; all other integers are equal in what passed.
+        # The scores' difference stands in for a label's; other integers are equal in a pass.
         parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output.dtype)]
         known = [part for part in parts if part is not None]
         return max(known, default=0.0) if outputs and len(known) == len(parts) else None
@@ -127,7 +120,7 @@ def _part_of_spread(output: OutputResult) -> float | None:
     difference, spread = output.max_abs_diff, output.reference_spread
     if difference == 0:
         return 0.0
-    # Of an output that does not vary the difference has no measure of its own.
+    # A constant output has no spread to measure its difference by.
     return difference / spread if difference is not None and spread else None
 
 
@@ -138,7 +131,7 @@ def options_of(
     rules: ChoiceRules,
     engines: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[ReleaseOption, ...]:
-    """Return every target of the run as it stands, in the spec's order; arguments as for `choose`."""
+    """Return every target of the run as a candidate, in the spec's order; arguments as for `choose`."""
     found = eligibilities_of(evidence, devices=rules.devices, accept=rules.accept, engines=engines or {})
     return tuple(_candidate(eligibility, evidence, benchmark, sizes, rules) for eligibility in found)
 
@@ -151,7 +144,7 @@ def _candidate(
     rules: ChoiceRules,
 ) -> ReleaseOption:
     entry = eligibility.entry
-    # Where it cannot run, how fast it is there is no question.
+    # Its speed on devices that it cannot run on does not matter.
     measuring = MeasuringRules(evidence=evidence, devices=eligibility.devices or rules.devices, points=rules.points)
     figures = figures_of_variant(entry, benchmark, sizes.get(entry.variant), measuring)
     return ReleaseOption(
@@ -165,6 +158,6 @@ def _candidate(
 
 
 def in_order_of(candidates: Iterable[ReleaseOption], preference: Preference) -> list[ReleaseOption]:
-    """Return the candidates that a preference can order, the best first; of equal ones the first stays first."""
+    """Return the candidates with the preference's figure, the best first; ties keep their order."""
     known = [(value, item) for item in candidates if (value := item.figure(preference)) is not None]
     return [item for _, item in sorted(known, key=lambda pair: pair[0])]

@@ -1,4 +1,4 @@
-"""Why a choice is what it is, in the words of the log, the manifest and the terminal."""
+"""Word the reason of a choice, for the log, the manifest and the terminal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ def why_these(
     *,
     at: str,
 ) -> str:
-    """Return why the chosen ones are; empty where all that passed are, and nothing else was asked for.
+    """Return why these are chosen; empty where all that passed are, and nothing else was requested.
 
-    Args:
-        chosen: What is released, at least one.
-        candidates: Every target.
-        rules: What was asked for.
-        by_speed: How they compare in speed; None where they are not chosen by it.
-        at: Where latencies were measured, in words that follow a number.
+    `by_speed` is None where speed does not decide. `at` names the point of the latencies, as text that follows a
+    number.
     """
     parts = []
     others = [item for item in candidates if item.is_fit and item.name != chosen[0].name]
@@ -51,7 +47,7 @@ def _accepted(candidate: ReleaseOption) -> str:
 
 
 def _is_left_out(candidate: ReleaseOption, rules: ChoiceRules) -> bool:
-    """Return whether a variant passed and could not be chosen for its speed or size."""
+    """Return whether a variant passed but lost by its speed or size."""
     if candidate.why_not:
         return False
     is_unordered = isinstance(rules.prefer, str) and candidate.figure(rules.prefer) is None
@@ -62,7 +58,7 @@ def _fast(chosen: ReleaseOption, by_speed: SpeedRanking, at: str) -> str:
     speedup, figures = chosen.figures.speedup, chosen.figures.by_name
     p50, p95 = figures["latency_p50_ms"], figures["latency_p95_ms"]
     words = [] if speedup is None else [f"{speedup.ratio:.3g}x the source ({speedup.low:.3g}-{speedup.high:.3g})"]
-    # The order is that of p50.
+    # Speed is ordered by p50.
     words.append(f"p50 {p50:.3g} ms" if p95 is None else f"p50 {p50:.3g} ms, p95 {p95:.3g} ms")
     rank = "fastest" if chosen is by_speed.fastest else "among the fastest"
     text = f"{rank}: {', '.join(words)}{at}"
@@ -74,7 +70,7 @@ def _fast(chosen: ReleaseOption, by_speed: SpeedRanking, at: str) -> str:
 
 
 def _ties(chosen: ReleaseOption, by_speed: SpeedRanking) -> Iterator[str]:
-    """Yield what ties with the chosen one, and why it is the one; ratios are of speeds to the fastest."""
+    """Yield the ties with the chosen variant, with ratios to the fastest, and why it is chosen."""
     if not by_speed.ties:
         return
     if chosen is by_speed.fastest:
@@ -88,7 +84,7 @@ def _ties(chosen: ReleaseOption, by_speed: SpeedRanking) -> Iterator[str]:
 
 
 def _most_accurate(by_speed: SpeedRanking) -> str:
-    """Return why the chosen one comes before those that tie with it."""
+    """Return why the chosen variant comes before its ties."""
     chosen = by_speed.chosen
     rivals = [item for item in (by_speed.fastest, *by_speed.ties) if item is not chosen]
     best = min(rival.accuracy for rival in rivals)
@@ -109,7 +105,7 @@ def _ratio(speed: Speedup | None) -> str:
 
 
 def _undecided(by_speed: SpeedRanking, at: str) -> str:
-    """Return why the timings do not show which variant is the fastest, and why the chosen one is taken then."""
+    """Return why the timings do not show the fastest variant, and why the chosen one is taken."""
     tied = 1 + len(by_speed.ties)
     return (
         f"the timings do not show which variant is the fastest{at} ({_doubt(by_speed.undecided[0], by_speed)}); of the "
@@ -137,7 +133,7 @@ def _smallest(chosen: ReleaseOption, others: Sequence[ReleaseOption]) -> str:
 
 
 def why_none(candidates: Sequence[ReleaseOption], rules: ChoiceRules, source_broken: Sequence[str]) -> str:
-    """Return why nothing fits: each variant with what it broke, and whether the source itself meets the limits."""
+    """Return why nothing fits: each variant's reason, and whether the source itself meets the limits."""
     within = f" within {_limits_in_words(rules.limits)}" if rules.limits else ""
     by_state: dict[str, list[str]] = {}
     for candidate in candidates:
@@ -145,7 +141,7 @@ def why_none(candidates: Sequence[ReleaseOption], rules: ChoiceRules, source_bro
     states = ", ".join(f"{' and '.join(names)}: {state}" for state, names in by_state.items())
     what = "no converted variant passed" if all(item.why_not for item in candidates) else "no variant fits"
     text = f"{what} for {', '.join(rules.devices)}{within} ({states})"
-    # What nobody measured is said of the variants.
+    # Unmeasured figures are reported with the variants.
     if not rules.limits or (source_broken and all(words.endswith(UNMEASURED) for words in source_broken)):
         return text
     return f"{text}; the source itself: {', '.join(source_broken) or 'within the limits'}"

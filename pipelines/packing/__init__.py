@@ -1,1 +1,1 @@
-"""One file of a run folder, for another machine: made by `pack`, restored by `unpack`."""
+"""One file of a run folder for another machine: written by `pack`, restored by `unpack`."""

@@ -1,4 +1,4 @@
-"""Lists what of a run folder goes into a pack, after it was checked against what was recorded of it."""
+"""List the files of a run folder for a pack, after a check against the recorded digests."""
 
 from __future__ import annotations
 
@@ -19,27 +19,23 @@ from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-# Of a job, its log and its result are worth reading elsewhere. Its request names places of this machine, and its
-# passes are the outputs of a candidate while they are compared. Repositories are places of this machine as well.
+# A job's log and result are useful elsewhere. Its request names places of this machine, as repositories do, and its
+# passes are a candidate's outputs during a comparison.
 _LEFT_OUT = ("jobs/*/*.job.json", "jobs/*/passes/*", ".*.tmp", "*/.*.tmp", "*.lock", "*/__pycache__/*", RELEASED_TO)
-# Data of the user, or made of it: reports are made again from evidence, and what a job wrote is whatever it wrote.
+# User data, or made of it: reports can be made again from evidence, and a job's files may hold anything.
 _WITH_INPUTS = ("jobs/*", "probes/*", "report.html", "report.md", "report-against-*", "selftest.json", "selftest.md")
 _SPEC = "spec.json"
 _AGAIN = "record the reference again: convert-and-validate record --run"
 
 
 def files_of_run(run: RunFolder, *, is_hiding: bool) -> dict[str, Path | bytes]:
-    """Return the files of the run folder that go along, or what they hold, by relative path.
+    """Return the files of the run folder (or new contents) by relative path, without its inputs, scratch and own pack.
 
-    Left out are its inputs, scratch, and what it says of the pack that it came in.
-
-    Args:
-        run: The run.
-        is_hiding: Whether ids of rows and failing inputs stay here too.
+    With `is_hiding`, ids of rows and failing inputs stay out too.
 
     Raises:
-        StorageError: Something in it is a link that leaves it, or no plain file.
-        InputFileError: Ids of rows are to be left out of a file that is corrupt.
+        StorageError: Something is a link that leaves the folder, or no plain file.
+        InputFileError: Ids of rows have to be removed from a corrupt file.
     """
     found = files_in(run.folder, without={INPUTS, SCRATCH, UNPACKED})
     left_out = (*_LEFT_OUT, *_WITH_INPUTS) if is_hiding else _LEFT_OUT
@@ -51,7 +47,7 @@ def files_of_run(run: RunFolder, *, is_hiding: bool) -> dict[str, Path | bytes]:
 
 
 def _is_finding(name: str) -> bool:
-    # Of the files beside the artifacts and the recording: those two are bound by digests, and name no row.
+    # Artifacts and recording are bound by digests and name no row, so only files beside them.
     return "/" not in name and name.endswith(".json") and name != _SPEC
 
 
@@ -66,7 +62,7 @@ def _hidden(path: Path) -> bytes:
 
 
 def check_run(run: RunFolder) -> dict[Path, str]:
-    """Return the digests that are recorded of the run's files, by path, after checking the files against them.
+    """Return the recorded digests of the run's files, by path, after a check of the files.
 
     Raises:
         ArtifactIntegrityError: A file was changed, removed or added; the message names it.
@@ -89,7 +85,7 @@ def _artifact_folders(run: RunFolder) -> Iterable[Path]:
 
 
 def _check_whole(run: RunFolder) -> None:
-    """Check that no stage is at work in the folder, or was when it was killed.
+    """Check that no stage is at work in the folder, or was killed there.
 
     Raises:
         MeasurementError: One is.
@@ -122,11 +118,7 @@ def _check_recording(run: RunFolder) -> Mapping[Path, str]:
 
 
 def files_in(folder: Path, *, without: Collection[str] = ()) -> dict[str, Path]:
-    """Return every file below `folder` by relative path, in a fixed order.
-
-    Args:
-        folder: The folder.
-        without: Names of its own subfolders that are left out.
+    """Return every file below `folder` by relative path, in a fixed order; `without` names subfolders to skip.
 
     Raises:
         StorageError: Something is a link out of the folder or to a folder, or no plain file.

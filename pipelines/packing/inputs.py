@@ -1,7 +1,7 @@
-"""What a run needs besides its folder: the files that its spec names, and the code beside it.
+"""Collect the inputs of a run outside its folder: the files that its spec names, and the code beside it.
 
-Every input gets a place below one folder. What lies below the spec's folder keeps its place there; what lies
-elsewhere goes to `outside/<role>/`, and the spec that travels names it there.
+Every input gets a place below one folder. Inputs below the spec's folder keep their place; others go to
+`outside/<role>/`, and the packed spec names them there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 OUTSIDE = "outside"
 _PACKAGE = "paritygate"
-# More is no folder of one spec: it would be somebody's home, or a checkout with everything in it.
+# More belongs to a home folder or a whole checkout, not to one spec.
 _MOST_MODULES = 2000
 _MOST_CODE_BYTES = 64 << 20
 _ENVIRONMENT = "pyvenv.cfg"
@@ -36,12 +36,10 @@ _OWN_FOLDER = "put the spec and its modules into a folder of their own, or leave
 class RunInputs:
     """The inputs of a run.
 
-    Attributes:
-        files: Where each of them is, by its place in the pack.
-        texts: What the spec has to say instead, by its key: `(part, key)`.
-        samples: The place of what the command line gave as samples; None if it gave nothing.
-        names: How the spec names an input that lies elsewhere, relative to its folder or absolute, by its place.
-        modules: Modules that the run imports and that do not lie beside the spec.
+    - `files`: paths by their place in the pack. `samples`: the place of samples from the command line, or None.
+    - `texts`: new texts of the spec, by `(part, key)`.
+    - `names`: by place, the spec's names for inputs elsewhere, relative to its folder or absolute.
+    - `modules`: imported modules that are not beside the spec.
     """
 
     files: Mapping[str, Path]
@@ -66,7 +64,7 @@ def inputs_of(run: RunFolder) -> RunInputs:
         place = os.path.relpath(found.folder / name, found.folder)
         found.add(place, path_below(found.folder, place))
     given = None if run.samples_path is None else Path(run.samples_path)
-    # What is made up is in no file.
+    # Generated samples have no file.
     if spec.samples.random is None:
         _gather_samples(found, "samples", spec.samples.source, spec.samples.path, given)
     if run.resolved.calibrated and spec.calibration.source is not None:
@@ -98,18 +96,18 @@ class _Gathering:
     has_code: bool = False
 
     def place(self, path: Path, role: str) -> str:
-        """Return where a file or folder goes."""
+        """Return the place of a file or folder."""
         whole = Path(os.path.normpath(path))
         if whole.is_relative_to(self.folder) and whole != self.folder:
             return whole.relative_to(self.folder).as_posix()
         return f"{OUTSIDE}/{role}/{whole.name}"
 
     def add(self, place: str, path: Path) -> None:
-        """Take in one file.
+        """Add one file.
 
         Raises:
             InputFileError: It is missing.
-            UsageError: Another file goes to the same place.
+            UsageError: Another file has the same place.
         """
         if not path.is_file():
             msg = f"{path}, which the run needs, is {'no file' if path.exists() else 'missing'}"
@@ -120,7 +118,7 @@ class _Gathering:
             raise UsageError(msg, hint="rename one of them, or leave the run's inputs out with --without-inputs")
 
     def add_path(self, path: Path, role: str) -> str:
-        """Take in a file, or a folder with all that is below it, and return its place."""
+        """Add a file, or a folder with all that is below it, and return its place."""
         place = self.place(path, role)
         if path.is_dir():
             for name, file in files_in(path).items():
@@ -130,7 +128,7 @@ class _Gathering:
         return place
 
     def add_text(self, part: str, key: str, text: str) -> None:
-        """Take in what the spec names by a path, and say how the spec names it from now on."""
+        """Add a path of the spec, and store the new text if its place differs."""
         role = part if key == "source" else f"{part}-{key}"
         if Path(text).is_absolute():
             self.absolute.add(role)
@@ -139,14 +137,14 @@ class _Gathering:
             self.texts[part, key] = place
 
     def name_of(self, place: str) -> str:
-        """Return how the spec names what goes to a place: relative to its folder, or absolute."""
+        """Return the spec's name for a place: relative to its folder, or absolute."""
         whole = os.path.normpath(self.files[place])
         if Path(whole).is_relative_to(self.folder):
             return place
         return whole if place.split("/")[1] in self.absolute else os.path.relpath(whole, self.folder)
 
     def add_module(self, text: str) -> None:
-        """Note the module of a `module:callable`: the code beside the spec, or something to be installed."""
+        """Record the module of a `module:callable`: code beside the spec, or a module to install."""
         root = text.partition(":")[0].partition(".")[0]
         if root == _PACKAGE:
             return
@@ -169,7 +167,7 @@ def _gather_source(found: _Gathering, source: ModelRef) -> None:
 
 def _gather_samples(found: _Gathering, part: str, text: str, path: str | None, given: Path | None) -> None:
     if not is_object_path(text) or (found.folder / text).exists():
-        # What the command line gave is read in place of a file.
+        # Samples of the command line replace those of the spec.
         if given is None:
             found.add_text(part, "source", text)
         return
@@ -179,7 +177,7 @@ def _gather_samples(found: _Gathering, part: str, text: str, path: str | None, g
 
 
 def _gather_code(found: _Gathering) -> None:
-    """Take in every Python file below the spec's folder: what is imported late is not known before it is.
+    """Add every Python file below the spec's folder, because late imports are unknown.
 
     Raises:
         UsageError: There are more than belong to one spec.
@@ -205,12 +203,12 @@ def _python_files(folder: Path) -> Iterable[Path]:
 def _may_hold_code(folder: Path) -> bool:
     if folder.name in _NO_CODE or folder.name.startswith("."):
         return False
-    # What a run made holds copies of code, and an environment that of others.
+    # Runs hold copies of code, and environments hold other people's.
     return not any((folder / name).exists() for name in (MARKER, _ENVIRONMENT))
 
 
 def _gather_recorded(found: _Gathering, run: RunFolder) -> None:
-    """Take in what the recording says the source's code came from: a release of the source copies these files."""
+    """Add the code files of the recorded source, because a release of the source copies them."""
     if not (run.reference / RECORD_FILE).is_file():
         return
     model = Recording.load(run.reference).model
@@ -235,12 +233,12 @@ def _changed(path: Path) -> ArtifactIntegrityError:
 def _gather_origin(found: _Gathering, run: RunFolder) -> None:
     origin = Path(run.resolved.origin)
     if origin.suffix and (found.folder / origin.name).is_file():
-        # The report names it, for doing the whole run again.
+        # The report's command to repeat the run names it.
         found.add(origin.name, found.folder / origin.name)
 
 
 def moved_spec(spec: Mapping[str, Any], texts: Mapping[tuple[str, str], str]) -> dict[str, Any]:
-    """Return a spec as JSON data that names its inputs where they go."""
+    """Return a spec as JSON data with the new texts."""
     moved = {**spec}
     for (part, key), text in texts.items():
         moved[part] = {**moved[part], key: text}

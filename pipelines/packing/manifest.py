@@ -1,7 +1,7 @@
-"""Describes the form of a pack: a plain tar archive whose first file lists the others with size and digest.
+"""The form of a pack: a plain tar archive whose first file lists the others with size and digest.
 
-Nothing in an archive is believed: whoever reads one knows from its manifest which bytes have to come, and compares.
-So links, devices, owners, sparse files and extended headers are not parsed, they are just not what has to come.
+Nothing in an archive is trusted: a reader computes the expected bytes from the manifest and compares. So links,
+devices, owners, sparse files and extended headers are never parsed; they just differ from the expected bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
 
 MANIFEST_NAME = "paritygate-pack.json"
-# That of half a million files; more is no manifest of ours.
+# Enough for half a million files.
 MOST_MANIFEST_BYTES = 64 << 20
 RUN = "run"
 INPUTS = "inputs"
@@ -45,10 +45,7 @@ _KINDS = {
 class PackedFile:
     """A file in a pack, or one that a run needs and the pack leaves out.
 
-    Attributes:
-        name: Its relative path, with slashes.
-        size: Its bytes.
-        digest: `sha256:` and the hex digest of its bytes.
+    `name` is a relative path with slashes, `digest` is `sha256:` and a hex digest.
     """
 
     name: str
@@ -63,16 +60,11 @@ class PackedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackManifest:
-    """What a pack says of itself.
+    """The manifest of a pack.
 
-    Attributes:
-        paritygate: The version that packed.
-        model: The model's name.
-        run_id: The run's.
-        files: Every file that follows, in its order.
-        missing: Files that the run needs and the pack leaves out, relative to the spec's folder.
-        needs_samples: The name of the samples file that the run was given and the pack leaves out; None if none.
-        modules: Modules outside of the spec's folder that the run imports, and that are to be installed.
+    `paritygate` is the version that packed. `files` are in the order of the archive. `missing` files are left out;
+    their names are relative to the spec's folder. `needs_samples` names left-out samples of the command line. `modules`
+    outside the spec's folder have to be installed.
     """
 
     paritygate: str
@@ -91,22 +83,22 @@ class PackManifest:
 
     @property
     def digest(self) -> str:
-        """Digest over all that the manifest says, and with that over every file."""
+        """The digest of the manifest, and so of every file."""
         return digest_of_json(self._content())
 
     @property
     def content_bytes(self) -> int:
-        """Size of all files together."""
+        """The size of all files together."""
         return sum(file.size for file in self.files)
 
     @property
     def pack_bytes(self) -> int:
-        """Size of the pack: it follows from what is in it."""
+        """The size of the pack, computed from its contents."""
         members = sum(_size_of_member(file.name, file.size) for file in self.files)
         return _size_of_member(MANIFEST_NAME, len(self.to_bytes())) + members + len(END)
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as it stands in the pack."""
+        """Return the manifest as written into the pack."""
         return (json.dumps({**self._content(), "digest": self.digest}, indent=1) + "\n").encode()
 
     def _content(self) -> dict[str, Any]:
@@ -114,14 +106,10 @@ class PackManifest:
 
     @classmethod
     def from_bytes(cls, text: bytes, where: str) -> PackManifest:
-        """Return the manifest that `to_bytes` wrote.
-
-        Args:
-            text: What stands in the pack.
-            where: The pack, for messages.
+        """Return the manifest that `to_bytes` wrote; `where` is the pack, for messages.
 
         Raises:
-            ArtifactIntegrityError: It was changed, or names what may not be restored.
+            ArtifactIntegrityError: It was changed, or names files that may not be restored.
             InputFileError: A later version of paritygate made it.
         """
         try:
@@ -136,7 +124,7 @@ class PackManifest:
             manifest = from_data(cls, data)
         except ValueError as err:
             raise damaged(where, f"its {MANIFEST_NAME} is no manifest: {type(err).__name__}: {err}") from err
-        # Equal text too: what stands beside what we read, such as a key twice, is nothing that we wrote.
+        # The text must be equal too: anything we did not write, such as a key twice, is refused.
         if text != manifest.to_bytes():
             raise damaged(where, f"{MANIFEST_NAME} was changed: it does not have the digest that it names")
         _check_names(manifest, where)
@@ -144,7 +132,7 @@ class PackManifest:
 
 
 def damaged(where: str, what: str) -> ArtifactIntegrityError:
-    """Return that a pack is not what was packed."""
+    """Return the error for a corrupt pack."""
     return ArtifactIntegrityError(f"{where} is corrupt: {what}", hint=_AGAIN)
 
 
@@ -165,7 +153,7 @@ def header_of(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
     info.mode = _MODE
-    # Of the formats that hold any size and any name, the one without records of its own.
+    # The format that holds any size and name without records of its own.
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "strict")
 
 
@@ -175,12 +163,12 @@ def padding_of(size: int) -> bytes:
 
 
 def _size_of_member(name: str, size: int) -> int:
-    """Return the bytes that a file takes in the archive, header and padding included."""
+    """Return the bytes of a file in the archive, with header and padding."""
     return len(header_of(name, size)) + size + len(padding_of(size))
 
 
 def what_header_says(header: bytes) -> str:
-    """Return in words what a header, as long as that which had to come, begins; for messages only."""
+    """Return the meaning of a header as text, for messages; it is as long as the expected one."""
     try:
         info = tarfile.TarInfo.frombuf(header[:BLOCK_BYTES], "utf-8", "replace")
     except tarfile.HeaderError:

@@ -1,4 +1,4 @@
-"""Reads a pack that anybody may have written; nothing is kept of one that is not, byte for byte, what it says."""
+"""Read a pack that anybody may have written; nothing is kept unless every byte matches its manifest."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from paritygate.pipelines.process.child import Progress
 
 _CHUNK_BYTES = 1 << 20
 FILE_MODE = 0o644
-# Less is done before anybody has read a line.
+# Smaller packs finish before anybody has read a line.
 _LEAST_BYTES = 64 << 20
 
 
 def read_manifest(pack: Path) -> PackManifest:
-    """Return what a pack says of itself; its files are not looked at.
+    """Return the manifest of a pack, without reading its files.
 
     Raises:
         InputFileError: It is no pack, or one of a later version.
@@ -42,14 +42,9 @@ def read_manifest(pack: Path) -> PackManifest:
 
 
 def extract(pack: Path, folder: Path, progress: Progress) -> PackManifest:
-    """Write the files of a pack below `folder`, each checked as it is written, and return the manifest.
+    """Write the files of a pack below an empty `folder`, each checked as it is written, and return the manifest.
 
-    Never writes more than the pack is large. After an error the folder is to be removed.
-
-    Args:
-        pack: The pack.
-        folder: An empty folder.
-        progress: Told how much is done.
+    Never writes more than the pack's size. After an error the folder has to be removed.
 
     Raises:
         InputFileError: It is no pack, or one of a later version.
@@ -121,7 +116,7 @@ def _check_header(stream: BinaryIO, file: PackedFile, pack: Path) -> None:
 def _write_file(stream: BinaryIO, file: PackedFile, target: Path, pack: Path, add: Callable[[int], None]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     state, left = hashlib.sha256(), file.size
-    # Exclusively: were there a link in its place, nothing would be written through it.
+    # Exclusively, so that nothing is written through a link in its place.
     with target.open("xb") as content:
         while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
             state.update(chunk)
@@ -141,7 +136,7 @@ def _changed(pack: Path, file: PackedFile) -> ArtifactIntegrityError:
 
 
 def amount_done(what: str, total: int, progress: Progress) -> Callable[[int], None]:
-    """Return a function that is told of every bytes done, and tells the progress of it."""
+    """Return a function that takes the bytes done since its last call, and reports progress."""
     progress(what, 0, 0)
     done, told = 0, 0
 

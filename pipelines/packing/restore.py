@@ -1,4 +1,4 @@
-"""Restoring a run from a pack: staged beside its place, bound to this machine, and renamed when all of it is right."""
+"""Restore a run from a pack: staged next to its place, bound to this machine, and renamed once it is checked."""
 
 from __future__ import annotations
 
@@ -35,12 +35,7 @@ _LISTED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnInputs:
-    """Where the inputs are on this machine that a pack left out.
-
-    Attributes:
-        folder: In place of the spec's folder; None if not given.
-        samples: In place of the samples that the command line gave; None if not given.
-    """
+    """The left-out inputs on this machine: in place of the spec's folder, and of the command line's samples."""
 
     folder: Path | None = None
     samples: Path | None = None
@@ -48,24 +43,19 @@ class OwnInputs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnpackResult:
-    """A run that was restored.
-
-    Attributes:
-        run: The run.
-        manifest: What the pack said of itself.
-    """
+    """A restored run and the manifest of its pack."""
 
     run: RunFolder
     manifest: PackManifest
 
     @property
     def foreign_repository(self) -> Path | None:
-        """Where the run would be released to if the spec names a place beside itself; None if it does not."""
+        """The repository of releases if the spec names a place relative to itself; else None."""
         to = Path(self.run.resolved.spec.promote.to)
         return None if to.parts[:1] == DEFAULT_ROOT.parts else self.run.resolved.folder / to
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the result as JSON data."""
         return {
             "run": str(self.run.folder),
             "model": self.manifest.model,
@@ -82,13 +72,12 @@ class UnpackResult:
 def unpack_run(
     pack: Path, *, root: Path, own: OwnInputs | None = None, progress: Progress = lambda *_: None
 ) -> UnpackResult:
-    """Restore the run in a pack to `<root>/runs/<model>/<run-id>`. Runs none of its code.
+    """Restore the run in a pack to `<root>/runs/<model>/<run-id>`, without running its code.
 
     Raises:
-        InputFileError: It is no pack, an input that it left out is not there, or another version of paritygate wrote
-            the run.
-        ArtifactIntegrityError: It is not what was packed, or an input is not what it was.
-        UsageError: The run exists already, or it is not said where the inputs are that were left out.
+        InputFileError: It is no pack, a left-out input is missing, or another version of paritygate wrote the run.
+        ArtifactIntegrityError: The pack or an input was changed.
+        UsageError: The run exists already, or the place of left-out inputs is unknown.
         StorageError: It cannot be written.
     """
     own = own or OwnInputs()
@@ -111,7 +100,7 @@ def unpack_run(
     finally:
         remove_marked_folder(staged)
         for folder in made:
-            # Only what is empty goes: after an error, what was made on the way to the run.
+            # Removes only empty folders: after an error, those made on the way to the run.
             with contextlib.suppress(OSError):
                 folder.rmdir()
     return UnpackResult(run=open_run(final), manifest=manifest)
@@ -124,12 +113,12 @@ def _check_absent(final: Path) -> None:
 
 
 def _check_inputs(manifest: PackManifest, own: OwnInputs) -> None:
-    """Check that what a pack left out is on this machine.
+    """Check that the left-out inputs are on this machine.
 
     Raises:
-        UsageError: It is not said where.
-        InputFileError: It is not there.
-        ArtifactIntegrityError: It is not what it was.
+        UsageError: Their place is unknown.
+        InputFileError: One is missing.
+        ArtifactIntegrityError: One was changed.
     """
     names = [file.name for file in manifest.missing]
     if names and own.folder is None:
@@ -164,7 +153,7 @@ def _check_files(folder: Path, files: Iterable[PackedFile]) -> None:
 
 
 def _arrange(staged: Path) -> Path:
-    """Put the inputs into the run, as the one folder that will be its place."""
+    """Move the inputs into the run, and return its folder."""
     restored = staged / RUN
     inputs = restored / INPUTS
     for name in (INPUTS, UNPACKED):
@@ -181,7 +170,7 @@ def _arrange(staged: Path) -> Path:
 
 
 def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *, place: Path) -> None:
-    """Say in the run's spec where its inputs are on this machine."""
+    """Write the places of the inputs on this machine into the run's spec."""
     path = restored / "spec.json"
     data = _travelled_spec(path, pack)
     check_schema_of_run(str(pack), data)
@@ -193,7 +182,7 @@ def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *,
     path.chmod(FILE_MODE)
     try:
         resolved = open_run(restored).resolved
-        # Making their names raises what is wrong with a target: each is to be a folder of the run.
+        # Computing these raises the errors of a bad target: each becomes a folder of the run.
         name, _ = resolved.name, resolved.target_names
     except (InputFileError, UsageError) as err:
         raise damaged(str(pack), f"{SPEC_MEMBER} is no spec of a run") from err
@@ -218,7 +207,7 @@ def _publish(restored: Path, final: Path) -> None:
     try:
         restored.rename(final)
     except OSError:
-        # Somebody else was faster.
+        # Another process was faster.
         _check_absent(final)
         raise
     with storage_errors(final):

@@ -1,7 +1,7 @@
-"""What a run folder keeps of the pack that it came in, and whether its evidence may be believed here.
+"""Decide whether evidence that came with a pack may be trusted here.
 
-Whoever writes a pack writes its evidence. So what a release rests on was either measured here, since the pack was
-unpacked, or stands in the pack, byte for byte, and the user names the pack's digest.
+Whoever writes a pack writes its evidence. So a release rests either on evidence measured here since unpacking, or on
+evidence that equals the pack's byte for byte while the user names the pack's digest.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from paritygate.pipelines.run.evidence import Evidence, read_evidence
 from paritygate.pipelines.run.workspace import UNPACKED, RunFolder
 
 _EVIDENCE = "evidence.json"
-# Besides evidence, what the report and the choice of a release are made from.
+# Other files that reports and the choice of a release read.
 _SAID = ("benchmark.json", "export-failures.json")
 
 
 def keep_pack(restored: Path, manifest: PackManifest) -> None:
-    """Keep in a run that is being restored which pack it came in, and the pack's evidence as it was.
+    """Store the manifest of a run's pack, a new mark, and the pack's evidence in a run that is being restored.
 
-    The mark is drawn anew each time, so that no pack can hold evidence which says that it was made here.
+    The mark is random each time, so that no pack can hold evidence marked as made here.
     """
     folder = restored / UNPACKED
     folder.mkdir()
@@ -39,13 +39,10 @@ def keep_pack(restored: Path, manifest: PackManifest) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Believed:
-    """What a release may rest on.
+    """The run and evidence that a release may rest on.
 
-    Attributes:
-        run: The run, without its benchmark where that came with the pack and is not trusted.
-        evidence: The evidence; what came with the pack only where that is trusted.
-        pack: Digest of the pack that the run came in; None where it was not unpacked.
-        trust: The same where evidence that came with it is trusted; else empty.
+    `run` has no benchmark, and `evidence` nothing from a pack, where that is not trusted. `pack` is the digest of the
+    run's pack, or None; `trust` is the same digest if the user trusts it, else empty.
     """
 
     run: RunFolder
@@ -55,18 +52,15 @@ class Believed:
 
 
 def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trust: str) -> Believed:
-    """Return what a release of a run may rest on: all of it where the run was not unpacked.
+    """Return the evidence that a release of a run may rest on: all of it for a run that was not unpacked.
 
-    Args:
-        run: The run.
-        evidence: Its evidence.
-        devices: Where the release will run, as far as that is said; where the evidence is from, if nothing is.
-        trust: The digest of the pack whose evidence the user believes; empty for none.
+    Without `devices` of the release, only the evidence's own device counts. `trust` is the digest of the pack that the
+    user trusts, or empty.
 
     Raises:
-        UsageError: The evidence came with a pack and no digest is named, or that of another pack; or one is named
-            and nothing rests on it.
-        ArtifactIntegrityError: What came with the pack was changed since it was unpacked.
+        UsageError: Evidence came with a pack and its digest is not named, or another one is; or the digest is not
+            needed.
+        ArtifactIntegrityError: The pack's evidence was changed since it was unpacked.
     """
     mark = run.unpacked_mark()
     if mark is None:
@@ -127,10 +121,10 @@ class _Pack:
     def check(
         self, run: RunFolder, evidence: Evidence, foreign: Mapping[str, Evidence], *, has_own_speed: bool
     ) -> None:
-        """Check that what is to be trusted is what was in the pack.
+        """Check that trusted files equal those in the pack.
 
         Raises:
-            ArtifactIntegrityError: It was changed since.
+            ArtifactIntegrityError: One was changed since.
         """
         recorded = {
             file.name.removeprefix(f"{RUN}/"): file.digest
@@ -162,7 +156,7 @@ def _is_marked(path: Path, mark: str) -> bool:
     try:
         return bool(read_json(path)[UNPACKED] == mark)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        # What is wrong with it, whoever uses it says.
+        # Its users report what is wrong with it.
         return False
 
 
@@ -183,7 +177,7 @@ def _check_same(path: Path, digest: str | None) -> None:
 
 
 def _is_part_of(document: Evidence, packed: Evidence) -> bool:
-    """Return whether a document says nothing but what one of the pack says; a new validation drops what is outdated."""
+    """Return whether a document is a part of the pack's; a new validation drops outdated entries."""
     one, other = (replace(item, variants=(), emulated=()) for item in (document, packed))
     return (
         one == other

@@ -1,4 +1,4 @@
-"""Writing a pack: what goes in is digested first, and digested again on the way in."""
+"""Write a pack; every file is digested first, and again while it is written."""
 
 from __future__ import annotations
 
@@ -40,18 +40,13 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """A pack that was written.
-
-    Attributes:
-        path: Where it is.
-        manifest: What it says of itself.
-    """
+    """A written pack."""
 
     path: Path
     manifest: PackManifest
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the result as JSON data."""
         return {
             "pack": str(self.path),
             "model": self.manifest.model,
@@ -70,20 +65,17 @@ class PackResult:
 def pack_run(
     run: RunFolder, *, output: Path | None = None, with_inputs: bool = True, progress: Progress = lambda *_: None
 ) -> PackResult:
-    """Write one file of a run folder, the same bytes for the same run.
+    """Write one file of a run folder, with the same bytes for the same run.
 
-    Args:
-        run: The run.
-        output: Where to; `<model>-<run-id>.paritygate.tar` in the current folder if None.
-        with_inputs: Whether the files that the run's spec names go along; never where the spec hides inputs.
-        progress: Told how much is done.
+    The default `output` is `<model>-<run-id>.paritygate.tar` in the current folder. `with_inputs` packs the files that
+    the spec names too, but never where the spec hides inputs.
 
     Raises:
-        ArtifactIntegrityError: The run is not what was recorded, or changes while it is packed.
+        ArtifactIntegrityError: The run is not as recorded, or changes while it is packed.
         InputFileError: An input is missing.
         MeasurementError: A stage of the run is half written.
-        UsageError: The inputs are not those of one spec, a name cannot be packed, the pack would be in the run, or
-            the spec hides inputs and the recording holds some.
+        UsageError: The inputs are not one spec's, a name cannot be packed, `output` is in the run, or the recording
+            holds inputs to hide.
         StorageError: It cannot be written, or another file is in its place.
     """
     output = output or Path(f"{run.resolved.name}-{run.run_id}.paritygate.tar")
@@ -118,7 +110,7 @@ def pack_run(
 
 
 def _check_hidden(run: RunFolder) -> None:
-    """Check that nothing of the recording, which goes along as it is, was made of the samples' inputs."""
+    """Check that the recording, which is packed unchanged, holds nothing made of the samples' inputs."""
     folder = run.reference / PROBES_FOLDER
     if folder.is_dir() and any(probe.chunks for probe in ProbesRecording.load(folder).probes):
         msg = (
@@ -149,7 +141,7 @@ def _check_output(run: RunFolder, output: Path) -> None:
 
 
 def _travelling_spec(run: RunFolder, inputs: RunInputs, *, with_inputs: bool) -> bytes:
-    """Return the run's spec as it travels: without a place of this machine, where its inputs go along."""
+    """Return the run's spec without places of this machine, as far as its inputs are packed."""
     data = read_json(run.folder / "spec.json")
     origin = Path(data["origin"])
     moved = {
@@ -180,7 +172,7 @@ def _packed_file(name: str, source: Path | bytes, known: Mapping[Path, str]) -> 
 
 
 def _left_out(inputs: RunInputs) -> tuple[tuple[PackedFile, ...], str | None]:
-    """Return the files that stay behind, and the name of the samples that the command line gave, if they do."""
+    """Return the files left out, and the name of the command line's samples if they are left out."""
     given = inputs.samples
     is_given_apart = given is not None and any(
         inputs.names[place] != place for place in inputs.files if place == given or place.startswith(f"{given}/")

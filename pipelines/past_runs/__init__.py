@@ -1,1 +1,1 @@
-"""The runs that are there: finding one by a short name, listing them, and removing those that are not needed."""
+"""Find past runs by a short name, list them, and remove those that are not needed."""

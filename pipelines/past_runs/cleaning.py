@@ -1,7 +1,7 @@
-"""Removing runs that are not needed, and the stage cache: what is to go is planned first, and shown before it goes.
+"""Remove runs that are not needed, and the stage cache, by a plan that is shown first.
 
-A run is renamed before it is removed: what is stopped halfway leaves whole runs, and nothing that looks like one.
-The evidence of what failed stays: later runs of the same source are held to it.
+A run is renamed before it is removed, so that an interruption leaves only whole runs. The evidence of failed runs
+stays, because later runs of the same source are compared with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from paritygate.pipelines.past_runs.listing import ListedRun, bytes_on_disk, lis
 from paritygate.pipelines.run.earlier_failures import holds_failures
 from paritygate.pipelines.run.in_use import is_in_use
 
-# Hidden, so that neither is taken for a run; what failed is found there by `earlier_failures`.
+# Hidden, so that neither looks like a run; `earlier_failures` finds failed ones there.
 _GOING = ".removed-"
 _FAILED = ".failed-"
 _EVIDENCE = "evidence.json"
@@ -40,7 +40,7 @@ _IN_USE = "it is in use"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """A run beyond the newest ones that stays, and why, in words."""
+    """A run beyond the newest ones that stays, and why."""
 
     run: ListedRun
     why: str
@@ -48,16 +48,11 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CleaningPlan:
-    """What is to go.
+    """The plan of a removal.
 
-    Attributes:
-        runs: The runs that go.
-        kept: Those that would go, and stay.
-        leftovers: What earlier calls had begun to remove.
-        cache: The stage cache; None where it stays, or there is none.
-        beside_cache: The names of what else lies in its folder, and stays.
-        evidence: Where the evidence of those that failed is kept, by the run.
-        sizes: The bytes on the disk of leftovers and cache, by their folders.
+    - `runs`: those removed. `kept`: those old enough that stay anyway. `leftovers`: of interrupted removals.
+    - `cache`: the stage cache, or None. `beside_cache`: names of other things in its folder, which stay.
+    - `evidence`: by run, the new place of a failed run's evidence. `sizes`: bytes on disk of leftovers and cache.
     """
 
     runs: tuple[ListedRun, ...]
@@ -70,16 +65,16 @@ class CleaningPlan:
 
     @property
     def freed_bytes(self) -> int:
-        """What all of it takes on the disk."""
+        """The bytes on disk of everything removed."""
         return sum(run.size_bytes for run in self.runs) + sum(self.sizes.values())
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to go."""
+        """True where there is nothing to remove."""
         return not (self.runs or self.leftovers or self.cache)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the plan as JSON data."""
         return {
             "removed": [run.to_json() for run in self.runs],
             "kept": [{**item.run.to_json(), "why": item.why} for item in self.kept],
@@ -94,18 +89,14 @@ class CleaningPlan:
 def plan_cleaning(
     root: Path, *, model: str | None, keep: int | None, with_cache: bool, repositories: Iterable[Path] = ()
 ) -> CleaningPlan:
-    """Return what is to go.
+    """Return the plan for the runs below `root`: of one model or of all (None).
 
-    Args:
-        root: What run folders lie below.
-        model: Only runs of this model; of all of them if None.
-        keep: How many of the newest runs of each model stay; None for all.
-        with_cache: Whether the stage cache goes.
-        repositories: Where releases are looked for beside the repositories below the root and in the specs.
+    `keep` newest runs of each model stay; None keeps all. Releases are looked up in `repositories`, and in those below
+    the root and in the specs.
 
     Raises:
-        UsageError: There are runs, and none of this model; or `model` cannot be the name of one, such as a path.
-        StorageError: The folder of the stage cache bears no marker of a cache.
+        UsageError: There are runs, and none of this model; or `model` cannot be a name, such as a path.
+        StorageError: The folder of the stage cache has no marker of a cache.
     """
     going: list[ListedRun] = []
     kept: list[Kept] = []
@@ -138,20 +129,20 @@ def plan_cleaning(
 
 
 def shown_and_still_planned(shown: CleaningPlan, now: CleaningPlan) -> CleaningPlan:
-    """Return what was shown and may go now: while somebody is asked, a run may be released, and newer ones begin."""
+    """Return the part of a shown plan that still holds, because runs may be released or started during the question."""
     folders = {item.run.folder for item in shown.runs}
     return replace(now, runs=tuple(item for item in now.runs if item.run.folder in folders))
 
 
 def remove(plan: CleaningPlan) -> CleaningPlan:
-    """Remove what is planned, and return what was: a run that was opened meanwhile stays.
+    """Remove what is planned, and return what was removed: a run opened meanwhile stays.
 
     Raises:
-        StorageError: Something cannot be removed, or bears no marker.
+        StorageError: Something cannot be removed, or has no marker.
     """
     gone: list[ListedRun] = []
     kept = list(plan.kept)
-    # The oldest first: what is left where this is stopped are the newer ones.
+    # The oldest first, so that an interruption leaves the newest.
     for item in reversed(plan.runs):
         if why := _why_kept_now(item):
             kept.append(Kept(run=item, why=why))
@@ -171,7 +162,7 @@ def _holds_failures(item: ListedRun) -> bool:
 
 
 def _evidence_kept(item: ListedRun) -> Path:
-    """Return where the evidence of a run that failed stays when the run goes."""
+    """Return the place of a failed run's evidence after its removal."""
     folder = item.run.folder
     return folder.with_name(f"{_FAILED}{folder.name}") / _EVIDENCE
 
@@ -188,12 +179,12 @@ def _remove_run(item: ListedRun) -> None:
         folder.rename(going)
     remove_marked_folder(going)
     with contextlib.suppress(OSError):
-        # Only where nothing is left of the model.
+        # Fails, as it should, if the model has other runs.
         folder.parent.rmdir()
 
 
 def _beyond(listed: Sequence[ListedRun], keep: int) -> Iterator[ListedRun]:
-    """Yield all but the newest runs of each model; what is no run of ours is none of them."""
+    """Yield our runs of each model without the newest."""
     seen: dict[str, int] = {}
     for item in listed:
         if item.run.is_ours:
@@ -216,7 +207,7 @@ def _why_kept(item: ListedRun) -> str:
 
 
 def _why_kept_now(item: ListedRun) -> str:
-    """Return why a run stays of which nothing was released when its release was looked for, in words."""
+    """Return why a run without releases stays at this time, or an empty text."""
     folder, kept = item.run.folder, _evidence_kept(item).parent
     if is_in_use(folder):
         return _IN_USE

@@ -1,4 +1,4 @@
-"""Which runs lie below a root, and which of them a short name means: `latest`, or the beginning of a run's id."""
+"""Find the runs below a root, and the one that a short name means: `latest`, or the beginning of a run's id."""
 
 from __future__ import annotations
 
@@ -25,15 +25,10 @@ _RUN = "start a run: convert-and-validate run SPEC"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastRun:
-    """One folder where runs lie.
+    """A folder in a place of runs.
 
-    Attributes:
-        model: The model's name, as the folder above says it.
-        run_id: Its own name.
-        folder: Where it is.
-        begun: When the run was begun, in UTC: as its id says it, else by the times of its files.
-        is_ours: Whether it bears the marker, so that paritygate made it and may remove it.
-        is_whole: Whether it is a run that commands can go on with: the marker and the spec are there.
+    `model` is the name of the folder above. `begun` is UTC, by the id, else by the files' times. `is_ours` means it has
+    the marker, so that paritygate may remove it; `is_whole` means marker and spec, so that commands can continue it.
     """
 
     model: str
@@ -50,14 +45,12 @@ def models_below(root: Path) -> tuple[str, ...]:
 
 
 def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
-    """Return what lies where runs do, the newest first; hidden folders are of work in progress, and left out.
+    """Return the runs below `root`, the newest first: of one model or of all (None).
 
-    Args:
-        root: What run folders lie below: `<root>/runs/<model>/<run-id>`.
-        model: Only those of this model; all of them if None.
+    Hidden folders belong to work in progress, and are left out.
 
     Raises:
-        UsageError: `model` cannot be the name of a model, such as a path.
+        UsageError: `model` cannot be a name, such as a path.
     """
     if model is not None:
         check_name("model", model)
@@ -74,22 +67,18 @@ def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
                 is_ours=is_plain_folder(folder) and is_plain_file(folder / MARKER),
                 is_whole=is_run_folder(folder),
             )
-            # The ids of two runs in the same second are in no order.
+            # Ids of the same second are unordered.
             found.append((begun, changed, run))
     return tuple(run for *_, run in sorted(found, key=lambda item: (*item[:2], item[2].run_id), reverse=True))
 
 
 def find_run(text: str, root: Path) -> Path:
-    """Return the run folder that is meant: a path, `latest`, `latest:MODEL`, a run's id, or the beginning of one.
+    """Return the run folder for a path, `latest`, `latest:MODEL`, or a run's id or its beginning.
 
-    A run folder of exactly that path comes first. What is no short name is returned as the path that it is.
-
-    Args:
-        text: What was given.
-        root: Where runs are looked for.
+    A run folder of exactly that path comes first. Any other text is returned as a path.
 
     Raises:
-        UsageError: There is no such run, or more than one may be meant.
+        UsageError: There is no such run, or several match.
     """
     path = Path(text)
     if is_run_folder(path) or "/" in text.partition(":")[0]:
@@ -105,7 +94,7 @@ def find_run(text: str, root: Path) -> Path:
 
 
 def _latest(root: Path, model: str) -> Path:
-    # No command can go on with a run that was refused.
+    # Refused runs cannot be continued.
     whole = [run for run in runs_below(root) if run.is_whole and not _was_refused(run.folder)]
     models = sorted({run.model for run in whole})
     if not whole:
@@ -133,7 +122,7 @@ def _only(text: str, matching: Sequence[PastRun], path: Path) -> Path:
         names = _listed([f"{run.model}/{run.run_id}" for run in matching])
         msg = f"{text!r} is how {counted(len(matching), 'run')} begin: {names}"
         raise UsageError(msg, hint=f"write more of the id, or --run {LATEST}:MODEL")
-    # What is no run is said by whoever opens it, as of any other path.
+    # Whoever opens the path reports that it is no run.
     return matching[0].folder if matching else path
 
 

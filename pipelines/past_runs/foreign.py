@@ -1,4 +1,4 @@
-"""What lies in a folder that is to go and is no part of it: a repository, another run, a cache, another filesystem."""
+"""Find things in a folder to remove that do not belong to it: a repository, another run, a cache, a mount."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REPOSITORY = {"log", "store"}
 
 
 def what_else_lies_in(folder: Path) -> str:
-    """Return what lies below a folder and is not to go with it, in words; empty for nothing. Links are not followed."""
+    """Return what must not be removed with a folder, or an empty text. Links are not followed."""
     device = folder.stat().st_dev
     for parent, folders, names in os.walk(folder):
         place = Path(parent)

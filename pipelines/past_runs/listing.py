@@ -1,4 +1,4 @@
-"""What became of the runs that are there, as far as their own files and the repository say it; nothing is measured."""
+"""List runs with their state, from their own files and the repository; nothing is measured."""
 
 from __future__ import annotations
 
@@ -32,25 +32,19 @@ _STOPPED = "stopped"
 _HALF_MADE = "half made"
 _DAMAGED = "damaged"
 _NO_RUN = "no run"
-# What the operating system counts blocks in, whatever the filesystem.
+# The operating system's unit of blocks on any filesystem.
 _BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedRun:
-    """A run, and what became of it.
+    """A run and its state.
 
-    Attributes:
-        run: Where it is.
-        verdict: `pass`, `fail`, `inconclusive`, `not built`, `not measured` or `wrong usage` of what it requires;
-            `stopped` where an error ended it before there was evidence; `not validated`, or `in use` where a
-            process has it open and there is no evidence yet; or what the folder
-            is where it is no sound run: `half made`, `damaged` or `no run`.
-        exit_code: The exit code of the evidence, or of the error that ended it; None where there is neither.
-        problem: What is wrong with the folder, or which error ended it, in words; empty for nothing.
-        releases: What was released of it.
-        unknown_releases: Why it is not known whether more was; empty where it is.
-        size_bytes: What it takes on the disk.
+    - `verdict`: `pass`, `fail`, `inconclusive`, `not built`, `not measured` or `wrong usage` of required variants.
+      Without evidence: `stopped` by an error, `not validated`, or `in use` by a process. Else `half made`, `damaged` or
+      `no run`.
+    - `exit_code`: of the evidence, or of the error; else None. `problem`: of the folder, or the error; empty for none.
+    - `unknown_releases`: why there may be more releases, or empty. `size_bytes`: on disk.
     """
 
     run: PastRun
@@ -62,7 +56,7 @@ class ListedRun:
     size_bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the run as JSON data."""
         return {
             "model": self.run.model,
             "run": self.run.run_id,
@@ -81,12 +75,9 @@ class ListedRun:
 
 
 def list_runs(root: Path, model: str | None = None, repositories: Iterable[Path] = ()) -> tuple[ListedRun, ...]:
-    """Return the runs below a root, the newest first. What is corrupt is listed as that.
+    """Return the runs below `root`, the newest first, corrupt ones included: of one model or of all (None).
 
-    Args:
-        root: What run folders lie below.
-        model: Only those of this model; all of them if None.
-        repositories: Where releases are looked for beside the repositories below the root and in the specs.
+    Releases are looked up in `repositories`, and in those below the root and in the specs.
 
     Raises:
         UsageError: There are runs, and none of this model.
@@ -123,21 +114,21 @@ def _listed(run: PastRun, released: ReleasesOfModel) -> ListedRun:
 
 
 def _noted_and_not_found(run: PastRun, releases: Iterable[ReleaseOfRun], released: ReleasesOfModel) -> str:
-    """Return, in words, that a run's own folder notes a release that its repository lacks; empty where none does."""
+    """Return a message if a run's own folder notes a release that its repository lacks, else an empty text."""
     found = {item.repository for item in releases}
     missing = [place for place in released.noted.get(run.run_id, ()) if place not in found]
     return f"{run.folder} notes a release to {missing[0]}, which holds none of it" if missing else ""
 
 
 def _ids(run: PastRun) -> set[str]:
-    """Return the ids that a release may know a run by: of its folder, which may be renamed, and of its evidence."""
+    """Return the ids that a release may have for a run: of its folder, which may be renamed, and of its evidence."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         return {run.run_id, str(read_json(run.folder / "evidence.json")["run"])}
     return {run.run_id}
 
 
 def _state(run: PastRun) -> tuple[str, int | None, str]:
-    """Return the verdict, the exit code and what is wrong.
+    """Return the verdict, the exit code and the problem.
 
     Raises:
         ParitygateError: The spec or the evidence of the run is corrupt.
@@ -160,7 +151,7 @@ def _state(run: PastRun) -> tuple[str, int | None, str]:
 
 
 def bytes_on_disk(folder: Path) -> int:
-    """Return what a folder takes on the disk, a file of several names once; links are not followed."""
+    """Return a folder's bytes on disk, with hard links counted once and links not followed."""
     seen: set[tuple[int, int]] = set()
     total = 0
     for parent, folders, names in os.walk(folder):

@@ -1,4 +1,4 @@
-"""Which runs the releases of a model rest on: the evidence of a release names its run, and the log vouches for it."""
+"""Find the releases of runs: the evidence of a release names its run, and the log vouches for the evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paritygate.pipelines.spec.names import check_name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseOfRun:
-    """A release that a run came to: its version, the aliases that point to it, and the repository."""
+    """A release of a run: its version, its aliases, and the repository."""
 
     version: int
     aliases: tuple[str, ...]
@@ -32,12 +32,10 @@ class ReleaseOfRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleasesOfModel:
-    """What is released of a model.
+    """The releases of a model.
 
-    Attributes:
-        by_run: The releases that rest on each run, by its id, the newest last.
-        noted: The repositories that each run's own folder notes, by its id.
-        unknown: Why not all of them are known, in words; empty where they are.
+    `by_run` has them by run id, the newest last. `noted` are the repositories in each run's own folder. `unknown` is
+    why some may be missing, or empty.
     """
 
     by_run: Mapping[str, tuple[ReleaseOfRun, ...]] = field(default_factory=dict)
@@ -46,21 +44,17 @@ class ReleasesOfModel:
 
 
 def releases_of(model: str, runs: Iterable[PastRun], root: Path, repositories: Iterable[Path]) -> ReleasesOfModel:
-    """Return what is released of a model.
+    """Return the releases of a model.
 
-    Args:
-        model: Its name.
-        runs: Its runs, whose specs say where they are released to.
-        root: What the runs lie below; a repository there is looked at as well.
-        repositories: Others, which no spec names.
+    The specs of `runs` name repositories; one below `root`, and `repositories`, are read too.
     """
     names, places, unknown = {model}, {root / "repository", *repositories}, ""
     noted: dict[str, tuple[Path, ...]] = {}
     for run in runs:
-        # Where a damaged run was to be released to is not known; the others of its model mostly say it.
+        # A damaged run's repository is unknown; other runs of its model mostly name it.
         with contextlib.suppress(InputFileError, UsageError, OSError):
             opened = open_run(run.folder, is_held=False)
-            # The folder may have been given another name since.
+            # The folder may have been renamed since.
             names.add(check_name("model", opened.resolved.name))
             places.add(repository_of(opened, root))
         try:
@@ -77,9 +71,9 @@ def releases_of(model: str, runs: Iterable[PastRun], root: Path, repositories: I
 
 
 def _add(found: dict[str, tuple[ReleaseOfRun, ...]], repository: Path, model: str) -> str:
-    """Add what a repository holds, and return why that is not all; empty where it is."""
+    """Add a repository's releases, and return why some may be missing, or an empty text."""
     try:
-        # What cannot be listed, such as a file or a link that leads nowhere, may be a repository that is not there now.
+        # A place that cannot be listed, such as a dead link, may be a repository that is away now.
         next(repository.iterdir(), None)
         for run_id, release in _releases_in(repository, model):
             found[run_id] = (*found.get(run_id, ()), release)
@@ -91,7 +85,7 @@ def _add(found: dict[str, tuple[ReleaseOfRun, ...]], repository: Path, model: st
 
 
 def _may_be_there(place: Path) -> bool:
-    """Return whether something is there, or cannot be looked for."""
+    """Return whether a place exists, or cannot be checked."""
     try:
         place.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -112,5 +106,5 @@ def _releases_in(repository: Path, model: str) -> Iterator[tuple[str, ReleaseOfR
 
 
 def _runs_in(evidence: Mapping[str, Any]) -> set[str]:
-    """Return the runs that the evidence of a release is of, on all devices."""
+    """Return the runs of a release's evidence, on all devices."""
     return {str(item["run"]) for item in (evidence, *evidence.get("others", ())) if "run" in item}

@@ -1,1 +1,1 @@
-"""What a run would do, before it does anything."""
+"""Show what a run would do."""

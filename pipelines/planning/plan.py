@@ -1,4 +1,4 @@
-"""What a run would reuse, and what it would do: the stages themselves, in a folder of the moment, doing nothing."""
+"""Plan a run: the real stages run in a temporary folder, with a cache that does no job."""
 
 from __future__ import annotations
 
@@ -40,15 +40,11 @@ _BENCHMARK = "the benchmark"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedJob:
-    """What would become of a job.
+    """The plan for one job.
 
-    Attributes:
-        job: Which one, in words.
-        would_be: `taken over`, `judged anew` (its models are not asked, unless a row then fails), `done`, or `unknown`:
-            that follows from what is made anew before it.
-        taken_from: The run whose job would be reused.
-        made_at: When it was done there, in UTC.
-        why: The first difference to what was done before, or on what it depends.
+    `would_be` is `taken over`, `judged anew` (its models run only if a row then fails), `done`, or `unknown` because it
+    depends on a job before. `taken_from` is the run to reuse, and `made_at` its time in UTC. `why` is the first
+    difference to earlier jobs, or the dependency.
     """
 
     job: str
@@ -60,33 +56,28 @@ class PlannedJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a run of a spec would do.
-
-    Attributes:
-        model: The spec's model.
-        jobs: Its jobs, in their order.
-    """
+    """The jobs of a run, in order."""
 
     model: str
     jobs: tuple[PlannedJob, ...]
 
     @property
     def is_all_taken_over(self) -> bool:
-        """Whether there is nothing to do."""
+        """True where there is nothing to do."""
         return all(job.would_be == TAKEN_OVER for job in self.jobs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the plan as JSON data."""
         return {"model": self.model, "jobs": [to_data(job) for job in self.jobs]}
 
 
 class _NotDoneError(ConversionError):
-    """A job would be done, and nothing is done here."""
+    """A job would have to run, but a plan runs nothing."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _PlanningCache(Cache):
-    """Reuses what can be, and does and keeps nothing."""
+    """A cache that reuses results, but neither runs nor stores any."""
 
     planned: list[PlannedJob] = field(default_factory=list)
 
@@ -99,10 +90,10 @@ class _PlanningCache(Cache):
         is_kept: Callable[[Any], bool] = lambda _: True,
         answers: ModelAnswers | None = None,
     ) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return what a job returned, with the files in place that it made.
+        """Return a cached result, with the job's files in place.
 
         Raises:
-            _NotDoneError: It is not to be reused.
+            _NotDoneError: There is none to reuse.
         """
         if self.store is None:
             raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
@@ -133,24 +124,21 @@ class _PlanningCache(Cache):
         return _NotDoneError(job.would_be)
 
     def forget(self) -> None:
-        """Leave all that is kept."""
+        """Keep all entries."""
 
     def is_made_anew(self, what: str) -> bool:
-        """Return whether a job, in words, would not be reused."""
+        """Return whether a job of this name would not be reused."""
         return any(job.job == what and job.would_be != TAKEN_OVER for job in self.planned)
 
 
 def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str | None = None) -> Plan:
-    """Return what a run of a spec would do; nothing is done, and nothing is written but a folder that is removed.
+    """Return the plan of a run; nothing runs, and only a temporary folder is written.
 
-    Args:
-        resolved: The spec.
-        options: How it would be run; what concerns a release is not looked at.
-        samples_path: What is given in place of the spec's own samples.
+    Options about a release are ignored. `samples_path` replaces the spec's own samples.
 
     Raises:
-        ParitygateError: The run would not begin, or would end early: the source is not there, or less is asked of it
-            than by a run that failed.
+        ParitygateError: The run would not begin, or would end early: the source is missing, or it asks less than a
+            failed run.
     """
     with temporary_folder("plan") as place:
         folder = make_marked_folder(place.resolve() / "run")
@@ -183,7 +171,7 @@ def _conversion(run: RunFolder, name: str) -> str:
 
 
 def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> list[PlannedJob]:
-    """Plan the conversions, and return those that are not known."""
+    """Plan the conversions, and return those that are not cached."""
     _ = run.resolved.source
     names = run.resolved.target_names
     maker = VariantMaker(run, names, time_limit_s=options.time_limit_s, progress=_silent)
@@ -203,7 +191,7 @@ def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> 
 
 
 def _recording(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> list[PlannedJob]:
-    """Plan the recording, and return it where it is not known."""
+    """Plan the recording, and return it where it is unknown."""
     if cache.is_made_anew(_conversion(run, GRAPH_VARIANT)):
         why = f"{GRAPH_VARIANT} would be made again"
         return [PlannedJob(job=f"the recording of {run.resolved.name}", would_be=UNKNOWN, why=why)]
@@ -213,7 +201,7 @@ def _recording(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> li
 
 
 def _comparisons(run: RunFolder, options: RunOptions) -> list[PlannedJob]:
-    """Plan the comparisons, and return those that are not known."""
+    """Plan the comparisons, and return those that are unknown."""
     made, is_recorded = run.exported(), (run.reference / RECORD_FILE).is_file()
     if is_recorded:
         validate_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)

@@ -1,4 +1,4 @@
-"""The report of one comparison: an HTML page as of a variant of a run, or its Markdown."""
+"""The report of one comparison: an HTML page like that of a run's variant, or Markdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_BYTES = 2_000_000
 
 
 def check_report_file(path: Path) -> None:
-    """Check, before anything is compared, that a report can be written under this name.
+    """Check before a comparison that a report can be written to this path.
 
     Raises:
         UsageError: It is of no known kind, or its folder is missing.
@@ -36,7 +36,7 @@ def check_report_file(path: Path) -> None:
 
 
 def write_comparison_report(result: ComparisonResult, path: Path) -> None:
-    """Write the report of a comparison: `.html` names rows, and `.md` does not, because it is made to be shared.
+    """Write the report of a comparison: `.html` names rows, `.md` does not because it is made to be shared.
 
     Raises:
         StorageError: The file cannot be written.
@@ -46,7 +46,7 @@ def write_comparison_report(result: ComparisonResult, path: Path) -> None:
 
 
 def _html(result: ComparisonResult, folder: Path) -> str:
-    """Return the page; without drawings where it would exceed 2 MB."""
+    """Return the page, without drawings where it would exceed 2 MB."""
     error = result.error
     variant = VariantReport(
         name=f"{result.candidate.name} against {result.reference.name}",
@@ -57,7 +57,7 @@ def _html(result: ComparisonResult, folder: Path) -> str:
         hint="" if error is None else error.hint,
         result=result,
     )
-    # Causes stand in the head of the page.
+    # The page's head has the causes.
     remarks = (item for item in comparison_remarks(result) if item.kind != "cause")
     said = [": ".join(filter(None, (item.kind, *item.names, item.words))) for item in remarks]
     template = template_environment(printable).get_template("comparison.html.j2")

@@ -1,4 +1,4 @@
-"""The commands that show one failure of a probe alone, as short as they can be typed from anywhere."""
+"""The shortest commands, callable from anywhere, that reproduce one failure of a probe alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _RUN = '"$RUN"'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedAlone:
-    """A failure of a probe, in words, and the command."""
+    """A failure of a probe, as text, and its command."""
 
     title: str
     command: str
 
 
 def failed_alone(result: ComparisonResult, folder: Path) -> tuple[FailedAlone, ...]:
-    """Return the command of each failure and each finding that is listed, equal ones once."""
+    """Return the command of each listed failure and finding, without duplicates."""
     found: dict[str, list[str]] = {}
     for name, probe in result.probes.asked.items():
         for failure in (*probe.failures, *probe.findings):
@@ -33,12 +33,12 @@ def failed_alone(result: ComparisonResult, folder: Path) -> tuple[FailedAlone, .
 
 
 def within_run(path: str, folder: Path) -> str:
-    """Return a path from the folder of the run on; as it is where it lies elsewhere."""
+    """Return a path relative to the run's folder, or unchanged if it is elsewhere."""
     return path.removeprefix(f"{folder}/")
 
 
 def _short(command: str, folder: Path) -> str:
-    """Return the command with the folder of the run written once: samples of a spec may hang on where it is called."""
+    """Return the command with a repeated run folder as a variable; a `cd` could break relative samples of a spec."""
     words = shlex.split(command)
     inside = [word == str(folder) or word.startswith(f"{folder}/") for word in words]
     if sum(inside) < 2:  # noqa: PLR2004 - what stands there once is as short in its place

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len, chop_cells
 
 _DIGITS = 3
-# Enough to tell two float32 numbers apart, and all that float64 has.
+# Digits that distinguish all float32 numbers, and all float64 numbers.
 _VALUE_DIGITS = 9
 _ALL_DIGITS = 17
 # The ellipsis, and the space before it.
@@ -35,12 +35,12 @@ def number(found: float | None, *, missing: str = "not measured") -> str:
 
 
 def value(found: float | None) -> str:
-    """Return one value of an output with all the digits that float32 has; None is one that was not finite."""
+    """Return a value of an output with all digits of float32; None was not finite."""
     return "not finite" if found is None else _short(found, _VALUE_DIGITS)
 
 
 def number_pair(measured: float, limit: float) -> tuple[str, str]:
-    """Return both numbers with as many digits as it takes to see that they are not the same."""
+    """Return two numbers with enough digits to show their difference."""
     for digits in range(_DIGITS, _ALL_DIGITS):
         texts = _short(measured, digits), _short(limit, digits)
         if texts[0] != texts[1] or measured == limit:
@@ -49,7 +49,7 @@ def number_pair(measured: float, limit: float) -> tuple[str, str]:
 
 
 def share(measured: float, limit: float) -> str:
-    """Return what part of its limit a number is: in percent, from ten times on as a factor; rounded up."""
+    """Return a number as a part of its limit: in percent, from ten times on as a factor; rounded up."""
     part = measured / limit
     if math.isinf(part):
         return "beyond"
@@ -61,7 +61,7 @@ def share(measured: float, limit: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return how many times as fast something is: `5.57x`."""
+    """Return a speed-up as text: `5.57x`."""
     return f"{number(ratio)}x"
 
 
@@ -71,7 +71,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def near_one(found: float | None) -> str:
-    """Return a similarity, which is at most 1, so that only 1 itself reads as 1."""
+    """Return a similarity, at most 1, so that only exactly 1 is written as 1."""
     if found is None or found == 1:
         return number(found)
     shown = _short(found, _VALUE_DIGITS)
@@ -97,10 +97,10 @@ def seconds_words(seconds: float) -> str:
 
 
 def shorten(words: str, length: int) -> str:
-    """Return the beginning of a text, at most so many columns wide, with an ellipsis where it goes on.
+    """Return the beginning of a text, at most `length` columns wide, with an ellipsis if it is cut.
 
-    It ends with a sentence or a clause, and before what stands in brackets that would be cut; where less than a third
-    of that width would be left, with a clause in the brackets, or between two words. What is cut in brackets is closed.
+    It ends with a sentence or clause, and before brackets that would be cut. Where that leaves less than a third of the
+    width, it ends with a clause in brackets, or between words. Cut brackets are closed.
     """
     if cell_len(words) <= length:
         return words
@@ -122,7 +122,7 @@ def _cut(words: str, room: int) -> str:
 
 
 def _closing(words: str) -> str:
-    """Return the brackets that close those which a text leaves open."""
+    """Return the brackets that close those that a text leaves open."""
     found = ""
     for letter in words:
         if letter in _OPENING:
@@ -133,7 +133,7 @@ def _closing(words: str) -> str:
 
 
 def _clause_ends(words: str) -> Iterator[tuple[int, int]]:
-    """Yield where a clause ends and in how many brackets, and where brackets begin that stand in no others."""
+    """Yield (position, depth of brackets) of each end of a clause, and of each outermost opening bracket."""
     depth = 0
     for at, (letter, following) in enumerate(itertools.pairwise(f"{words} ")):
         is_end = letter in ",;." and following == " "

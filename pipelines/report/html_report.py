@@ -1,4 +1,4 @@
-"""The report as one HTML file: nothing is loaded, nothing is executed, and every foreign text is escaped."""
+"""The report as one HTML file: it loads and executes nothing, and escapes every foreign text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ _MOST_BYTES = 2_000_000
 def render_html(report: ReportData) -> str:
     """Return the report as a self-contained HTML page of at most 2 MB.
 
-    Where all of it would be more, the first variants that did not pass have their tables, then the first that did, and
-    as many of them their drawings as there is room for. What is left out is said, and its rows in the tables above are
-    there.
+    If everything does not fit, tables come first for variants that did not pass, then for the others. Drawings follow
+    as far as there is room. The page names omitted variants, whose rows stay in its tables.
     """
     contents = contents_of(report)
     speed = contents["speed"]
@@ -36,7 +35,7 @@ def render_html(report: ReportData) -> str:
 
 
 def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Markup]:
-    """Return the sections that so many bytes hold: tables of all that fit come before the first drawing."""
+    """Return the sections that fit into this many bytes: the tables of all come before the first drawing."""
     first_ones = sorted(sections, key=lambda section: not section.is_open)
     told: dict[str, Markup] = {}
     for is_drawn in (False, True):
@@ -51,7 +50,7 @@ def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Marku
 
 
 def render_html_against(both: SideBySide) -> str:
-    """Return two runs side by side as a self-contained HTML page."""
+    """Return the comparison of two runs as a self-contained HTML page."""
     return template_environment(printable).get_template("against.html.j2").render(both=both, symbols=SYMBOLS)
 
 

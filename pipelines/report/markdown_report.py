@@ -1,4 +1,4 @@
-"""The report as Markdown, for pull requests and archives: the tables of the HTML report, every foreign text escaped."""
+"""The report as Markdown, for pull requests and archives, with every foreign text escaped."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _LONGEST = 60_000
 _MOST_ROWS = 40
 _CUT = f"\n\nThis page is cut off at {_LONGEST:,} characters: the HTML report has all of it.\n"
 _CUT_COMPARISON = f"\n\nThis page is cut off at {_LONGEST:,} characters: `compare --verbose` prints all of it.\n"
-# Entities for what HTML or a mention would be made of, a backslash for what Markdown reads.
+# Entities for HTML and mentions; a backslash escapes Markdown.
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
-# An underscore within a word is an underscore; `://` and `www.` would make a link of what stands around them.
+# Underscores within words are plain; `://` and `www.` would turn their surroundings into links.
 _SPECIAL = re.compile(r"[\\`*\[\]|~$&<>@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
-# What makes a heading, a list or a rule at the start of a line.
+# Beginnings of headings, lists and rules.
 _START = re.compile(r"^(\d*)([.)]|[#=+-])(?=[#=\s-]|$)")
 
 
 def escape_markdown(text: str) -> str:
-    """Return `text` as one line of Markdown that shows exactly it, runs of space as one."""
+    """Return `text` as one line of Markdown that shows exactly it, with runs of space as one."""
     escaped = _escape_cell(text)
     return _START.sub(lambda found: f"{found[1]}\\{found[2]}", escaped)
 
 
 def _escape_cell(text: str) -> str:
-    """Return `text` for the cell of a table, where nothing is at the start of a line."""
+    """Return `text` for a table cell, which is never at the start of a line."""
     line = " ".join(printable(text).split())
     return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), line)
 
 
 def render_markdown(report: ReportData) -> str:
-    """Return the report as Markdown with GitHub's tables, at most 60,000 characters of it.
+    """Return the report as Markdown with GitHub's tables, in at most 60,000 characters.
 
-    What did not pass is told first and in full; a passing variant for which there is no room has its rows in the tables
-    above, and the page names it. A comment on GitHub takes 65,536 characters.
+    Variants that did not pass come first and in full. A passing variant without room keeps its rows in the tables, and
+    the page names it. A comment on GitHub takes 65,536 characters.
     """
     contents = contents_of(report)
     sections: tuple[VariantSection, ...] = contents["sections"]
@@ -63,13 +63,13 @@ def render_markdown(report: ReportData) -> str:
 
 
 def render_markdown_against(both: SideBySide) -> str:
-    """Return two runs side by side as Markdown, at most 60,000 characters of it."""
+    """Return the comparison of two runs as Markdown, in at most 60,000 characters."""
     return _cut_off(_environment().get_template("against.md.j2").render(both=both), _CUT)
 
 
 def render_comparison(result: ComparisonResult) -> str:
-    """Return one comparison as Markdown, at most 60,000 characters of it: what the terminal shows, and every reason."""
-    # Warnings, and what a difference looks like, are among the reasons.
+    """Return one comparison as Markdown in at most 60,000 characters: the terminal's tables, and every reason."""
+    # The reasons include warnings and suspected causes of differences.
     said = [
         ": ".join(filter(None, (remark.kind, *remark.names, remark.words)))
         for remark in comparison_remarks(result)
@@ -112,7 +112,7 @@ def _page(contents: Mapping[str, Any], sections: Iterable[VariantSection], told:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    # What is escaped for Markdown is safe to Jinja2, which therefore leaves it alone.
+    # Text escaped for Markdown is marked as safe for Jinja2.
     environment = template_environment(lambda text: Markup(escape_markdown(text)))
     environment.filters["table"] = _table
     environment.filters["verdict"] = _verdict
@@ -152,7 +152,7 @@ def _verdict(word: str) -> Markup:
 
 
 def _command(text: str) -> Markup:
-    """Return a command as a block of code, behind a fence longer than any in it."""
+    """Return a command as a block of code, with a fence longer than any in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return Markup(f"{fence}\n{' '.join(printable(text).split())}\n{fence}")

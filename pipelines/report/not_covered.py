@@ -1,4 +1,4 @@
-"""What a comparison says nothing of: outputs, answers, rows and probes that were not looked at."""
+"""List what a comparison does not cover: outputs, decisions, rows and probes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paritygate.signature import is_float_dtype
 
 
 def not_covered(result: ComparisonResult) -> tuple[str, ...]:
-    """Return what a comparison says nothing of, one sentence each."""
+    """Return what a comparison does not cover, one sentence each."""
     return (*_outputs(result), *_answers(result), *_rows(result), *_probes(result.probes))
 
 

@@ -1,7 +1,7 @@
-"""What the report of a run is about, gathered from the run's folder.
+"""Gather the data of a run's report from its folder.
 
-Nothing is taken for granted here: a result counts only where the evidence of the run names it, and only for
-the artifact and the samples that are in the folder now. Everything else is reported as not measured.
+A result counts only where the run's evidence names it, for the artifact and samples in the folder now. Everything else
+is reported as not measured.
 """
 
 from __future__ import annotations
@@ -36,21 +36,14 @@ _ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_AVAILABLE, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantReport:
-    """One target of the spec and what came of it.
+    """A target of the spec with its outcome.
 
-    Attributes:
-        name: The variant.
-        is_required: Whether the run's outcome depends on it.
-        verdict: `pass`, `fail`, `inconclusive`, `error`, `not run here`,
-            `not available for this model`, or `not measured`.
-        exit_code: The exit code of that.
-        evidence: `verified`, `emulated`, `built` or `none`.
-        reason: Why it could not be made or measured; empty if it was.
-        hint: What to do about that.
-        operators: Unsupported operators, `(operator, node, reason, hint)` each.
-        result: The comparison; None unless it was made of this artifact on these samples.
-        emulated: The comparison with the precision emulated; None unless it was made beside `result`.
-        artifact: The artifact; None if there is none.
+    - `verdict`: `pass`, `fail`, `inconclusive`, `error`, `not run here`, `not available for this model`, `not
+      measured`.
+    - `evidence`: `verified`, `emulated`, `built` or `none`.
+    - `reason`, `hint`: why it could not be made or measured, and what to do.
+    - `operators`: unsupported ones, `(operator, node, reason, hint)` each.
+    - `result`: None unless of this artifact on these samples. `emulated`: the same with emulated precision, if it ran.
     """
 
     name: str
@@ -67,12 +60,12 @@ class VariantReport:
 
     @property
     def device(self) -> str | None:
-        """Where it was measured; None if it was not."""
+        """The device of the measurement, or None."""
         return self.result.candidate.device if self.result is not None else None
 
     @property
     def is_source(self) -> bool:
-        """Whether it is a copy of the source file, so that nothing was converted; of objects, that is not known."""
+        """True for a copy of the source file, where nothing was converted; unknown, so false, for objects."""
         if self.result is None or self.result.candidate.kind in OBJECTS:
             return False
         return any(check.name == "distinct" and check.status == Status.WARNING for check in self.result.checks)
@@ -82,31 +75,11 @@ class VariantReport:
 class ReportData:
     """A run as it is reported.
 
-    Attributes:
-        model: The model's name.
-        run_id: The run.
-        source: The trained model as the spec names it.
-        spec: Where the spec was read from.
-        samples: Where the samples came from.
-        folder: Where the run is.
-        verdict: The outcome of the required variants: `pass`, `fail`, `inconclusive`, `error`, or
-            `nothing required`.
-        exit_code: The exit code of that.
-        headline: The outcome in one sentence.
-        variants: One a target, in the spec's order.
-        recording: The recorded reference; None if there is none.
-        release: The release that was made of the run; None if there is none to report.
-        benchmark: The benchmark of the run; None if none was made.
-        marked: The variants that were released, or are to be.
-        mark: Which of the two: `released` or `chosen`.
-        machines: What each variant was measured on, by the names of the variants, equal ones together.
-        others: The evidence of other devices than that of the last validation, about the same reference.
-        earlier: What failed earlier, and was replaced or is held to less now.
-        commands: What to type to do it again, `(what it does, command)` each.
-        reason: Why less is asked now, as the spec says; empty where it does not.
-        trust: Digest of the pack whose evidence is trusted; empty for none.
-        written: When the report was written, UTC.
-        paritygate: The version that wrote it.
+    - `verdict`: of the required variants: `pass`, `fail`, `inconclusive`, `error`, or `nothing required`.
+    - `variants`: one per target, in the spec's order. `marked`: those released or chosen, as `mark` tells.
+    - `machines`: (names of variants, machine) for each machine. `others`: evidence of other devices, same reference.
+    - `earlier`: earlier failures that were replaced, or that have looser limits now. `reason`: the spec's, for those.
+    - `commands`: `(purpose, command)` to repeat steps. `trust`: digest of the trusted pack, or empty. `written`: UTC.
     """
 
     model: str
@@ -141,13 +114,9 @@ def collect_report(
     choice: Choice | None = None,
     evidence: Evidence | None = None,
 ) -> ReportData:
-    """Return what there is to report of a run.
+    """Return the data of a run's report.
 
-    Args:
-        run: The run.
-        release: The release that was made of it, as `Release.to_json` has it.
-        choice: What is to be released, where it was not yet.
-        evidence: The evidence of the run, as far as it counts; all that is there if None.
+    `release` is as `Release.to_json` returns it; `choice` is for a run not yet released. `evidence` defaults to all.
 
     Raises:
         InputFileError: The recorded reference or the benchmark is corrupt.
@@ -192,7 +161,7 @@ def collect_report(
 
 
 def report_without_inputs(report: ReportData) -> ReportData:
-    """Return a report without what is data of the user: which rows differ most, and the inputs that probes fail at."""
+    """Return a report without user data: the rows that differ most, and the inputs on which probes fail."""
     return replace(
         report,
         variants=tuple(map(_variant_without_inputs, report.variants)),
@@ -203,7 +172,7 @@ def report_without_inputs(report: ReportData) -> ReportData:
 
 
 def without_row_words(recording: Recording) -> Recording:
-    """Return a recording whose health is said without data of the user."""
+    """Return a recording whose health checks hold no user data."""
     found = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_found)
     return replace(recording, health=tuple(item.as_text for item in found), health_checks=found)
 
@@ -212,7 +181,7 @@ def _variant_without_inputs(variant: VariantReport) -> VariantReport:
     result = variant.result and hidden(variant.result)
     found = replace(variant, result=result, emulated=variant.emulated and hidden(variant.emulated))
     if result is not None:
-        # What could not be measured has its reason in the result.
+        # Unmeasured results have their own reason.
         return replace(found, reason=variant.reason and result.why_not_measured, hint=variant.hint and HIDDEN)
     return found if may_say_why(variant.verdict) else replace(found, reason=HIDDEN, hint=variant.hint and HIDDEN)
 
@@ -244,7 +213,7 @@ def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantRepo
 def _variant(
     run: RunFolder, name: str, *, evidence: Evidence | None, recording: Recording | None, is_required: bool
 ) -> VariantReport:
-    # Its record alone: the files were held against it when they were compared, and `verify` does it for a release.
+    # Only its record, because the comparison checked the files, and `verify` checks a release.
     artifact = Artifact.read_record(run.variant_folder(name)) if name in run.exported() else None
     entry = None if evidence is None else evidence.entry(name)
     missing = _why_not_measured(run, artifact, entry, recording)
@@ -283,7 +252,7 @@ def _why_not_measured(
     if entry is None or entry.result is None:
         return "it was exported, and no evidence of a comparison was written", again
     if not entry.result.is_measured:
-        # That a comparison could not be made stays true; there is nothing in it to hold against other bytes.
+        # A failed comparison needs no check against the artifact: it has no figures.
         return None
     if entry.artifact != artifact.digest:
         return "it was exported again since it was compared: what was measured is another file", again
@@ -293,7 +262,7 @@ def _why_not_measured(
 
 
 def _outcome(variants: Sequence[VariantReport]) -> tuple[str, int]:
-    """Return verdict and exit code of the required variants together: a pass only if each of them is one."""
+    """Return verdict and exit code of the required variants together: a pass only if each passes."""
     codes = [variant.exit_code for variant in variants if variant.is_required]
     if not codes:
         return _NOTHING_REQUIRED, int(ExitCode.PASS)
@@ -363,7 +332,7 @@ def _validate_command(run: RunFolder) -> str:
 
 def _run_command(run: RunFolder) -> str:
     origin = Path(run.resolved.origin)
-    # A packaged spec has a name; a file is named so that it is found from anywhere.
+    # A packaged spec has a name; a file gets a path that works from anywhere.
     spec = str(run.resolved.folder / origin.name) if origin.suffix else run.resolved.origin
     samples = f" --samples {shlex.quote(run.samples_path)}" if run.samples_path else ""
     return f"convert-and-validate run {shlex.quote(spec)}{samples}"

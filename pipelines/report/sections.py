@@ -1,4 +1,4 @@
-"""A variant as the report shows it: in which order, and what is left out where there is nothing to say."""
+"""The section of each variant in the report, without parts that would be empty."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.figures import WorstRow
 
 _FAILED = frozenset({"fail", "error", "inconclusive"})
-# The part of its limit from which on a difference is worth a look at its row.
+# From this part of its limit on, the row of a difference is worth a look.
 _NEAR_LIMIT = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputSection:
-    """One output of a variant; `remark` says in words what the drawings would, where there are none."""
+    """One output of a variant; `remark` describes it where there are no drawings."""
 
     name: str
     drawings: tuple[Plot, ...]
@@ -63,24 +63,12 @@ class OutputSection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantSection:
-    """One variant.
+    """The section of one variant.
 
-    Attributes:
-        anchor: Its place in the page.
-        variant: What it is about.
-        lead: What was done, in one sentence.
-        operators: The unsupported operators; None if there are none.
-        before: Tables that stand before the outputs.
-        probe_words: What is said of the probes.
-        probes: What probes asked, and what failed.
-        alone: The commands that show a failure of a probe alone.
-        probe_details: What else there is to know of the probes.
-        outputs: The outputs.
-        apart: The strata.
-        after: The limits, and what ran.
-        made: How the artifact was made; None where nothing is recorded.
-        not_covered: What the comparison says nothing of, one sentence each.
-        notes: What the user should know, one sentence each.
+    - `anchor`: its place in the page. `lead`: one sentence. `operators`: unsupported ones; None without any.
+    - `before`, `after`: tables around the outputs; `apart`: the strata.
+    - `probes`, `alone`, `probe_details`: tables of failed probes, commands to reproduce them, and other tables.
+    - `made`: the conversion; None without a record. `not_covered`, `notes`: one sentence each.
     """
 
     anchor: str
@@ -101,17 +89,17 @@ class VariantSection:
 
     @property
     def why(self) -> str:
-        """Why it is no pass, in one sentence; empty where it is."""
+        """The reason why it is no pass, in one sentence, or an empty text."""
         return why_of_variant(self.variant)
 
     @property
     def causes(self) -> list[str]:
-        """What explains a difference that fails, one sentence each."""
+        """The causes of failing differences, one sentence each."""
         return [] if self.variant.result is None else self.variant.result.named_causes
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something in it to act on: all but a variant that passed without a finding."""
+        """True where there is something to act on: all except a variant that passed without a finding."""
         result = self.variant.result
         return self.variant.verdict != "pass" or (
             result is not None and bool(result.edge_findings or result.padding_findings)
@@ -126,12 +114,7 @@ def variant_sections(report: ReportData) -> tuple[VariantSection, ...]:
 
 
 def section_of(variant: VariantReport, folder: Path) -> VariantSection:
-    """Return the section of a variant that is alone on its page.
-
-    Args:
-        variant: What it is about.
-        folder: Where commands of the page are to be called.
-    """
+    """Return the section of a variant alone on its page; `folder` is where commands of the page are called."""
     return _section(variant, anchor_of(0), folder)
 
 
@@ -146,13 +129,13 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
     outputs: tuple[OutputSection, ...] = ()
     apart: tuple[Table, ...] = ()
     after: tuple[Table, ...] = ()
-    # Of a comparison that could not be made there is no more to say than why.
+    # A failed comparison has only its reason.
     if result is not None and result.is_measured:
         decisions = (decisions_table(result.decisions),) if result.decisions else ()
         before = (checks_table(result), *decisions, *quality_tables(result))
         outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
         probes, words = probe_tables(result, folder), probe_words(result)
-        # What is there to do about a failure or a finding stands beside it.
+        # Commands follow the table of the failures or findings.
         place = max((at for at, table in enumerate(probes, 1) if table.caption in {FAILED_AT, FOUND_AT}), default=1)
         alone, probes, details = failed_alone(result, folder), probes[:place], probes[place:]
         apart = strata_tables(result)
@@ -200,8 +183,8 @@ def _output(name: str, output: OutputResult, result: ComparisonResult) -> Output
 
 
 def _says_something(row: WorstRow) -> bool:
-    """Return whether a row comes near its limit, or beyond it: what is far from it is rounding, whichever row it is."""
-    # A difference that is no number is not zero either.
+    """Return whether a row comes near its limit, or beyond it; smaller differences are rounding."""
+    # A difference that is not finite counts too.
     return row.max_abs_diff is None or row.limit is None or row.max_abs_diff > row.limit * _NEAR_LIMIT
 
 
@@ -228,12 +211,12 @@ def _notes(variant: VariantReport) -> Iterable[str]:
         found += [
             f"emulated: {line}" for line in (*reasons(variant.emulated), *variant.emulated.notes) if line not in said
         ]
-    # The result repeats what the converter noted.
+    # The result repeats the converter's notes.
     return dict.fromkeys(found)
 
 
 def release_words(report: ReportData) -> str:
-    """Return in one sentence what was released, how fast it is, and how near to its limits; empty if nothing was."""
+    """Return one sentence on the release, its speed and its share of the limits; empty without a release."""
     if report.release is None:
         return ""
     alias = f" ({report.release['alias']})" if report.release["alias"] else ""
@@ -257,7 +240,7 @@ def _in_release(variant: VariantReport, report: ReportData) -> str:
 
 
 def failed_variants(sections: Iterable[VariantSection]) -> tuple[VariantSection, ...]:
-    """Return the variants that did not pass though they were tried, those that count towards the outcome first."""
+    """Return the variants that were tried and did not pass, the required ones first."""
     failed = [section for section in sections if section.variant.verdict in _FAILED]
     return tuple(sorted(failed, key=lambda section: not section.variant.is_required))
 

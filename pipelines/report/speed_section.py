@@ -1,4 +1,4 @@
-"""The section on speed: the chart of speed against difference in words, its tables, and what is not in them."""
+"""The section on speed: the chart of speed against difference, its tables, and what they lack."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, tradeoff_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedSection:
-    """What was measured of speed.
-
-    Attributes:
-        lead: How it was measured.
-        tradeoff: What the chart shows; it may be without points.
-        tables: The numbers.
-        notes: What was not measured and why, one sentence each.
-    """
+    """The section on speed; its trade-off may be without points, and `notes` are one sentence each."""
 
     lead: str
     tradeoff: Tradeoff
@@ -28,7 +21,7 @@ class SpeedSection:
 
 
 def speed_section(report: ReportData) -> SpeedSection | None:
-    """Return the section; None where no benchmark was made."""
+    """Return the section; None without a benchmark."""
     benchmark, tradeoff = report.benchmark, tradeoff_of(report)
     if benchmark is None or tradeoff is None:
         return None

@@ -1,6 +1,6 @@
-"""The one screen that says what came of a run or a comparison: a line a variant, why it is no pass, what to know of it.
+"""The screen about a run or a comparison: one line per variant, the reasons, and remarks.
 
-It is data: a table, and remarks of which each is said once, with the variants that it concerns.
+It is data: a table, and remarks that each appear once, with the variants that they concern.
 """
 
 from __future__ import annotations
@@ -30,33 +30,30 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.tables.table import Cell
 
 _NOTHING = "-"
-# As short as a column is.
+# Short enough for a column.
 _NOT_AVAILABLE = "not available"
-# A sentence is cut here: the report has all of it.
+# Sentences are cut to these lengths; the report has all of them.
 _WHY_LENGTH = 200
 _SHORT_WHY_LENGTH = 130
 _REMARK_LENGTH = 230
-# What to write stands at its end.
+# Long, because it ends with what to write.
 _PADDING_LENGTH = 330
-# With more failures than this, each is said shorter, so that all fit one screen.
+# With more failures than this, sentences are shorter, so that all fit one screen.
 _FEW = 4
-# Remarks of one kind beyond these stand in the report.
+# Further remarks of one kind are in the report.
 _MOST_OF_A_KIND = 3
 # Each variant has its own warning line, as far as a screen has room.
 _MOST_WARNINGS = 12
 _LINE_LENGTH = 40
-# Variants of one format from which on they are named together.
+# This many variants of one format are named together.
 _NAMED_TOGETHER = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark:
-    """What is to be known of some variants.
+    """A remark on some variants (none: on all).
 
-    Attributes:
-        kind: `warning`, `edge finding`, `hint`, or a verdict whose reason several variants share.
-        names: The variants; none where it is about all of what was compared.
-        words: What there is to know.
+    `kind` is `warning`, `edge finding`, `hint` and the like, or a verdict whose reason several variants share.
     """
 
     kind: str
@@ -65,7 +62,7 @@ class Remark:
 
 
 def run_summary(report: ReportData) -> Table:
-    """Return a table with a row a variant; the verdict's remark says why it is no pass."""
+    """Return a table with one row per variant; the verdict's remark is the reason why it is no pass."""
     shared = _shared_reasons(report)
     count = sum(bool(why_of_variant(variant)) for variant in report.variants)
     length = _WHY_LENGTH if count <= _FEW else _SHORT_WHY_LENGTH
@@ -88,7 +85,7 @@ def run_summary(report: ReportData) -> Table:
 
 
 def comparison_summary(result: ComparisonResult) -> Table:
-    """Return the same of one comparison."""
+    """Return the table of one comparison."""
     rows = f" on {counted(result.rows, 'row')}" if result.rows else ""
     return Table(
         caption=f"{result.candidate.name} against {result.reference.name}{rows}",
@@ -116,7 +113,7 @@ def _title(report: ReportData) -> str:
 
 
 def verdict_words(verdict: str) -> str:
-    """Return a verdict as short as a column holds it."""
+    """Return a verdict short enough for a column."""
     return _NOT_AVAILABLE if verdict == NOT_AVAILABLE else verdict
 
 
@@ -127,15 +124,15 @@ def _verdict(verdict: str, result: ComparisonResult | None, *, remark: str = "")
 
 def _name(variant: VariantReport, report: ReportData) -> Cell:
     mark = report.mark if variant.name in report.marked else ""
-    # That nothing depends on it is of interest where it is no pass.
+    # "optional" matters only where it is no pass.
     is_spare = not variant.is_required and variant.verdict != "pass"
     return text(variant.name, remark=mark or ("optional" if is_spare else ""))
 
 
 def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
-    """Return how many decisions differ, and the difference as a part of its nearest limit.
+    """Return the number of changed decisions, and the difference as a part of its nearest limit.
 
-    Of what fails, it is the difference that its sentence tells of; of what fails by something else, nothing.
+    For a failure it is the difference in its sentence; there is none if something else fails.
     """
     if result is None or not result.is_measured:
         return figure(_NOTHING), figure(_NOTHING)
@@ -154,7 +151,7 @@ def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
 
 
 def _speedup(variant: VariantReport, report: ReportData) -> Cell:
-    # A comparison has no speed.
+    # Imported late, because a comparison has no speed.
     from paritygate.pipelines.report.tables.speed import measured_speed
 
     benchmark = report.benchmark
@@ -167,17 +164,17 @@ def _speedup(variant: VariantReport, report: ReportData) -> Cell:
 
 
 def _shared_reasons(report: ReportData) -> dict[str, list[VariantReport]]:
-    """Return the reasons that more than one variant has: they are said once, below the table."""
+    """Return the reasons that several variants share, which are shown once, below the table."""
     found: dict[str, list[VariantReport]] = {}
     for variant in report.variants:
         if words := why_of_variant(variant):
             found.setdefault(words, []).append(variant)
-    # What is not run here says nothing of the variant: it stands apart however many there are.
+    # Variants that do not run here are listed apart, however many they are.
     return {words: names for words, names in found.items() if len(names) > 1 or names[0].verdict == NOT_RUN_HERE}
 
 
 def run_remarks(report: ReportData) -> tuple[Remark, ...]:
-    """Return what is to be known beside the table of a run, the gravest first."""
+    """Return the remarks on a run, the gravest first."""
     measured = {name: result for name, result in _results(report) if result.is_measured}
     reasons = (
         Remark(kind=found[0].verdict, names=tuple(item.name for item in found), words=words)
@@ -198,14 +195,14 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
 
 
 def _half_precision(report: ReportData) -> Iterator[Remark]:
-    """Yield that the source computes in half precision, and how to load it otherwise."""
+    """Yield a remark if the source computes in half precision, with how to load it in float32."""
     dtype = None if report.recording is None else report.recording.runtime.get("half_precision")
     if dtype is not None:
         yield Remark(kind="source", names=(), words=f"{half_precision_words(str(dtype))}; {LOAD_IN_FP32}")
 
 
 def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
-    """Return what is to be known beside the table of one comparison."""
+    """Return the remarks on one comparison."""
     return (
         *_causes({"": result}),
         *_other_inputs(result),
@@ -219,7 +216,7 @@ def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
 
 
 def _other_inputs(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield which inputs the sides take where they differ, unless it is the reason that the table has."""
+    """Yield the inputs of both sides where they differ, unless the table already has that reason."""
     for check in result.checks:
         if (check.name, check.status) == ("contract.inputs", "fail") and told_check(result) != check:
             yield Remark(kind="inputs", names=(), words=shorten(check.detail, _REMARK_LENGTH))
@@ -234,7 +231,7 @@ def _results(report: ReportData) -> Iterator[tuple[str, ComparisonResult]]:
 
 
 def _left_out(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield what was left out of a comparison on purpose: the verdict does not hold for it."""
+    """Yield what was excluded from a comparison on purpose, so that the verdict does not cover it."""
     if result.outputs_left_out:
         yield Remark(kind="not compared", names=(), words=", ".join(result.outputs_left_out))
     for name, reason in result.outputs_ignored.items():
@@ -245,7 +242,7 @@ def _left_out(result: ComparisonResult) -> Iterator[Remark]:
 
 
 def _loosened(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield the limits that were set looser than their defaults: a pass says less than it would unasked."""
+    """Yield the limits that are looser than their defaults, which weakens a pass."""
     if result.looser_than_default:
         limits = ", ".join(f"{name} {_declared(result, name)}" for name in result.looser_than_default)
         yield Remark(kind=f"limits looser than the default for {result.precision}", names=(), words=limits)
@@ -267,7 +264,7 @@ def _causes(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
 
 
 def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield what the difference of an output looks like, each once with the variants that it is seen in."""
+    """Yield each suspected cause of a difference once, with its variants."""
     found: dict[str, list[str]] = {}
     for variant, result in results.items():
         for name, output in result.outputs.items():
@@ -279,9 +276,9 @@ def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
 
 
 def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield how the first failure of a probe is seen alone, and how a probe that failed by our fault is left out.
+    """Yield the command to reproduce a probe's first failure, and the option to skip a probe with a fault of this tool.
 
-    What fails on the samples already is seen without a probe.
+    A failure on the samples is reproducible without probes.
     """
     probes = result.probes.asked
     alone = [(name, probe.failures[0].again) for name, probe in probes.items() if probe.failures]
@@ -294,12 +291,12 @@ def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
 
 
 def _but(probes: Mapping[str, ProbeResult]) -> str:
-    """Return the probes that did not fail by a fault of our own, as `--probes` takes them."""
+    """Return the probes without a fault of this tool, as `--probes` takes them."""
     return ",".join(in_order(name for name, probe in probes.items() if not probe.error)) or "none"
 
 
 def _emulated(report: ReportData) -> Iterator[Remark]:
-    """Yield what came of a variant with its precision emulated, where the variant itself came out otherwise."""
+    """Yield the outcome with emulated precision, where it differs from the variant's own."""
     found: dict[str, list[str]] = {}
     for variant in report.variants:
         if variant.emulated is not None and variant.emulated.verdict != variant.verdict:
@@ -312,7 +309,7 @@ def _emulated(report: ReportData) -> Iterator[Remark]:
 
 
 def _clamped(report: ReportData) -> Iterator[Remark]:
-    """Yield which constants of a variant that fails its precision does not hold, and what they became."""
+    """Yield the constants that a failing variant's precision cannot hold, with their new values."""
     found: dict[str, list[str]] = {}
     for variant in report.variants:
         facts = variant.artifact.made_by.get("facts", {}) if variant.artifact is not None else {}
@@ -333,9 +330,9 @@ def _hints(report: ReportData) -> Iterator[Remark]:
 
 
 def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield a line for each variant that warns; where several say the same word for word, one for all of them.
+    """Yield one line per variant with warnings, and one for all that share a text.
 
-    With many lines each is short, and of many outputs the first warnings of every variant come first.
+    With many lines each is short, and the first warning of every variant comes first.
     """
     found: dict[tuple[str, str], list[str]] = {}
     rank: dict[tuple[str, str], int] = {}
@@ -357,13 +354,13 @@ def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
 
 
 def findings_of(report: ReportData) -> tuple[Remark, ...]:
-    """Return what is answered otherwise and fails nothing, each once, with what to declare about it."""
+    """Return the differences that fail nothing, each once, with how to declare them."""
     results = dict(_results(report))
     return (*_edge_findings(results), *_first(_padding_findings(results)))
 
 
 def _findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield the same, but of what fails on the samples already only how many edge findings there are."""
+    """Yield the findings, but only the number of out-of-sample findings of variants that fail on the samples."""
     behind = {name for name, result in results.items() if result.edge_findings and _fails_on_samples(result)}
     yield from _edge_findings({name: result for name, result in results.items() if name not in behind})
     if behind:
@@ -375,7 +372,7 @@ def _findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
 
 
 def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield every edge finding once, and what to declare about it."""
+    """Yield every out-of-sample finding once, with how to declare it."""
     shared: dict[str, dict[str, ProbeFailureResult]] = {}
     for name, result in results.items():
         for finding in result.edge_findings:
@@ -401,7 +398,7 @@ def _fails_on_samples(result: ComparisonResult) -> bool:
 
 
 def _padding_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield what differs where an undeclared mask leaves out, once an output, with the figures of the first variant."""
+    """Yield differences under an undeclared mask, once per output, with the figures of the first variant."""
     found: dict[str | None, dict[str, str]] = {}
     for name, result in results.items():
         for check in result.padding_findings:
@@ -412,7 +409,7 @@ def _padding_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remar
 
 
 def _of_speed(report: ReportData) -> Iterator[Remark]:
-    """Yield what is to be known of the speed, and what of it could not be measured though the variant runs here."""
+    """Yield notes on speed, and errors of its measurement for variants that run here."""
     if report.benchmark is None:
         return
     verdicts = {variant.name: variant.verdict for variant in report.variants}
@@ -426,7 +423,7 @@ def _of_speed(report: ReportData) -> Iterator[Remark]:
 
 
 def _first(remarks: Iterable[Remark], most: int = _MOST_OF_A_KIND) -> Iterator[Remark]:
-    """Yield the first remarks of a kind, and how many more there are."""
+    """Yield the first remarks of a kind, and the number of the rest."""
     found = list(remarks)
     yield from found[:most]
     more = len(found) - most
@@ -440,7 +437,7 @@ def variants_in_words(names: Sequence[str]) -> str:
     formats: dict[str, list[str]] = {}
     for name in names:
         variant, _, emulated = name.partition(" ")
-        # An emulated row has no line of its own beside its variant: it is no other one to be counted.
+        # An emulated row next to its variant does not count again.
         if not emulated or variant not in names:
             formats.setdefault(name if emulated else variant.rpartition("-")[0], []).append(name)
     found = []

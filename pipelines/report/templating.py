@@ -1,4 +1,4 @@
-"""How the templates of a report are filled in: strictly, with every foreign text escaped."""
+"""Fill in the templates of a report: strictly, with every foreign text escaped."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from paritygate.errors import StorageError
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.report.figures import shorten
 
-# Of a reason above the tables: the whole of it stands with its variant.
+# Reasons above the tables are cut; the variant's section has all.
 _REASON_LENGTH = 300
 _TEMPLATES = "templates"
 
 
 class Markup(str):
-    """Text that is markup already: Jinja2 asks for `__html__` before it escapes."""
+    """Text that is markup already, marked by `__html__` for Jinja2."""
 
     __slots__ = ()
 
@@ -32,15 +32,15 @@ class Markup(str):
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Templates are compiled once, as modules are, and lie where Python puts those; where it may not, they do not."""
+    """Stores compiled templates where Python stores compiled modules, if it may."""
 
     def load_bytecode(self, bucket: Any) -> None:  # noqa: ANN401 - Jinja2 does not say its name aloud
-        """Take what was compiled of the same text by the same code; Jinja2 compares the checksum."""
+        """Load the compiled template; Jinja2 compares the checksum."""
         with contextlib.suppress(OSError), _place(bucket.key).open("rb") as stream:
             bucket.load_bytecode(stream)
 
     def dump_bytecode(self, bucket: Any) -> None:  # noqa: ANN401 - as above
-        """Keep what was compiled, unless Python is told to keep nothing."""
+        """Store a compiled template, unless Python must not write bytecode."""
         if sys.dont_write_bytecode:
             return
         place = _place(bucket.key)
@@ -49,7 +49,7 @@ class _Compiled(jinja2.BytecodeCache):
             write_bytes_atomically(place, bucket.bytecode_to_string())
 
     def get_source_checksum(self, source: str) -> str:
-        """Return the digest of all that compiling follows from: the options of this file count too."""
+        """Return a digest of everything that compiling depends on, this file's options included."""
         parts = (jinja2.__version__, Path(__file__).read_text(encoding="utf-8"), source)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -60,14 +60,13 @@ def _place(key: str) -> Path:
 
 @functools.cache
 def template_environment(fit: Callable[[str], str]) -> jinja2.Environment:
-    """Return what finds and fills in templates; made once.
+    """Return the environment of templates, made once.
 
-    Args:
-        fit: Makes a text fit to look at; what it returns is escaped for HTML, unless it is `Markup`.
+    `fit` prepares a text; its result is escaped for HTML unless it is `Markup`.
     """
 
-    # With the context, Jinja2 calls it as a template is filled in, and never as one is compiled; so it does filters
-    # where it is not to optimize.
+    # With the context argument, Jinja2 calls it only when a template is filled in, not when one is compiled. The same
+    # holds for filters if `optimized` is off.
     @jinja2.pass_eval_context
     def finalize(_: object, value: Any) -> Any:  # noqa: ANN401 - what a template shows
         return value if hasattr(value, "__html__") else fit(str(value))

@@ -1,4 +1,4 @@
-"""Says in one sentence why a variant came out as it did: what is furthest off, where, and by how much."""
+"""Word in one sentence why a variant has its verdict: the worst check, its place and its size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paritygate.validate.measure.check import Check
     from paritygate.validate.measure.figures import WorstRow
 
-# What comes first where several checks failed: no answers at all, then numbers, decisions, and made-up inputs last.
+# Order of failed checks: missing outputs, numbers, decisions, and generated inputs last.
 _ORDER = (
     *("contract", "accepts_inputs", "distinct", "resolution", "finite", "exact", "fill_values"),
     *("max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "mean_abs_diff", "decision_mismatches"),
@@ -40,7 +40,7 @@ def why(result: ComparisonResult) -> str:
 
 
 def told_check(result: ComparisonResult) -> Check | None:
-    """Return the check that the sentence of a comparison that is no pass tells of; None for a pass."""
+    """Return the check in the sentence of a comparison that is no pass; None for a pass."""
     return next(iter(_bad(result)), None)
 
 
@@ -62,7 +62,7 @@ def why_of_variant(variant: VariantReport) -> str:
 
 
 def _rank(check: Check) -> tuple[int, float]:
-    """Return what a check is sorted by: its name, and of the same name how far it is beyond its limit."""
+    """Return the sort key of a check: its name, then how far it is beyond its limit."""
     beyond = -abs(check.measured) / check.limit if check.measured is not None and check.limit else 0.0
     name = check.name.partition(".")[0]
     rank = _ORDER.index(name) if name in _ORDER else len(_ORDER) + name.startswith(_PROBE)
@@ -86,11 +86,11 @@ def _sentence(check: Check, result: ComparisonResult) -> str:
 
 
 def _of_rows(check: Check, output: OutputResult, measured: float, limit: float) -> str:
-    """Return how many rows differ, which one the most, and by how much."""
+    """Return how many rows differ, the worst row, and its difference."""
     texts = number_pair(measured, limit)
     of_what = _OF_ROWS[check.name]
     row = _worst(check, output)
-    # A row is named where it is known, and its id is not withheld.
+    # Withheld ids are not named.
     where = f" ({row_name(row)})" if row and row != HIDDEN else ""
     by = f"{texts[0]}{of_what} against a limit of {texts[1]}"
     if not output.rows_beyond:
@@ -102,7 +102,7 @@ def _of_rows(check: Check, output: OutputResult, measured: float, limit: float) 
 
 
 def _worst(check: Check, output: OutputResult) -> str:
-    """Return the id of the row that a check is about; empty where it is not known."""
+    """Return the id of the row that a check is about; empty where it is unknown."""
     if check.name == "max_row_rel_diff":
         return output.max_row_rel_id
     return next((row.row_id for row in _nearest_first(output.worst_rows, check)), "")

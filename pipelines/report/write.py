@@ -1,4 +1,4 @@
-"""Writing the reports into the run folder."""
+"""Write the reports into the run folder."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from paritygate.pipelines.run.workspace import RunFolder
 
 
 def write_reports(run: RunFolder, *, release: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
-    """Write `report.html` and `report.md` beside the run's evidence and return their paths.
+    """Write `report.html` and `report.md` next to the run's evidence and return their paths.
 
-    Args:
-        run: The run, as far as it went: what is missing is reported as not measured.
-        release: The release that was made of it, as `Release.to_json` has it; None if there is none to report.
+    Missing parts of the run are reported as not measured. `release` is as `Release.to_json` returns it.
 
     Raises:
         InputFileError: The recorded reference or the benchmark is corrupt.
         StorageError: The disk is full, or the folder cannot be written.
     """
     report = collect_report(run, release=release)
-    # Markdown is for pull requests and the summaries of builds: it is made to leave this machine.
+    # Markdown leaves this machine: it is for pull requests and build summaries.
     hidden = report_without_inputs(report)
     is_hiding, is_leaving_hidden = (run.resolved.hides_inputs(is_leaving=is_leaving) for is_leaving in (False, True))
     pages = {

@@ -1,1 +1,1 @@
-"""The selftest: the gate tried on faults that are planted into the user's own model, before it is trusted."""
+"""The selftest: plant faults in the user's own model, and check that the gate catches them."""

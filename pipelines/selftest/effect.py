@@ -1,4 +1,4 @@
-"""How far a fault changes the answers, whatever the limits: the planted file beside the unchanged one."""
+"""Measure how far a fault changes the outputs, whatever the limits: the planted file next to the unchanged one."""
 
 from __future__ import annotations
 
@@ -28,20 +28,17 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 _SAMPLES = "samples"
-# Another order of the same sums moves answers by a few steps of their dtype.
+# Another order of summation moves outputs by a few ULPs of their dtype.
 _ROUNDING_ULPS = 16
 
 
 def effects_of(
     planted: Runner, unchanged: Runner, job: ComparisonJob, limits: Mapping[str, Limits]
 ) -> list[EffectResult]:
-    """Return, for each output, where the two files differ most, in limits.
+    """Return the largest difference of each output between the planted and the unchanged file, in sample limits.
 
-    Args:
-        planted: The file with the fault in it; it answers everything, or it would not have been missed.
-        unchanged: The file without.
-        job: The comparison that missed it.
-        limits: The limits of each output on the samples.
+    The planted file returned all outputs, or the gate would have caught the fault. `job` is the comparison that missed
+    it.
     """
     worst = {name: _nothing(name) for name in limits}
     profiles = load_to_judge(job.reference.path).profiles
@@ -49,7 +46,7 @@ def effects_of(
         try:
             actual, expected = planted.run(inputs), unchanged.run(inputs)
         except (BackendError, UsageError):
-            # A probe of a kind that one of them refuses shows no difference to measure.
+            # Inputs that one of them refuses show no difference.
             continue
         for name, known in worst.items():
             found = _effect(where, actual[name], expected[name], profiles[name], limits[name])
@@ -63,7 +60,7 @@ def _nothing(name: str, where: str = _SAMPLES) -> EffectResult:
 
 
 def _weight(effect: EffectResult) -> tuple[bool, float, float]:
-    # A change that is no number outweighs all that are.
+    # A change that is not finite outweighs all others.
     return (
         effect.max_abs_diff is None,
         0.0 if effect.in_limits is None else effect.in_limits,
@@ -72,7 +69,7 @@ def _weight(effect: EffectResult) -> tuple[bool, float, float]:
 
 
 def _asked(runner: Runner, job: ComparisonJob) -> Iterator[tuple[str, Arrays]]:
-    """Yield everything that was asked: its kind and the inputs."""
+    """Yield the kind and the inputs of everything that the comparison ran."""
     for batch in open_samples(job.samples)():
         if batch.rows:
             yield _SAMPLES, fit_inputs(batch, runner.signature)
@@ -107,9 +104,9 @@ def _effect(
 
 
 def _is_rounding(difference: NDArray[np.float64], expected: NDArray[np.float64], profile: OutputProfile) -> bool:
-    """Return whether no channel changes by more than its own values are rounded to.
+    """Return whether no channel changes by more than the rounding of its own values.
 
-    A channel without a spread of its own is measured by the largest value of all.
+    A constant channel is measured by the largest value of all.
     """
     sizes = np.where(np.isfinite(expected), np.abs(expected), 0.0)
     largest = float(sizes.max(initial=0.0))
@@ -125,6 +122,6 @@ def _is_rounding(difference: NDArray[np.float64], expected: NDArray[np.float64],
 
 def _in_limits(difference: NDArray[np.float64], expected: NDArray[np.float64], limits: Limits) -> float:
     if not limits.fits(difference.shape):
-        # A size that the samples have not: there is no limit for each channel.
+        # Sizes that no sample has lack limits by channel.
         return float(difference.max(initial=0.0) / limits.max_abs_diff.max())
     return float((difference / limits.of_values("max_abs_diff", expected)).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""The selftest for people: rows of tables, as the terminal and the Markdown page have them."""
+"""The selftest as rows of tables for the terminal, and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROBE = "probe_"
 
 
 def rows_of(result: SelftestResult, *, are_innocent: bool) -> list[tuple[str, ...]]:
-    """Return one row for each fault, or for each equivalent rewrite, that was planted."""
+    """Return one row per planted fault, or per planted equivalent rewrite."""
     return [
         (
             plant.name,
@@ -39,11 +39,9 @@ def _names(findings: Sequence[FindingResult]) -> str:
 
 
 def lines_below(result: SelftestResult, *, most: int | None = None) -> Iterator[str]:
-    """Yield what stands below the tables: what the unchanged artifact does not pass, misses, false alarms, the sum.
+    """Yield the lines below the tables: failures of the unchanged artifact, misses, false alarms and the rest.
 
-    Args:
-        result: The selftest.
-        most: How many of the faults that do not apply are named; all of them if None.
+    At most `most` inapplicable faults are named (None: all).
     """
     for finding in result.unchanged_findings:
         yield f"unchanged {result.variant}: {_in_words(finding)}"

@@ -1,7 +1,4 @@
-"""Holds what a selftest is asked to do and what came of it, for the terminal, the JSON file and the page.
-
-It says as well why a fault was missed.
-"""
+"""The request and the result of a selftest, for the terminal, the JSON file and the page."""
 
 from __future__ import annotations
 
@@ -24,15 +21,10 @@ MISSED, NOT_APPLICABLE, PASSED, FALSE_ALARM = "missed", "not applicable", "passe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelftestRequest:
-    """Says which mutations to make, and what to hold them against.
+    """The mutations to plant, and the comparison to plant them into.
 
-    Attributes:
-        job: The comparison of the unchanged artifact, an ONNX file, with the recorded reference.
-        mutations: Those to make, by the table.
-        most_rows: The most rows that a batch may have; None where that is not declared.
-        folder: An empty folder to work in.
-        run: The run folder.
-        seed: Seed of all choices.
+    `job` compares the unchanged ONNX artifact with the recorded reference. `most_rows` is the declared largest batch;
+    None if undeclared. `folder` is empty.
     """
 
     job: ComparisonJob
@@ -45,7 +37,7 @@ class SelftestRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingResult:
-    """One check that failed."""
+    """A failed check."""
 
     check: str
     output: str | None
@@ -54,14 +46,11 @@ class FindingResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectResult:
-    """How far a fault that was missed changes an output, on everything that was asked.
+    """The largest change of an output by a missed fault, over everything that ran.
 
-    Attributes:
-        output: The output.
-        max_abs_diff: Largest difference from the unchanged model's answers; None where that is not a number.
-        where: What was asked there: `samples`, or the name of a probe.
-        in_limits: That difference as a multiple of the limit on the samples; None for outputs compared exactly.
-        is_rounding: Whether it is within a few steps of the dtype, as any other order of the sums would be.
+    `max_abs_diff` is None where it is not finite. `where` is `samples` or the name of a probe. `in_limits` is a
+    multiple of the limit on the samples; None for outputs compared exactly. `is_rounding`: within a few ULPs, as
+    another order of summation would be.
     """
 
     output: str
@@ -73,19 +62,10 @@ class EffectResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlantResult:
-    """What came of one fault or equivalent rewrite.
+    """The outcome of one fault or equivalent rewrite.
 
-    Attributes:
-        name: Its name in the table.
-        title: Its class, in words.
-        is_innocent: Whether a right conversion may do this.
-        outcome: For a fault: caught by samples, probes or both, or missed. For a rewrite: passed, or false alarm.
-        what: What was changed; why nothing was, where it is not applicable.
-        by_samples: The checks on the samples that failed.
-        by_probes: The probes that failed.
-        effects: How far it changes the outputs, for what was missed.
-        why: Why it was missed, and what would catch it; empty otherwise.
-        seconds: How long it took.
+    `outcome` of a fault: caught by samples, probes or both, or missed; of a rewrite: passed, or false alarm. `what` was
+    changed, or why nothing was. `effects` and `why` (what would catch it) belong to a miss.
     """
 
     name: str
@@ -101,28 +81,13 @@ class PlantResult:
 
     @property
     def has_no_effect(self) -> bool:
-        """Whether all that was measured of its effects is rounding."""
+        """True where all measured effects are rounding."""
         return bool(self.effects) and all(effect.is_rounding for effect in self.effects)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelftestResult:
-    """What came of all of them.
-
-    Attributes:
-        model: The model's name.
-        run: The run folder.
-        variant: The artifact that faults were planted into.
-        precision: The precision it was judged as.
-        rows: Rows of the samples.
-        probe_rows: Rows of each probe that was asked.
-        probes_off: The probes that were not asked.
-        seed: Seed of all choices.
-        unchanged: Verdict of the unchanged artifact.
-        unchanged_findings: What of it is no pass.
-        plants: Each fault and each rewrite; none where the unchanged artifact fails.
-        seconds: How long it took.
-    """
+    """The outcome of a selftest; `plants` is empty where the unchanged artifact fails."""
 
     model: str
     run: str
@@ -140,7 +105,7 @@ class SelftestResult:
     schema_version: int = SCHEMA_VERSION
 
     def having(self, *outcomes: str) -> list[PlantResult]:
-        """Return what came out so."""
+        """Return the plants with these outcomes."""
         return [plant for plant in self.plants if plant.outcome in outcomes]
 
     def to_json(self) -> dict[str, Any]:
@@ -182,13 +147,10 @@ def schema_of_selftest() -> dict[str, Any]:
 def why_missed(
     effects: Sequence[EffectResult], *, reached_by: str, probes_off: Sequence[str], at_edge: Sequence[str] = ()
 ) -> str:
-    """Return why, and what would catch it.
+    """Return why a fault was missed, and what would catch it.
 
-    Args:
-        effects: How far the fault changes each output.
-        reached_by: The inputs that show it; empty where any does.
-        probes_off: The probes that were not asked.
-        at_edge: The checks that find it where no sample is, or at padding, which fails nothing by itself.
+    `reached_by` are the inputs that show it; empty for any. `at_edge` are checks that find it where no sample is, or at
+    padding, which fails nothing by itself.
     """
     if at_edge:
         return f"a finding of {', '.join(at_edge)}: where no sample is, or at padding; edge: fail would catch it"

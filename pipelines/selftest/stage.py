@@ -1,4 +1,4 @@
-"""Runs a selftest: exports, records, and tries the gate on mutations of the model, in a run folder of its own."""
+"""Run a selftest in its own run folder: export, record, and run the gate on mutations of the model."""
 
 from __future__ import annotations
 
@@ -32,31 +32,20 @@ from paritygate.text import counted
 from paritygate.validate.probes.catalogue import PROBES
 
 SELFTEST_FILE, SELFTEST_PAGE = "selftest.json", "selftest.md"
-# What faults are planted into: every converter's ONNX, in the precision of the source.
+# Faults are planted into every converter's ONNX in the source's precision.
 _VARIANT = "onnx-fp32"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelftestOptions:
-    """How a selftest is done.
-
-    Attributes:
-        mutations: Those to make, by the table.
-        time_limit_s: Seconds that the export, the recording and the trying may take, each.
-    """
+    """Options of a selftest: the mutations, and a time limit (seconds) for each of export, recording and trial."""
 
     mutations: tuple[str, ...]
     time_limit_s: float
 
 
 def spec_of_selftest(resolved: ResolvedSpec, *, probes: Sequence[str] | None, seed: int | None) -> ResolvedSpec:
-    """Return the spec with ONNX in the source's precision as its one target.
-
-    Args:
-        resolved: The spec as written.
-        probes: The probes to ask; the spec's own if None.
-        seed: Seed of all choices; the spec's own if None.
-    """
+    """Return the spec with ONNX in the source's precision as its only target; None keeps the spec's probes and seed."""
     changes: dict[str, object] = {}
     if _VARIANT not in resolved.target_names:
         changes["targets"] = [*resolved.spec.targets, _VARIANT]
@@ -70,14 +59,9 @@ def spec_of_selftest(resolved: ResolvedSpec, *, probes: Sequence[str] | None, se
 def selftest_stage(run: RunFolder, options: SelftestOptions, progress: Progress) -> SelftestResult:
     """Export, record, plant and try; write `selftest.json` and `selftest.md` into the run folder.
 
-    Args:
-        run: A new run of a spec by `spec_of_selftest`.
-        options: How it is done.
-        progress: Takes the progress.
-
     Raises:
         ConversionError: The model could not be exported to ONNX.
-        ParitygateError: As `record_stage`; or the gate could not be tried.
+        ParitygateError: As `record_stage`; or the gate could not run.
     """
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     if _VARIANT in failures:
@@ -102,7 +86,7 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
     job = comparison_job(run, artifact, "cpu")
     place = make_marked_folder(run.jobs("selftest"))
     folder = make_marked_folder(place / "mutations")
-    # What is asked in other sessions takes a process each: too much for every fault.
+    # Session probes start a process each: too much for every fault.
     probes = tuple(name for name in job.rules.probes if name in PROBES)
     request = SelftestRequest(
         job=replace(job, failures=None, rules=replace(job.rules, probes=probes)),
@@ -112,7 +96,7 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
         run=run.folder,
         seed=run.resolved.spec.seed,
     )
-    # As the job calls them.
+    # The job's names for them.
     names = [f"{at} of {len(options.mutations)}, {name}" for at, name in enumerate(options.mutations, start=1)]
     try:
         with stage(progress, "planting", names) as did:

@@ -1,6 +1,6 @@
-"""Puts one ONNX file through the gate, on samples and probes, in this process.
+"""Run the gate on one ONNX file, on samples and probes, in this process.
 
-Probes are asked until each has failed once: that one did is all that a selftest wants to know.
+A probe stops at its first failure, because a selftest needs no more.
 """
 
 from __future__ import annotations
@@ -35,14 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FaultTrial:
-    """What came of one file.
+    """The outcome of one file.
 
-    Attributes:
-        checks: Every check on the samples.
-        probe_checks: One check a probe that was asked something.
-        probe_rows: Rows of each, up to its first failure.
-        limits: The limits of each output on the samples.
-        rows: Rows of the samples.
+    `probe_checks` has one check per probe that ran; `probe_rows` are its rows up to the first failure. `limits` are
+    those of each output on the samples.
     """
 
     checks: tuple[Check, ...]
@@ -53,22 +49,22 @@ class FaultTrial:
 
     @property
     def verdict(self) -> Verdict:
-        """What the gate says of the file."""
+        """The gate's verdict on the file."""
         return verdict_of((*self.checks, *self.probe_checks))
 
     @property
     def by_samples(self) -> list[FindingResult]:
-        """The checks on the samples that failed."""
+        """The failed checks on the samples."""
         return _findings(self.checks, (Status.FAIL,))
 
     @property
     def by_probes(self) -> list[FindingResult]:
-        """The probes that failed."""
+        """The failed probes."""
         return _findings(self.probe_checks, (Status.FAIL,))
 
     @property
     def at_edge(self) -> list[str]:
-        """The checks in which something differs where no sample is, or at padding, and nowhere else."""
+        """The checks that differ only where no sample is, or at padding."""
         found = (check.name for check in (*self.checks, *self.probe_checks) if check.status is Status.EDGE)
         return list(dict.fromkeys(found))
 
@@ -87,7 +83,7 @@ def _findings(checks: tuple[Check, ...], statuses: tuple[Status, ...]) -> list[F
 
 
 def open_mutated(job: ComparisonJob, path: Path) -> Runner:
-    """Return the runner of a file that stands in for the job's candidate.
+    """Return the runner of a file in place of the job's candidate.
 
     Raises:
         BackendError: The runtime refuses the file.
@@ -97,14 +93,7 @@ def open_mutated(job: ComparisonJob, path: Path) -> Runner:
 
 
 def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress, what: str) -> FaultTrial:
-    """Hold a loaded file against the recorded reference, exactly as `validate` does.
-
-    Args:
-        runner: The file, loaded.
-        job: The comparison; its reference is recorded.
-        folder: A folder to work in.
-        report: Takes the progress.
-        what: What the file is, in words.
+    """Compare a loaded file with the recorded reference, exactly as `validate` does.
 
     Raises:
         MeasurementError: The samples are not those of the recording.
@@ -149,15 +138,9 @@ def ask_until_failed(  # noqa: PLR0913 - all that a probe hangs on
     *,
     unclipped: Unclipped,
 ) -> tuple[ProbeOutcome, ...]:
-    """Return what came of each probe that was asked; what passes was asked everything.
+    """Return the outcome of each probe that ran; a probe that passes ran completely.
 
-    Args:
-        job: The comparison.
-        candidate: What answers.
-        recording: The probes, with the reference's answers; None where there are none.
-        outputs: The outputs that are compared.
-        report: Takes the progress.
-        unclipped: Asks an INT8 candidate what it would answer if its activations had no ranges.
+    `recording` is None without probes. `unclipped` returns an INT8 candidate's outputs without ranges of activations.
     """
     if recording is None or recording.skipped or not job.rules.probes:
         return ()
@@ -183,11 +166,7 @@ def ask_until_failed(  # noqa: PLR0913 - all that a probe hangs on
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Stopping(ProbesRecording):
-    """A recording whose probes end where they were failed.
-
-    Attributes:
-        failed: The probes that were.
-    """
+    """A recording whose probes stop once they are in `failed`."""
 
     failed: set[str]
 

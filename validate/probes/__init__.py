@@ -1,1 +1,1 @@
-"""Probes: inputs that users do not bring, derived from those that they do, which a right conversion answers alike."""
+"""Probes: inputs derived from the samples, on which a correct conversion gives the same outputs as the reference."""

@@ -1,4 +1,4 @@
-"""All probes there are: those that derive inputs, and those of the session, which ask the same rows in other ways."""
+"""The table of all probes: those that derive inputs, and those that run the same rows in other sessions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from dataclasses import dataclass
 from paritygate.errors import UsageError
 from paritygate.text import meant, nearest_first
 
-# The probe whose recorded batches are asked again by those of the session.
+# The session probes repeat the recorded batches of this probe.
 ASKED_AGAIN = "batches"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeKind:
-    """One row of the table.
-
-    Attributes:
-        name: Its name in options, reports and evidence.
-        module: Where it is.
-        looks_for: What it finds, in words.
-        missing: What a model or its samples lack that it derives nothing for, in words.
-    """
+    """A row of the table: the probe's name, its module, the faults it finds, and why it may have nothing to derive."""
 
     name: str
     module: str
@@ -90,7 +83,7 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def probes_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the probes named, in the order of the table; none of them for `none` alone, and None for None.
+    """Return the named probes in the order of the table, () for `none` alone, and None for None.
 
     Raises:
         UsageError: A name is no probe.
@@ -108,7 +101,7 @@ def probes_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 def to_record(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the probes that the reference has to answer for these to be asked."""
+    """Return the probes whose reference outputs are needed to run the named ones."""
     wanted = set(names)
     again = {ASKED_AGAIN} if wanted & set(SESSION_PROBES) else set()
     return tuple(name for name in PROBES if name in wanted | again)

@@ -1,4 +1,4 @@
-"""What is left out of a probe before any candidate is asked, by why: no answer to compare with, or no room left."""
+"""Batches left out of a probe before any candidate runs, by reason: no reference output to compare with, or no room."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-# More than this many of a kind are counted, not named.
+# The rest of a kind is only counted.
 _NAMED = 50
 
 
 class DropKind(str, Enum):
-    """Why a batch is left out; the first ones say something of the reference, the last two of the probe alone."""
+    """The reason for leaving out a batch: one about the reference, or (the last two) the probe's limits."""
 
     NOT_ANSWERED = "not_answered"
-    # Of recordings of earlier versions alone: such ids are out-of-sample rows.
+    # Only in recordings of earlier versions: today such ids are out-of-sample rows.
     ANY_ID = "any_id"
     UNSTEADY = "unsteady"
     SENSELESS = "senseless"
@@ -27,7 +27,7 @@ class DropKind(str, Enum):
         return self.value
 
 
-# What is left out though it could be asked, so that something is not covered.
+# Reasons that leave something uncovered, because the batch could have run.
 LEFT_OUT_FOR_WANT = frozenset({DropKind.NO_ROWS_LEFT, DropKind.NO_TIME_LEFT})
 
 _WORDS: Mapping[DropKind, str] = {
@@ -44,13 +44,7 @@ _WORDS: Mapping[DropKind, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dropped:
-    """One batch that no candidate is asked.
-
-    Attributes:
-        about: What is special about it.
-        kind: Why it is left out.
-        reason: The same in words, with the numbers.
-    """
+    """A batch that runs on no candidate; `reason` is a sentence with the numbers."""
 
     about: str
     kind: DropKind
@@ -58,14 +52,14 @@ class Dropped:
 
 
 class Drops:
-    """Counts what is left out, and keeps the first ones of each kind by name."""
+    """Counts the batches left out, and keeps the first ones of each kind."""
 
     def __init__(self) -> None:
         self._named: list[Dropped] = []
         self._counts: dict[DropKind, int] = {}
 
     def add(self, dropped: Dropped) -> None:
-        """Take in one batch."""
+        """Count one batch."""
         count = self._counts.get(dropped.kind, 0)
         self._counts[dropped.kind] = count + 1
         if count < _NAMED:
@@ -78,21 +72,16 @@ class Drops:
 
     @property
     def counts(self) -> dict[DropKind, int]:
-        """How many there are of each kind, in the order of the kinds."""
+        """The number of batches of each kind, in the order of the kinds."""
         return {kind: self._counts[kind] for kind in DropKind if kind in self._counts}
 
 
 def batches_in_words(count: int, which: str = "") -> str:
-    """Return so many batches in words, such as `3 more batches`."""
+    """Return a count as text, such as `3 more batches`."""
     return f"{count} {which}{' ' if which else ''}{'batch' if count == 1 else 'batches'}"
 
 
 def drop_words(counts: Mapping[DropKind, int], *, rows: int = 0) -> list[str]:
-    """Return what was left out in words, one phrase a kind.
-
-    Args:
-        counts: Batches of each kind.
-        rows: Rows that the probe may use; 0 to say nothing of how many.
-    """
+    """Return one phrase per kind left out; `rows` are those that the probe may use (0: do not mention them)."""
     allowed = f"{rows} " if rows else ""
     return [f"{batches_in_words(count)} {_WORDS[kind].format(rows=allowed)}" for kind, count in counts.items() if count]

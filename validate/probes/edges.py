@@ -1,9 +1,9 @@
-"""What makes a made-up row unlike every sample, so that a right conversion may answer it otherwise.
+"""Decide in which ways a generated row is unlike every sample, so that a correct conversion may differ on it.
 
-Nothing in the samples says that such a row occurs, and of some there is no right answer: where a row attends to
-nothing, one runtime answers zero and another the mean. A difference at the edge is a finding, which by itself fails
-nothing. The other rows of the same call have to hold, so that what leaks from one row to another is a failure. What the
-spec says of an input in `roles` stands above the samples: what can occur has to hold, what cannot is not asked.
+No sample shows that such a row occurs, and some have no correct result: where a row attends to nothing, one runtime
+returns zero and another the mean. Such a difference is reported as an out-of-sample finding and fails nothing by
+itself. The other rows of the call still have to agree, so a leak between rows fails. `roles` in the spec outrank the
+samples: declared values must hold, and rows declared not to occur do not run.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _PADDING_WORDS: Mapping[Padding, str] = {
     Padding.INSIDE: "padding inside {input}",
 }
 
-# How much of the range of all features each has to hold, so that one range can be declared of them.
+# A single range may be declared only where each feature covers this share of it.
 _LEAST_SHARE_OF_RANGE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Found:
-    """What no sample holds, and where: `at` is by row, or one for all rows."""
+    """Something that no sample holds; `at` flags rows, or has one flag for all rows."""
 
     input: str
     kind: EdgeKind
@@ -59,10 +59,10 @@ class _Found:
 
 
 def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
-    """Return in which ways rows of a batch are unlike every sample, and not declared to occur."""
+    """Return the ways in which rows of a batch are unlike every sample and not declared to occur."""
     edges = list(batch.edges)
     for found in _unlike(context, batch):
-        # What an input without rows holds, every row of the batch meets.
+        # An input without rows affects every row of the batch.
         places = np.flatnonzero(found.at) if len(found.at) == batch.rows else np.arange(batch.rows)
         edges.append(
             Edge(
@@ -78,7 +78,7 @@ def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
 
 
 def why_declared_not_to_occur(context: ProbeContext, batch: ProbeBatch) -> str:
-    """Return what of a batch `roles` say that it never occurs; empty if nothing."""
+    """Return the part of a batch that `roles` exclude, or an empty text."""
     return next((found.words for found in _unlike(context, batch) if found.is_declared_not_to_occur), "")
 
 
@@ -107,7 +107,7 @@ def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OfInput:
-    """What of one input no sample holds."""
+    """The values of one input that no sample holds."""
 
     name: str
     role: InputRole
@@ -151,7 +151,7 @@ class _OfInput:
                     if_it_never_occurs=self._roles(f"padding: {_listed(seen or [Padding.NONE])}"),
                     is_declared_not_to_occur=declared.padding is not None,
                 )
-        # A row without padding is as long as it is large: its size is looked at by itself.
+        # A row without padding is judged by its size.
         is_short = ~(by_kind[Padding.EMPTY] | by_kind[Padding.NONE]) & (real.sum(axis=1) < (shortest or 0))
         yield _Found(
             input=self.name,
@@ -164,7 +164,7 @@ class _OfInput:
         )
 
     def ids(self, array: NDArray[np.generic], *, is_known: bool) -> Iterator[_Found]:
-        """Yield ids outside of the table, or of what is known of them; not where the reference shows its table."""
+        """Yield ids outside the table or the declared range; not where the reference refuses ids outside its table."""
         ends = self._ends_of_ids(array)
         if ends is None:
             return
@@ -186,7 +186,7 @@ class _OfInput:
             )
 
     def _ends_of_ids(self, array: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the first and the last id, by column where columns have tables of their own."""
+        """Return the first and the last id, by column where columns have their own tables."""
         columns = self.role.columns
         if columns and array.ndim > 1 and array.shape[-1] == len(columns):
             lows, highs = self.seen.bounds()
@@ -200,7 +200,7 @@ class _OfInput:
         return None if low is None or high is None else (np.asarray(float(low)), np.asarray(float(high)))
 
     def lengths(self, array: NDArray[np.generic], positions: int | None) -> Iterator[_Found]:
-        """Yield lengths that no sample has; a row may be full."""
+        """Yield lengths that no sample has; a full row is no such length."""
         is_full = np.zeros(array.shape, dtype=bool) if positions is None else np.asarray(array == positions)
         is_between = array.astype(np.float64) <= max(self.seen.high or 0, positions or 0)
         is_above_least = array.astype(np.float64) >= (self.seen.low or 0)
@@ -212,7 +212,7 @@ class _OfInput:
             yield from self._values(array, self.seen.outside(array) & ~self._is_key(array), words="values of")
 
     def _is_key(self, array: NDArray[np.generic]) -> Flags:
-        """Return which values a table in which they are looked up has a key for: it says itself what occurs."""
+        """Return which values are keys of a lookup table, because the table shows that they occur."""
         found = np.zeros(array.shape, dtype=bool)
         for keys in self.role.keys:
             numbers = [key for key in keys.values if not isinstance(key, str)]
@@ -233,7 +233,7 @@ class _OfInput:
         if not finite.size:
             return
         declared, middle = self.role.declared, (low + high) / 2
-        # A declared range is one of all features: of features whose own are much narrower it would say something else.
+        # One range for all features would misdescribe features with a much narrower one.
         lows, highs = self.seen.bounds()
         with np.errstate(over="ignore", invalid="ignore"):
             is_one = bool((highs - lows >= _LEAST_SHARE_OF_RANGE * (high - low)).all())
@@ -275,16 +275,16 @@ class _OfInput:
 
 
 def _sizes(context: ProbeContext, dim: OpenDim, batch: ProbeBatch) -> Iterator[_Found]:
-    """Yield a size that is not declared and that samples do not suggest."""
+    """Yield a size that is neither declared nor suggested by the samples."""
     name, axis = dim.places[0]
     seen = context.survey.inputs[name]
-    # What is the sum of other dims is as large as they are.
+    # A sum of other dims follows their sizes.
     if dim.sum is not None or dim.name in context.dims or axis >= len(seen.least_sizes):
         return
     least = min(context.survey.inputs[other].least_sizes[at] for other, at in dim.places)
     largest = max(context.survey.inputs[other].largest_sizes[at] for other, at in dim.places)
     size = batch.inputs[name].shape[axis]
-    # A dim with a name is meant to be open: from 2 on, as exporters specialise a size of 1, to twice the largest seen.
+    # A named dim is meant to be open: from 2 (exporters specialise a size of 1) to twice the largest seen.
     low, high = (min(least, 2), 2 * largest) if dim.is_named else (least, largest)
     if low <= size <= high:
         return
@@ -307,23 +307,16 @@ def _listed(kinds: Sequence[Padding]) -> str:
 
 
 def role_option(said: str) -> str:
-    """Return what `roles` of a spec would say as an option of `compare`; what is no role stays as it is.
-
-    Args:
-        said: Such as `roles: {attention_mask: {empty: true}}`, which becomes `--role 'attention_mask={empty: true}'`.
-    """
+    """Return `roles: {attention_mask: {empty: true}}` as `--role 'attention_mask={empty: true}'`; other texts stay."""
     return _OF_ONE_INPUT.sub(lambda found: f"--role {shlex.quote(f'{found[1]}={found[2]}')}", said)
 
 
 def how_to_declare(said: str, *, has_spec: bool) -> str:
-    """Return what to do to declare something of an input: `write ... in the spec`, or `give --role ...` without one.
-
-    Nothing says of features with ranges of their own that they never leave them: the finding stays one.
-    """
+    """Return how to declare a fact of an input: `write ... in the spec`, or `give --role ...` without one."""
     if not said:
         return "nothing has to be declared: it stays a finding"
     if has_spec:
         return f"write {said} in the spec"
     option = role_option(said)
-    # What is no role has no option.
+    # A text without roles has no option.
     return f"write {said} in a spec" if option == said else f"give {option}"

@@ -1,4 +1,4 @@
-"""What came of a probe, in words: where it failed, what was answered alike, and what was left out and why."""
+"""Describe the outcome of a probe: where it failed, what agreed, and what was left out and why."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ from paritygate.validate.words.sentence import Words, joined, render, say
 if TYPE_CHECKING:
     from paritygate.validate.probes.recording import ProbeRecord
 
-# Edges that are named in one line; the report lists more.
+# Edges named in one line; the report lists more.
 _EDGES_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFailure:
-    """One batch of a probe that a candidate failed, or answered otherwise where no sample is.
+    """A batch of a probe that a candidate failed, or that differs where no sample is.
 
-    Attributes:
-        batch: Its position among the batches of the probe, from 0.
-        about: What is special about it.
-        check: The name of the check that it failed.
-        words: What is said of it.
-        inputs: Where its inputs were put; empty for nowhere.
-        edges: In which ways all rows that differ are unlike every sample; empty where they are not.
+    `batch` is its position from 0. `inputs` is where its inputs were stored, or empty. `edges` are the ways in which
+    all differing rows are unlike every sample.
     """
 
     batch: int
@@ -40,12 +35,12 @@ class ProbeFailure:
 
     @property
     def detail(self) -> str:
-        """What is said of it, as text."""
+        """The difference, as text."""
         return render(self.words)
 
     @property
     def edge(self) -> str:
-        """In which ways the rows are unlike every sample, in words, such as `an empty row of attention_mask`."""
+        """The ways in which the rows are unlike every sample, such as `an empty row of attention_mask`."""
         return edges_in_words(self.edges)
 
 
@@ -61,18 +56,11 @@ def in_words(  # noqa: PLR0913 - all that came of it
     edge_off: int = 0,
     padded: Sequence[str] = (),
 ) -> Words:
-    """Return what came of a probe.
+    """Return the outcome of a probe as a message.
 
-    Args:
-        failures: The batches failed.
-        probe: What was recorded.
-        error: What of ours failed, and where; empty where nothing did.
-        rows: Rows asked.
-        unfit: Batches that the candidate was not asked.
-        findings: The first batch of each edge that was answered otherwise there.
-        found: How many batches were, by edge.
-        edge_off: Batches that are not asked because no sample is like them.
-        padded: Outputs that differ where an undeclared mask leaves out, which is excused and said apart.
+    `error` is a fault of this tool. `unfit` and `edge_off` count batches that did not run. `findings` hold the first
+    batch that differs per edge, `found` the number of such batches. `padded` outputs differ only under an undeclared
+    mask.
     """
     left_out = _left_out(probe, unfit, edge_off)
     rest = say("probe.left_out", what=left_out) if left_out else ()
@@ -107,7 +95,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
 
 
 def finding_words(edge: str, about: str, differs: Words, *, batches: int) -> Words:
-    """Return what is answered otherwise where no sample is."""
+    """Return the message about a difference where no sample is."""
     return say("probe.finding", edge=edge, about=about, more=_more(batches) or say("nothing"), difference=differs)
 
 
@@ -116,7 +104,7 @@ def _more(count: int) -> Words:
 
 
 def failed_itself(error: str) -> Words:
-    """Return that a probe failed and no model did, and what can be done."""
+    """Return the message for a probe that failed itself, with what to do."""
     return say("probe.itself", error=error)
 
 

@@ -1,4 +1,4 @@
-"""What fails in a probe by a fault of this tool: an error of that probe, while everything else is measured."""
+"""Report a fault of this tool in a probe as that probe's error, while everything else is measured."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _PACKAGE = str(Path(paritygate.__file__).parent)
 
 
 def fault_words(error: Exception) -> str:
-    """Print the traceback, which a child process has in its log, and return what failed and where, in words."""
+    """Print the traceback (a child process logs it) and return the error and its place as text."""
     traceback.print_exception(error, file=sys.stderr)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(_PACKAGE)]
-    # Of a library that was called wrongly, the call says more than its insides.
+    # If a library was called wrongly, our call is more telling than its insides.
     last = (own or frames)[-1:]
     place = "".join(f" in {Path(frame.filename).name}, line {frame.lineno}" for frame in last)
     text = str(error).strip().splitlines()

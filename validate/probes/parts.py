@@ -1,4 +1,4 @@
-"""A batch cut into the rows that are like the samples and those that are not, each with the answers of both sides."""
+"""Split a batch into the rows that are like the samples and those that are not, with the outputs of both sides."""
 
 from __future__ import annotations
 
@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowSubset:
-    """Some rows of a batch, or all of them.
+    """Some rows of a batch, or all of them, with both sides' outputs.
 
-    Attributes:
-        batch: The inputs, under the ids that the rows have in the whole batch.
-        stored: The same with what the reference answered.
-        actual: What the candidate answered.
-        edges: In which ways all of these rows are unlike the samples; empty where they are like them.
+    `batch` keeps the ids that the rows have in the whole batch. `edges` is empty for rows like the samples.
     """
 
     batch: Batch
@@ -35,15 +31,12 @@ class RowSubset:
 
 
 def parts_of(whole: RowSubset, batch_axes: Mapping[str, tuple[int, ...]]) -> Iterator[RowSubset]:
-    """Yield the rows of a batch that are like the samples, then those that are not, by how they are unlike them.
+    """Yield the rows of a batch that are like the samples, then the others by the way in which they are unlike them.
 
-    An output without a row of its own per input hangs on all rows, and so on those at the edge. So does one with an
-    answer to each pair of rows, but for the pairs of rows that are alike. Where the candidate answers with another
-    number of rows, the batch stays whole: its contract is broken.
-
-    Args:
-        whole: The batch.
-        batch_axes: The axes of an output that count rows, where that is not the first one alone.
+    An output without its own row per input depends on all rows, also those unlike the samples. So does one entry per
+    pair of rows, except between rows that are like the samples. `batch_axes` are the axes that count rows, where that
+    is not the first one alone. A candidate that returns another number of rows breaks its contract, so the batch stays
+    whole.
     """
     record = whole.stored.record
     outputs, actual = whole.stored.outputs, whole.actual
@@ -84,7 +77,7 @@ def _rows_of(
         return {name: _among(array, rows, by_row.get(name, ())) for name, array in chosen.items()}
 
     stored, batch = whole.stored, whole.batch
-    # What has no rows, such as a number for the whole call, is the same for each part.
+    # Inputs without rows are the same for each part.
     inputs = {
         name: array[rows] if array.ndim and len(array) == batch.rows else array for name, array in stored.inputs.items()
     }

@@ -1,4 +1,4 @@
-"""Recording the reference's answers to the probes, and leaving out what there is no answer to compare with."""
+"""Record the reference's outputs on the probes, and leave out batches without an output to compare with."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ if TYPE_CHECKING:
 
 _ON_ROWS_BESIDE = "the reference answers the same otherwise alone than in a batch, by more than ten limits"
 _NO_TIME_LEFT = "all probes together may cost four times what the samples do, and five seconds of CPU"
-# Those that ask little come first: what they leave of all that probes may cost is for the others.
+# Cheap probes come first, so that they leave their rest to the others.
 _ORDER = ("sensitivity", "flat", "masks", "shapes", "ids", "batches", "values")
-# Rows of a batch that are asked alone; the others are asked in a smaller batch.
+# Rows of a batch that run alone; the others run in a smaller batch.
 _ALONE = 4
-# How often every row is asked: as it is, among other rows, and where values were made up, moved by a larger rounding.
+# How often every row runs: as it is, among other rows and, if generated, moved by a larger rounding.
 _TIMES, _TIMES_INVENTED = 2, 3
-# How often rows are asked that are moved as a whole: along a series of steps, and in two other ways.
+# How often rows run that move as a whole: along a series of steps, and in two other sessions.
 _TIMES_ALIKE = 20
-# What answers to rows alone may take in memory.
+# Memory for the outputs of rows alone.
 _BYTES_OF_ROWS = 64 << 20
 _SIGNAL_RANK = 3
-# A choice between equal places showed in one of six draws for one row of a detector; each is as much work as an answer.
+# Measured on a detector: a choice between equal places shows in one of six draws for a row. A draw costs one run.
 _DRAWS_OF_FLAT = 8
 _ROUNDING_OF_FP32 = 2.0**-23
 _ROUNDING_OF_FP16 = 2.0**-11
@@ -84,22 +84,15 @@ _ROUNDING_OF_FP16 = 2.0**-11
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbePlan:
-    """What to ask the reference.
+    """The settings of a recording.
 
-    Attributes:
-        context: What to derive from.
-        profiles: The profile of each output that is compared, on the samples: what two runs may differ by.
-        folder: The folder to write into; it exists and is empty.
-        names: The probes to make, by the table.
-        is_non_finite_declared: Whether NaN and infinity in its answers are right.
-        positions: Which positions count, of outputs of which not all do.
-        padding: What masks leave out that nobody declared, by output.
-        hangs_on_batch: Whether the reference answers rows of the samples otherwise by the rows beside them, as far as
-            was seen: then a right conversion does so too, and made-up rows are asked like all others.
-        allowance: What all of it may cost; None for whatever it costs.
-        chooses: Whether the model goes on with places that it chose among: which of equal ones it takes is nobody's
-            business, and shows only where values are moved by themselves.
-        otherwise: Opens the reference in the other ways in which it runs here, such as on one thread.
+    - `profiles`: by output, its values on the samples. `folder`: exists and is empty.
+    - `is_non_finite_declared`: NaN and infinity in outputs are correct.
+    - `positions`: the positions that count. `padding`: what undeclared masks leave out, by output.
+    - `hangs_on_batch`: the reference's own outputs depend on the other rows, so correct conversions' do too.
+    - `allowance`: None for unlimited cost.
+    - `chooses`: the model computes on with chosen places; which of equal ones it takes does not count.
+    - `otherwise`: opens the reference's other sessions, such as on one thread.
     """
 
     context: ProbeContext
@@ -118,7 +111,7 @@ class ProbePlan:
 def record_probes(
     runner: Runner, plan: ProbePlan, *, progress: Callable[[str, int], None] = lambda *_: None
 ) -> ProbesRecording:
-    """Derive the probes, run the reference over them and store what it answers.
+    """Derive the probes, run the reference on them and store its outputs.
 
     Raises:
         StorageError: The disk is full.
@@ -161,7 +154,7 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
             making.take(derived)
             progress(name, making.rows)
     except (ParitygateError, OSError):
-        # What is known to go wrong, such as a full disk, is nobody's fault here.
+        # Known errors, such as a full disk, are no fault of the probe.
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
         error = f"while the reference was asked, {fault_words(err)}"
@@ -183,7 +176,7 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
 
 
 def _batch_axes(signature: Signature) -> dict[str, tuple[int, ...]]:
-    """Return the axes of outputs that count the rows of a call, of those outputs where not the first one alone does."""
+    """Return the axes that count the rows of a call, for outputs where the first axis is not the only one."""
     found: dict[str, tuple[int, ...]] = {}
     for spec in signature.outputs:
         first, *others = spec.shape or (None,)
@@ -193,7 +186,7 @@ def _batch_axes(signature: Signature) -> dict[str, tuple[int, ...]]:
 
 
 class _Making:
-    """One probe while it is made."""
+    """One probe while it is recorded."""
 
     def __init__(self, runner: Runner, plan: ProbePlan, writer: ChunkWriter) -> None:
         self._runner = runner
@@ -206,13 +199,13 @@ class _Making:
         self.notes: dict[str, None] = {}
         self._unsteady: Counter[str] = Counter()
         self._unsteady_rows = 0
-        # What the reference has to refuse is the same for many batches.
+        # Many batches share the inputs that the reference must refuse.
         self._must_refuse: Outputs | None = None
         self._refuses = False
         self._alone = _RowsAlone(runner)
 
     def take(self, derived: ProbeBatch) -> None:
-        """Have the reference answer a batch, and store it with the answer; or leave it out, and keep why."""
+        """Run the reference on a batch and store its outputs; or leave the batch out, with the reason."""
         context, about = self._plan.context, derived.about
         for kind, why in (
             (DropKind.SENSELESS, why_senseless),
@@ -236,7 +229,7 @@ class _Making:
             return
         self.rows += derived.rows
         if derived.must_refuse is not None and not self._is_refused(derived.must_refuse):
-            # It takes even the largest integer: what lies outside of every table has a default, which no sample shows.
+            # It accepts even the largest integer, so ids outside all tables have a default, which no sample shows.
             derived = replace(derived, must_refuse=None)
         found = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
         if isinstance(found, Dropped):
@@ -252,7 +245,7 @@ class _Making:
         self.notes.update({batch.note: None} if batch.note else {})
 
     def _leave_out(self, derived: ProbeBatch, dropped: Dropped) -> None:
-        """Keep why a batch is left out; or ask its parts, where one row may be all that is not answered steadily."""
+        """Record why a batch is left out, or run its parts where a single row may be the only unsteady one."""
         is_of_one_row = dropped.kind is DropKind.NOT_ANSWERED or (
             dropped.kind is DropKind.UNSTEADY and derived.moved_alike is not None
         )
@@ -265,14 +258,14 @@ class _Making:
             self._unsteady.update({str(edge) for edge in edges_of(self._plan.context, derived)})
 
     def rows_unsteady(self) -> list[str]:
-        """Return how many rows of the batches that are asked are held to nothing, in a sentence; none for no rows."""
+        """Return a sentence with the number of rows that are not compared; [] for none."""
         count = self._unsteady_rows
         if not count:
             return []
         return [f"{counted(count, 'made-up row')} {one_or_many(count, 'is', 'are')} not compared: {_ON_ROWS_BESIDE}"]
 
     def edges_unsteady(self) -> list[str]:
-        """Return each way to be unlike the samples of which every batch was left out as unsteady, in a sentence."""
+        """Return a sentence for each way of being unlike the samples whose batches were all unsteady."""
         asked = {str(edge) for batch in self.batches for edge in batch.edges}
         return [
             f"{words} are not compared: what the reference answers to {batches_in_words(count, 'such')} "
@@ -293,16 +286,16 @@ class _Making:
 
 
 def _not_jumping(batch: ProbeBatch, outputs: Outputs) -> tuple[Edge, ...]:
-    """Return the edge of rows at boundaries of a division at which the reference itself answers all numbers alike.
+    """Return the edge of rows at boundaries where the reference itself returns the same for all numbers.
 
-    It divides what float32 rounded before, so that its own boundaries are elsewhere.
+    It divides rounded numbers, so its own boundaries are elsewhere.
     """
     if not batch.divided:
         return ()
     is_same = np.ones(batch.rows // THREE, dtype=bool)
     for array in outputs.values():
         if not array.ndim or len(array) != batch.rows:
-            # It says nothing of single rows.
+            # It has no values of single rows.
             continue
         threes = np.ma.filled(array, 0).reshape(len(is_same), THREE, -1)
         is_same &= (threes == threes[:, :1]).all(axis=(1, 2))
@@ -312,12 +305,9 @@ def _not_jumping(batch: ProbeBatch, outputs: Outputs) -> tuple[Edge, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
-    """What the reference answered.
+    """The reference's outputs on a batch that is marked where a lower precision may differ.
 
-    Attributes:
-        batch: What it was asked, marked where a lower precision may answer otherwise.
-        outputs: Its answer.
-        noise: How far it differs from itself alone and in a batch, where that is beyond limits of FP32.
+    `noise` is by how much a row differs alone and in the batch, where that exceeds FP32 limits.
     """
 
     batch: ProbeBatch
@@ -326,7 +316,7 @@ class _Answer:
 
 
 class _RowsAlone:
-    """Asks the reference, and for one row alone only once: a probe asks for the same rows in many batches."""
+    """Runs the reference, and on one row alone only once, because many batches of a probe share their rows."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -334,7 +324,7 @@ class _RowsAlone:
         self._bytes_left = _BYTES_OF_ROWS
 
     def run(self, inputs: Outputs, *, rows: int) -> Outputs:
-        """Return the answer to so many rows."""
+        """Return the outputs on this many rows."""
         if rows > 1:
             return self._runner.run(inputs)
         key = b"".join(repr(array.shape).encode() + array.tobytes() for array in inputs.values())
@@ -348,10 +338,10 @@ class _RowsAlone:
 
 
 def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbePlan) -> _Answer | Dropped:
-    """Return the reference's answer with its own noise, or why it counts for nothing.
+    """Return the reference's outputs with its own noise, or why they do not count.
 
-    It is asked a second time in the hardest way, every row among other rows and what was made up moved by a rounding of
-    float32. Only where it then answers otherwise it is asked what that hangs on.
+    The reference runs a second time in the hardest way: every row among other rows, and generated values moved by a
+    rounding of float32. Only if that differs, further runs find the cause.
     """
     try:
         first = only_valid(runner.run(batch.inputs), batch.inputs, plan.positions)
@@ -387,7 +377,7 @@ def _unsteady_rows(noise: Mapping[str, tuple[RowNoise, ...]]) -> set[int]:
 
 
 def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> bool:
-    """Return whether a second answer is the first one within the strictest limits, among other rows and all."""
+    """Return whether a second run stays within the strictest limits, with all rows among other rows."""
     moved = _moved(batch, _ROUNDING_OF_FP32, plan.context) if batch.is_invented else batch.inputs
     try:
         answers = _in_other_company(alone, moved, batch.rows, plan) or [runner.run(moved)]
@@ -399,7 +389,7 @@ def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Output
             return False
         other = np.concatenate(parts) if len(parts) > 1 else parts[0]
         if other.ndim and whole.ndim and len(other) > len(whole) == batch.rows:
-            # A single row was asked beside itself.
+            # A single row ran next to its copy.
             other = other[: len(whole)]
         limits = limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
         if other.shape != whole.shape or repeat_difference(other, whole, profile, limits)[0] > 1:
@@ -411,8 +401,8 @@ def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Output
 
 
 def _why_unfit(batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> str:
-    """Return why an answer is none to compare with; empty where it is one."""
-    # Of NaN and infinity that neither samples nor roles show, nobody declared what becomes.
+    """Return why outputs cannot be compared with; empty where they can."""
+    # Outputs on NaN and infinity that neither samples nor roles show are undeclared.
     may_be_non_finite = plan.is_non_finite_declared and not any(
         edge.kind in {EdgeKind.NAN, EdgeKind.INFINITY} for edge in edges_of(plan.context, batch)
     )
@@ -425,7 +415,7 @@ def _why_unfit(batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> str:
 
 
 def _why_not_repeated(first: Outputs, again: Outputs, plan: ProbePlan) -> str:
-    """Return where two answers to one batch differ; empty where they do not."""
+    """Return where two runs on one batch differ; empty where they do not."""
     for name, profile in plan.profiles.items():
         ratio, difference = repeat_difference(
             again[name], first[name], profile, limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
@@ -436,7 +426,7 @@ def _why_not_repeated(first: Outputs, again: Outputs, plan: ProbePlan) -> str:
 
 
 def _noise(alone: _RowsAlone, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> dict[str, tuple[RowNoise, ...]]:
-    """Return how far the reference differs from itself alone and in a batch, where that is beyond limits of FP32."""
+    """Return by how much rows differ alone and in the batch, where that exceeds FP32 limits."""
     answers = _in_other_company(alone, batch.inputs, batch.rows, plan)
     found = {}
     for name, profile in plan.profiles.items():
@@ -464,11 +454,11 @@ def _without_answer(
     limits: Limits,
     profile: OutputProfile,
 ) -> tuple[RowNoise, ...]:
-    """Return the noise, with the rows marked that differ by far more than the limit of some value.
+    """Return the noise, with rows marked as unsteady that differ by far more than the limit of some value.
 
-    Where real rows are answered steadily, such a row is one that the model has no answer to, as the phase of zero.
+    Where real rows are steady, the model has no result for such a row, as for the phase of zero.
     """
-    # The same infinity or NaN is the same answer, and has no difference.
+    # Equal infinities and NaN do not differ.
     is_same = ~np.isfinite(whole) & ((other == whole) | (np.isnan(other) & np.isnan(whole)))
     one, another = (
         np.ma.where(is_same, np.zeros((), array.dtype), array)  # type: ignore[no-untyped-call]
@@ -479,9 +469,9 @@ def _without_answer(
 
 
 def _in_other_company(alone: _RowsAlone, inputs: Outputs, rows: int, plan: ProbePlan) -> list[Outputs]:
-    """Return the same rows as they are answered among other rows: the first ones alone, the others in a smaller batch.
+    """Return the outputs on the same rows among others: the first rows alone, the others in a smaller batch.
 
-    A single row is asked beside itself. Nothing is returned where the number of rows is fixed, or nothing answered so.
+    A single row runs next to its copy. The list is empty where the batch is fixed, or the runs fail.
     """
     with_rows = plan.context.survey.groups[0].with_rows
     asked = [[row] for row in range(min(rows, _ALONE))] + ([list(range(_ALONE, rows))] if rows > _ALONE else [])
@@ -505,10 +495,10 @@ def _is_answered(runner: Runner, inputs: Outputs) -> bool:
 
 
 def _holds_non_finite(arrays: Outputs) -> bool:
-    # What is masked counts for nothing.
+    # Masked values do not count.
     floats = [np.ma.filled(array, 0) for array in arrays.values() if is_float_dtype(array.dtype.name)]
     with np.errstate(invalid="ignore", over="ignore"):
-        # Where the sum is no number, a value may be none, or there is too much of them.
+        # A finite sum proves that all values are finite; another sum proves nothing.
         return any(
             not math.isfinite(float(array.sum(dtype=np.float64))) and not np.isfinite(array).all() for array in floats
         )
@@ -517,11 +507,11 @@ def _holds_non_finite(arrays: Outputs) -> bool:
 def _if_steady(
     runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan, *, is_known: bool
 ) -> ProbeBatch | Dropped:
-    """Return the batch, or why its answer hangs on the last digits of the inputs; `is_known` says that it does not.
+    """Return the batch, or why its outputs depend on the last digits of the inputs (with `is_known` they do not).
 
-    Made-up rows may be such that a model divides by next to nothing, as a normalisation of a constant row does: any
-    conversion differs there. What only a lower precision lacks is marked as beyond what it can be held to, and a flat
-    signal among them is asked more often: which of its equal places a model chooses shows in some draws alone.
+    On generated rows a model may divide by nearly nothing, as in normalising a constant row, and any conversion
+    differs. A dependence on digits that only a lower precision lacks marks the batch as beyond it. A flat signal then
+    runs more often, because a choice between its equal places shows only in some draws.
     """
     if not is_known:
         float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, plan.context), Precision.FP32)
@@ -538,7 +528,7 @@ def _if_steady(
 
 
 def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> float:
-    """Return by how many limits the answer moves with its inputs, in the first draw in which it jumps."""
+    """Return by how many limits the outputs move with the inputs, in the first draw in which they jump."""
     found = 0.0
     for draw in range(1, _DRAWS_OF_FLAT + 1):
         if plan.allowance is not None and not plan.allowance.takes(batch.inputs, times=1, calls=1):
@@ -553,14 +543,9 @@ def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan
 def _of_flat_rows(
     found: ProbeBatch | Dropped, runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan
 ) -> ProbeBatch | Dropped:
-    """Return the batch of flat rows, or why the reference has no one answer to them.
+    """Return the batch of flat rows, or why the reference has no single output on them.
 
-    Args:
-        found: The same, of rows whose values were moved by themselves; whole numbers were not.
-        runner: The reference.
-        batch: The rows.
-        outputs: Its answer to them.
-        plan: What to ask.
+    `found` is the result for rows whose floats moved one by one; whole numbers did not move.
     """
     if plan.chooses:
         if isinstance(found, Dropped):
@@ -572,13 +557,13 @@ def _of_flat_rows(
     is_moved = any(is_float_dtype(array.dtype.name) for array in batch.inputs.values())
     is_exact = isinstance(found, Dropped) or not is_moved
     moved_alike = batch.moved_alike or (lambda _: ())
-    # Made by and by: most rows are steady by the first series.
+    # Made lazily, because most rows are steady in the first series.
     series = itertools.chain.from_iterable(moved_alike(exactly) for exactly in ((True,) if is_exact else (False, True)))
     rows = FlatRows(inputs=batch.inputs, outputs=outputs, series=series, profiles=plan.profiles)
     why_not = why_flat_unsteady(runner, plan.otherwise(), rows)
     if why_not:
         return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=why_not)
-    # What computes in less than float32 sums up nothing exactly.
+    # Below float32 no sum is exact.
     return replace(batch, is_beyond_seen=True) if is_exact else found
 
 
@@ -588,11 +573,10 @@ def _unsteady(batch: ProbeBatch, moved: float) -> Dropped:
 
 
 def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext, *, draw: int = 0) -> Outputs:
-    """Return the inputs, every float of them moved up or down by a rounding; each draw chooses other directions.
+    """Return the inputs with every float moved up or down by a rounding; each draw chooses other directions.
 
-    A flat signal, such as a black picture, is moved by a rounding of the largest value seen: which of its places a
-    model then chooses hangs on the last digits, and a rounding of zero is none. In a table, a zero may say something of
-    its own, and stays.
+    A flat signal, such as a black picture, moves by a rounding of the largest value seen, because a rounding of zero is
+    zero. A choice between its equal places depends on such digits. In a table a zero may have a meaning, and stays.
     """
     random = context.random(f"{batch.about}, draw {draw}" if draw else batch.about)
     moved = dict(batch.inputs)
@@ -608,7 +592,7 @@ def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext, *, draw: i
 
 
 def _is_flat_signal(values: NDArray[np.generic]) -> bool:
-    """Return whether every row has places and features, and values that differ along one axis at most."""
+    """Return whether every row has places and features, with values that differ along one axis at most."""
     if values.ndim < _SIGNAL_RANK or not values.size:
         return False
     axes = range(1, values.ndim)
@@ -617,7 +601,7 @@ def _is_flat_signal(values: NDArray[np.generic]) -> bool:
 
 
 def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs, precision: Precision) -> float:
-    """Return how far the answer to the moved inputs is from the answer, in limits of a precision."""
+    """Return by how many limits of a precision the outputs on moved inputs differ."""
     try:
         found = runner.run(moved)
     except (BackendError, UsageError, MeasurementError):

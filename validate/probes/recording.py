@@ -1,8 +1,8 @@
-"""The probes of a model, recorded: the batches derived, and what the reference answered to each.
+"""Store the probes of a model: the derived batches and the reference's outputs on each.
 
-A folder beside the recorded reference holds one folder a probe, with inputs and outputs in chunks as those of the
-reference, and `probes.json`, which names every batch, what was left out and why, and the digest of each chunk. Every
-candidate is asked the same, on whatever machine, and a batch that it fails can be looked up and run again.
+A folder next to the recorded reference holds a folder per probe, with inputs and outputs in chunks. `probes.json` lists
+every batch, what was left out and why, and each chunk's digest. Every candidate runs the same batches on any machine,
+and a failed batch can be looked up and run again.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ INPUT, OUTPUT = "input/", "output/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchRecord:
-    """One batch that the reference answered; see `ProbeBatch`.
+    """A batch with reference outputs; see `ProbeBatch`.
 
-    `edges` says which of its rows are unlike every sample: a difference there is a finding and no failure. `noise` is,
-    by float output, how far the reference differs from itself in each row, alone and in a batch; only where it is more
-    than the limits of FP32.
+    `edges` hold the rows that are unlike every sample, where a difference fails nothing. `noise`, by float output and
+    row, is the reference's difference between a row alone and in a batch, where it exceeds FP32 limits.
     """
 
     rows: int
@@ -57,12 +56,12 @@ class BatchRecord:
 
     @property
     def is_at_edge(self) -> bool:
-        """Whether every row is unlike every sample."""
+        """True where every row is unlike every sample."""
         return {row for edge in self.edges for row in edge.rows} == set(range(self.rows))
 
     @classmethod
     def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...], noise: Mapping[str, tuple[RowNoise, ...]]) -> BatchRecord:
-        """Return what is kept of a batch beside its arrays."""
+        """Return the record of a batch, without its arrays."""
         return cls(
             rows=batch.rows,
             about=batch.about,
@@ -77,7 +76,7 @@ class BatchRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredProbeBatch:
-    """One batch with its answers, as read back."""
+    """A batch with its outputs, as read back."""
 
     record: BatchRecord
     inputs: Mapping[str, NDArray[np.generic]]
@@ -86,19 +85,11 @@ class StoredProbeBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeRecord:
-    """One probe as recorded.
+    """A probe as recorded.
 
-    Attributes:
-        name: Its name.
-        batches: What the reference answered, in order.
-        dropped: What was left out, the first ones of each kind.
-        dropped_counts: How many were left out, by kind.
-        chunks: Digest of each chunk file, relative to the probe's folder.
-        seconds: How long deriving and answering took.
-        asked_rows: Rows that the reference was asked, the dropped ones too; it is asked more than once.
-        allowed_rows: Rows that the probe may use.
-        notes: What was left out of all that there is to ask, one sentence each.
-        error: What of ours failed while it was made, and where; empty where nothing did.
+    - `dropped`: the first ones of each kind; `dropped_counts` has all. `chunks`: digests by file in the probe's folder.
+    - `asked_rows`: rows that the reference ran on, dropped ones too, each counted once. `allowed_rows`: the limit.
+    - `notes`: one sentence for each thing not covered. `error`: a fault of this tool while recording, or empty.
     """
 
     name: str
@@ -114,7 +105,7 @@ class ProbeRecord:
 
     @property
     def rows(self) -> int:
-        """Rows of all batches."""
+        """The rows of all batches."""
         return sum(batch.rows for batch in self.batches)
 
 
@@ -122,18 +113,11 @@ class ProbeRecord:
 class ProbesRecording:
     """All probes of a model.
 
-    Attributes:
-        folder: Where they are.
-        probes: Each probe that was asked for, in the order of the table.
-        roles: What each input was taken for.
-        skipped: Why no probe was made at all; empty where some were.
-        seed: Seed of all choices.
-        runtime: What ran the reference.
-        positions: Which positions count, of outputs of which not all do.
-        profiles: Profile of each output on the samples: limits are scaled by it, and by each batch's own answer.
-        padding: What masks leave out that nobody declared, by output.
-        batch_axes: The axes of an output that count the rows of a call, where that is not the first one alone: the
-            answer to each pair of rows, such as of every picture with every text.
+    - `probes`: in the order of the table. `skipped`: why no probe was recorded, or empty. `runtime`: the reference's.
+    - `profiles`: by output, its values on the samples, which scale the limits together with each batch's own outputs.
+    - `positions`: the positions that count. `padding`: what undeclared masks leave out, by output.
+    - `batch_axes`: the axes that count rows, for outputs where that is not the first one alone, such as scores of
+      pairs.
     """
 
     folder: Path
@@ -149,11 +133,11 @@ class ProbesRecording:
 
     @property
     def rows(self) -> int:
-        """Rows of all probes that the reference answered: what every candidate is asked."""
+        """The rows that every candidate runs on."""
         return sum(probe.rows for probe in self.probes)
 
     def batches(self, probe: ProbeRecord) -> Iterator[StoredProbeBatch]:
-        """Yield every batch of a probe, checking digests on the way; what does not count of its outputs is masked.
+        """Yield every batch of a probe with checked digests; output values that do not count are masked.
 
         Raises:
             ArtifactIntegrityError: A chunk is missing or was changed.

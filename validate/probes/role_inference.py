@@ -1,4 +1,4 @@
-"""Inferring what each input is: from the graph, then from dtypes, values and shapes, and last from names."""
+"""Infer the role of each input: from the graph, then from dtypes, values and shapes, and last from names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _IMAGE_WORDS = frozenset({"image", "images", "img", "picture", "pixel", "pixels"
 _IMAGE_RANK = 4
 _CHANNELS = frozenset({1, 3, 4})
 _MATRIX_RANK = 2
-# Fewer values than this may have something in common by chance.
+# Fewer values may share a form by chance.
 _LEAST_VALUES_OF_FORM = 16
-# Tables that are named of those that columns index.
+# Tables named in the reason.
 _NAMED = 8
 _WHY_OF_FORM = {
     Form.FLAG: "two values were seen, one of them 0: only these are asked",
@@ -45,16 +45,10 @@ def infer_roles(
     uses: Mapping[str, GraphUse] | None = None,
     declared: Mapping[str, DeclaredRole] | None = None,
 ) -> dict[str, InputRole]:
-    """Return what each input is, by name.
-
-    Args:
-        signature: The inputs, under the names served.
-        survey: What the samples hold of them.
-        uses: What the graph does with them, by the same names, where there is a graph.
-        declared: What the spec says; it stands above everything.
+    """Return the role of each input, by name; declared roles outrank everything.
 
     Raises:
-        UsageError: An input that is declared a mask holds other values than 0 and 1 in the samples.
+        UsageError: An input declared as a mask has sample values other than 0 and 1.
     """
     roles = {
         spec.name: _as_declared(
@@ -67,15 +61,15 @@ def infer_roles(
         if spec.name in survey.inputs
     }
     found = {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
-    # What is divided is so whatever it stands for.
+    # Divisions apply to every role.
     known = {name: use.divisions for name, use in (uses or {}).items()}
     return {name: replace(role, divisions=known.get(name, ())) for name, role in found.items()}
 
 
 def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, found: InputRole) -> InputRole:
-    """Return what is declared; what it leaves open is as found, where that is of the same role.
+    """Return the declared role, completed by what was found where that has the same role.
 
-    Ids of which nothing says where they begin or end begin at 0, and end where the samples do.
+    Without any range, ids run from 0 to the largest in the samples.
     """
     if declared is None:
         return found
@@ -96,14 +90,14 @@ def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, fo
         of=found.of if declared.of is None else declared.of,
         pad=found.pad if declared.pad is None else declared.pad,
         why=found.why if declared.role is None else "the spec declares this",
-        # Another range than the graph's is one for every column.
+        # A declared range replaces those of all columns.
         columns=found.columns if low is None and high is None else (),
         declared=declared,
     )
 
 
 def _role(spec: TensorSpec, seen: InputSurvey, known: GraphUse | None) -> InputRole:
-    """Return what an input is; without a graph, what would be a size by its form and name is taken for one."""
+    """Return the role of an input; without a graph, its form and name decide whether it is a size."""
     use = known or GraphUse()
     found = _by_use(spec, seen, use)
     is_alone = not seen.has_rows and all(len(shape) <= 1 for shape in seen.shapes)
@@ -125,7 +119,7 @@ def _role(spec: TensorSpec, seen: InputSurvey, known: GraphUse | None) -> InputR
 def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
     if spec.dtype == "string":
         return InputRole(role=Role.TEXT, why="the input has texts", keys=use.keys)
-    # The last of some positions is where a length says, less one.
+    # A length less one addresses the last position.
     is_length = use.is_shifted and bool(_words(spec) & _LENGTH_WORDS)
     if is_integer_dtype(spec.dtype) and use.table_rows is not None and not is_length:
         longest = max((shape[1] for shape in seen.shapes if len(shape) >= _MATRIX_RANK), default=0)
@@ -150,9 +144,9 @@ def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
 
 
 def _with_parts_as_seen(use: GraphUse, seen: InputSurvey) -> GraphUse:
-    """Return it with the whole table for every column that shares it where samples hold ids beyond a column's part.
+    """Return the use with the whole table for columns whose samples hold ids beyond the column's part.
 
-    What is added to columns divides the table between them only where they keep to it.
+    Numbers added to columns divide a shared table only where the samples keep to the parts.
     """
     if not use.reach:
         return use
@@ -227,7 +221,7 @@ def _mask(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole | Non
         return None
     if words & _MASK_WORDS:
         return InputRole(role=Role.MASK, why="zeros and ones, and its name", low=0, high=1)
-    # Two values alone make no mask: flags are of such, and what is chosen by a flag is an answer either way.
+    # Two values alone make no mask: flags have two as well, and both results of a flag count.
     if use.masking.is_mask and not words & _ID_WORDS:
         why = "the input has only zeros and ones, and the graph drops positions where it is 0"
         return InputRole(role=Role.MASK, why=why, low=0, high=1)
@@ -259,7 +253,7 @@ def _with_positions(
 
 
 def _counted(name: str, roles: Mapping[str, InputRole], survey: Survey) -> str | None:
-    """Return the input whose positions the lengths count: ids first; its second axis is never shorter than they say."""
+    """Return the input whose positions the lengths count, ids first; its second axis is at least as long."""
     longest = survey.inputs[name].high or 0
     others = [
         other
@@ -275,7 +269,7 @@ def _counted(name: str, roles: Mapping[str, InputRole], survey: Survey) -> str |
 
 
 def _beside(name: str, roles: Mapping[str, InputRole], signature: Signature, survey: Survey) -> str | None:
-    """Return the input whose positions the mask is about: one of the same rows and positions, ids first."""
+    """Return the input with the same rows and positions that the mask is about, ids first."""
     by_name = {spec.name: spec for spec in signature.inputs}
     positions = _first_dims(by_name[name], survey)
     others = [
@@ -295,7 +289,7 @@ def _first_dims(spec: TensorSpec, survey: Survey) -> tuple[object, ...]:
 
 
 def _pad(name: str, roles: Mapping[str, InputRole], signature: Signature, survey: Survey) -> int | None:
-    """Return the id that stands wherever the mask is 0; None if there is no mask, or no such id."""
+    """Return the id at every position where the mask is 0; None if there is no mask, or no such id."""
     masks = [
         other
         for other, role in roles.items()

@@ -1,4 +1,4 @@
-"""Asking a candidate what the reference was asked, and judging its answers as on the samples."""
+"""Run a candidate on the recorded probes and judge its outputs as on the samples."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 
     _Outputs = Mapping[str, NDArray[np.generic]]
 
-# The mean is held against its limit over many rows: one row alone may honestly lie above it.
+# The mean is judged over many rows: a single row may exceed its limit legitimately.
 _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
-# An answer that is larger than any to the samples is held to this share of its excess, as if it were their spread.
+# Outputs larger than any on the samples widen their spread by this share of the excess.
 _SHARE_OF_LARGE = 0.1
-# What computes as float32 does, or nearly so, clips nothing: it is held to everything, and to the mean.
+# These precisions clip nothing, so everything is compared, the mean too.
 _LIKE_FP32 = frozenset({Precision.FP32, Precision.TF32})
-# The probe that asks the rows of the samples themselves, some of them many times: whatever the candidate does, their
-# mean is another than that of the samples, and may be so many times its limit.
+# The probe of the samples' own rows. Some run many times, so their mean differs from that of the samples and gets a
+# limit wider by this factor.
 _OF_SAME_ROWS = "batches"
 _WIDER_MEAN = 1.5
-# How many times their limits lower precisions have on values unlike every sample. Equal values are rounded alike: in a
-# picture of one color rounding adds up over all places, while among real values much of it cancels.
+# Factor of the limits of lower precisions on values unlike every sample. Equal values round alike: in a picture of one
+# color the errors add up, while among real values many cancel.
 _ADDED_UP = 2.0
-# Rows of the other probes are longer or otherwise put together, and their values those of real rows.
+# Other probes compose or lengthen rows of real values.
 _OF_VALUES = frozenset({"flat", "values"})
-# How names, shapes and dtypes that differ are called: they have to hold whatever the inputs are.
+# Names, shapes and dtypes must match on any inputs.
 _CONTRACT = "contract"
 
 
@@ -63,17 +63,9 @@ _CONTRACT = "contract"
 class FailedBatch:
     """A batch that a candidate failed.
 
-    Attributes:
-        at: Its position among the batches of the probe, from 0.
-        stored: The batch, with what the reference answered.
-        check: The name of the check that it failed.
-        words: What is said of it.
-        actual: What the candidate answered; None where it did not.
-        output: The output that it failed on; None for all of them.
-        limit: The limit, where there is one.
-        argmax_of: The labels that were held to scores, declared or inferred, with the scores.
-        edges: In which ways all rows that differ are unlike every sample; empty where they are not.
-        is_finding: Whether it fails nothing, because of that.
+    `at` is its position from 0; `actual` is None where the candidate refused it, `output` None for all outputs.
+    `argmax_of` maps labels to their scores, declared or inferred. `edges` are the ways in which all differing rows are
+    unlike every sample; with them, a finding may fail nothing.
     """
 
     at: int
@@ -90,18 +82,15 @@ class FailedBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeQuestion:
-    """What a candidate is held to.
+    """The rules and hooks of a candidate's probes.
 
-    Attributes:
-        rules: What is asked. On made-up inputs no limit is stricter than the default, and of decisions, one near the
-            boundary may be another one, away from it never.
-        outputs: The outputs that are compared value by value.
-        unfit: Why a candidate does not take these inputs at all, such as one with fixed dims; empty where it does.
-        runtime: What runs the candidate; empty to hold it to everything.
-        unclipped: Of an INT8 candidate, returns what it would answer if its activations had no ranges; None where none
-            of them goes beyond its range, or where that cannot be told.
-        keep: Puts a batch of a probe that was failed, or that holds a finding, where the user finds it, and returns
-            where that is; empty for nowhere.
+    - `rules`: on generated inputs no limit is stricter than the default; only decisions near the boundary may change.
+    - `outputs`: those compared value by value. `runtime`: the candidate's; empty to compare NaN on every runtime.
+    - `unfit`: returns why a candidate cannot take inputs, such as with fixed dims, or an empty text.
+    - `unclipped`: returns an INT8 candidate's outputs without ranges of activations; None if none exceeds its range, or
+      if
+      that is unknown.
+    - `keep`: stores a failed batch for the user and returns the place, or an empty text.
     """
 
     rules: GateRules
@@ -114,28 +103,18 @@ class ProbeQuestion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeOutcome:
-    """What came of one probe.
+    """The outcome of one probe.
 
-    Attributes:
-        name: The probe.
-        status: `pass`, `fail`, `error` where the probe itself failed, `edge` where there are findings, or `warning`
-            where nothing of it could be asked or the rows did not suffice; the detail says why.
-        words: What is said of it.
-        batches: Batches asked.
-        rows: Rows of them.
-        dropped: Batches that no candidate is asked, by why.
-        unfit: Why batches were left out that the candidate does not take, one a batch.
-        failures: The batches failed, the first ones.
-        failed: How many failed.
-        seconds: How long the candidate took.
-        error: What of ours failed in it, and where; empty where nothing did.
-        findings: The batches answered otherwise where no sample is, the first one of each edge.
-        found: How many there are of each edge.
-        edge_off: Batches that were not asked because they are unlike every sample in all of their rows.
-        reference_noise: Where the reference differs from itself by far more than a limit; empty for nowhere.
-        padded: What differs where a mask leaves out that nobody declared, a finding for each output.
-        failed_batches: The positions of all batches that failed, among those of the probe.
-        is_skipped: Whether it was not asked for a reason of this comparison, though it applies.
+    - `status`: `error` if the probe itself failed, `edge` if it has findings, `warning` if nothing or too little could
+      run.
+    - `dropped`: batches that run on no candidate, by reason. `unfit`: reasons why this candidate could not take
+      batches.
+    - `failures`: the first failed batches. `failed`, `failed_batches`: the number and positions of all.
+    - `findings`: the first batch of each edge that differs where no sample is. `found`: the number of such batches.
+    - `edge_off`: batches skipped because all their rows are unlike every sample.
+    - `error`: a fault of this tool, or empty. `seconds`: the candidate's. `padded`: differences under undeclared masks.
+    - `reference_noise`: where the reference differs from itself by far more than a limit.
+    - `is_skipped`: not run in this comparison though it applies.
     """
 
     name: str
@@ -159,17 +138,17 @@ class ProbeOutcome:
 
     @property
     def is_check(self) -> bool:
-        """Whether something was asked, left out or went wrong; what does not apply is no check."""
+        """True where anything ran, was left out or went wrong; a probe that does not apply is no check."""
         return bool(self.batches or self.dropped or self.unfit or self.failed or self.error or self.edge_off)
 
     @property
     def detail(self) -> str:
-        """What is said of it, as text."""
+        """The outcome, as text."""
         return render(self.words)
 
     @property
     def kind(self) -> Kind:
-        """How it came to its status."""
+        """The way to its status."""
         if self.failed or self.error:
             return Kind.NOT_MEASURED if not self.failed else Kind.MEASURED
         if self.findings:
@@ -185,7 +164,7 @@ class ProbeOutcome:
 
     @property
     def warnings(self) -> tuple[Check, ...]:
-        """A warning of the reference, where its answers hang on the batch by far more than a limit."""
+        """A warning where the reference's outputs depend on the batch by far more than a limit."""
         words = self.reference_noise
         return (Check(name="reference_batch", status=Status.WARNING, words=words),) if words else ()
 
@@ -201,14 +180,9 @@ def run_probes(
     names: Collection[str] | None = None,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> tuple[ProbeOutcome, ...]:
-    """Ask the candidate the probes recorded.
+    """Run the candidate on the recorded probes (or on those in `names`) and judge its outputs.
 
-    Args:
-        candidate: What answers; a loaded model.
-        recording: The probes, with the reference's answers.
-        question: What it is held to.
-        names: The probes to ask; all that were recorded if None.
-        progress: Called with the probe and the number of its rows done so far.
+    `progress` is called with the probe and its rows done.
 
     Raises:
         ArtifactIntegrityError: A recorded chunk is missing or was changed.
@@ -250,7 +224,7 @@ def _run_probe(
             progress(probe.name, rows)
         failures = judged.failures()
     except (ParitygateError, OSError):
-        # Such as probes that were exchanged: that is known to go wrong, and is the end of all of them.
+        # Known errors, such as exchanged probes, end all probes.
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
         error = error or f"while the candidate was asked, {fault_words(err)}"
@@ -300,7 +274,7 @@ def _status_of(
 
 
 def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: ProbeQuestion) -> str:
-    """Return why the candidate may honestly answer otherwise, whatever it answers; empty where it may not."""
+    """Return why the candidate may legitimately differ; empty where it may not."""
     if record.is_far_from_seen and question.rules.precision not in _LIKE_FP32:
         return f"so far from what was seen, {question.rules.precision} may overflow or lose what float32 holds"
     if not record.hangs_on_runtime:
@@ -313,17 +287,17 @@ def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: Pro
 
 
 def _may_clip(record: BatchRecord, precision: Precision) -> bool:
-    """Return whether a candidate may clip honestly there, so that finiteness and contract are all it is held to."""
+    """Return whether the candidate may clip here, so that only finiteness and contract are checked."""
     if precision in _LIKE_FP32:
         return False
     return record.is_beyond_seen or (record.is_unlike_seen and precision is Precision.INT8)
 
 
 def with_labels(recording: ProbesRecording, question: ProbeQuestion) -> ProbeQuestion:
-    """Return the question with every label that is, in all of the reference's answers, the argmax of some scores.
+    """Return the question with every label that is the argmax of some scores in all reference outputs.
 
-    In lower precision such a label may be another one where scores are as good as equal: there it is judged as a
-    decision, though nobody declared it one. In float32 it is compared exactly, so that ties are seen.
+    Where scores nearly tie, a lower precision may change such a label, so it is judged as an undeclared decision. In
+    float32 labels are compared exactly, so that ties show.
     """
     if question.rules.precision in _LIKE_FP32:
         return question
@@ -351,13 +325,13 @@ def _is_argmax(label: NDArray[np.generic], scores: NDArray[np.generic]) -> bool:
 
 
 class JudgedProbe:
-    """Every batch judged alone, so that a fault is found where it is, and all of them together, for the mean."""
+    """Judges every batch alone, to locate faults, and all of them together, for the mean."""
 
     def __init__(self, recording: ProbesRecording, question: ProbeQuestion, *, name: str) -> None:
-        """Begin."""
+        """Start without batches."""
         self._question = question
         self._name = name
-        # The outputs that are held to anything.
+        # The outputs that are compared.
         self.held = frozenset({*question.outputs, *question.rules.matched})
         self._profiles = recording.profiles
         self._together = _Scale.of(recording.profiles, question)
@@ -370,11 +344,11 @@ class JudgedProbe:
         self._padding = recording.padding
         self._batch_axes = recording.batch_axes
         self._padded: dict[str, Check] = {}
-        # Among which calls the batch at hand was asked, in words; empty where that is no matter.
+        # The calls before the current batch, as text; empty where they do not matter.
         self.when = ""
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
-        """Ask one batch and judge the answer."""
+        """Run the candidate on one batch and judge the outputs."""
         try:
             actual = candidate.answer(self.batch(at, stored))
         except RefusedInputsError as err:
@@ -383,18 +357,18 @@ class JudgedProbe:
         self.judge(at, stored, actual)
 
     def batch(self, at: int, stored: StoredProbeBatch) -> Batch:
-        """Return what is asked."""
+        """Return the batch to run."""
         ids = [f"{self._name}/{at}/{row}" for row in range(stored.record.rows)]
         return Batch(inputs=stored.inputs, ids=ids).with_answer(stored.outputs)
 
     def refuse(self, at: int, stored: StoredProbeBatch, reason: str) -> None:
-        """Take in that a batch was not answered."""
+        """Record that the candidate refused a batch."""
         words = say("probe.refused", reason=reason)
         edges = stored.record.edges if stored.record.is_at_edge else ()
         self._take(FailedBatch(at=at, stored=stored, check="refused", words=words, edges=edges))
 
     def judge(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
-        """Judge an answer: the rows that are unlike every sample apart from the others."""
+        """Judge outputs: rows that are unlike every sample apart from the others."""
         matched = [name for rule in self._question.rules.matches for name in rule.outputs]
         missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
         if missing is not None:
@@ -429,7 +403,7 @@ class JudgedProbe:
                 return
             is_cut_off = is_cut_off or failed.edges != part.edges
         record = stored.record
-        # What is cut off counts in no mean of all batches.
+        # Clipped outputs stay out of the mean of all batches.
         if is_cut_off or record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise:
             return
         if of_whole is None:
@@ -438,10 +412,10 @@ class JudgedProbe:
             self._all.take_in(of_whole)
 
     def _edges_of_clipping(self, whole: RowSubset, part: RowSubset) -> tuple[Edge, ...]:
-        """Return the edge of rows on which an INT8 candidate differs only because it cuts activations off.
+        """Return the edge of rows on which an INT8 candidate differs only because it clips activations.
 
-        Without the ranges of its activations its weights and operators are the same, so that a fault in them still
-        fails. Rows of the samples are within the ranges, or fail.
+        Without the ranges, weights and operators stay the same, so their faults still fail. Rows of the samples never
+        clip.
         """
         if self._name == _OF_SAME_ROWS or self._question.rules.precision is not Precision.INT8:
             return ()
@@ -459,11 +433,10 @@ class JudgedProbe:
         return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
 
     def _within_limits_of_samples(self, part: RowSubset) -> OutputComparison | None:
-        """Return the comparison of some rows if they are within the limits of the samples; None if they are not.
+        """Return the comparison of some rows if they are within the limits of the samples; else None.
 
-        The limits that follow from the rows' own answer as well are no stricter, but for fill values, and for rows that
-        are spread so far that their limits follow from their spread: what is within these needs no other look. What
-        may be stricter, or has other channels, is not looked at here.
+        The rows' own outputs only widen these limits, except with fill values or very wide spreads, which return None.
+        So rows within them need no second comparison.
         """
         expected, plan = self._expected(part), self._together.plan
         if _may_clip(part.stored.record, self._question.rules.precision) or not all(
@@ -481,9 +454,9 @@ class JudgedProbe:
         return failed_match(matches, part.batch, part.actual, outputs)
 
     def _failed_check(self, part: RowSubset) -> Check | None:
-        """Return the first check that some rows of a batch fail; None if they fail none.
+        """Return the first check that some rows of a batch fail, or None.
 
-        Where the reference differs from itself alone and in a batch, rows are held to that, if it is more than a limit.
+        The reference's own noise on a row widens its limits.
         """
         check = self._check_that_fails(part, self._profiles)
         if check is None or not part.stored.record.noise:
@@ -491,7 +464,7 @@ class JudgedProbe:
         return self._check_that_fails(replace(part, actual=self._without_noise(part)), self._profiles)
 
     def _failed_where_padded(self, part: RowSubset) -> Check | None:
-        """Return the check that a part fails where an undeclared mask leaves out; what is excused is kept."""
+        """Return the check that a part fails under an undeclared mask; excused differences are stored."""
         alone = left_out_alone(self._expected(part), self._padding)
         for name, array in alone.items():
             padding = self._padding[name]
@@ -522,11 +495,11 @@ class JudgedProbe:
 
     @property
     def padded(self) -> tuple[Check, ...]:
-        """The first difference of each output that is excused because a mask leaves out what stands there."""
+        """The first excused difference of each output under an undeclared mask."""
         return tuple(self._padded.values())
 
     def _without_noise(self, part: RowSubset) -> _Outputs:
-        """Return the candidate's answers, but of rows within the reference's own noise those of the reference."""
+        """Return the candidate's outputs, with the reference's own in rows that are within its noise."""
         found, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
         profiles = {name: self._profiles[name] for name in expected}
@@ -570,15 +543,15 @@ class JudgedProbe:
         return check or self._failed_match(part)
 
     def fail(self, failed: FailedBatch) -> None:
-        """Take in that a batch was failed."""
+        """Record a failed batch."""
         self._failures.append(self._kept(failed, is_stored=len(self._failures) < FAILURES_KEPT))
 
     def _take(self, failed: FailedBatch) -> None:
-        """Take in that rows of a batch are answered otherwise, where samples are or where no sample is."""
+        """Record rows of a batch that differ, either where samples are or where no sample is."""
         if not failed.edges:
             self.fail(failed)
             return
-        # Where activations go beyond their ranges, that is nothing that the rows hold and samples lack.
+        # Activations beyond their ranges are no property of the rows that samples lack.
         is_calibration = all(edge.kind is EdgeKind.CALIBRATION for edge in failed.edges)
         is_finding = is_calibration or self._question.rules.edge is not EdgeRule.FAIL
         failed = replace(failed, is_finding=is_finding)
@@ -605,29 +578,29 @@ class JudgedProbe:
 
     @property
     def findings(self) -> tuple[ProbeFailure, ...]:
-        """The first batch of each edge that was answered otherwise there."""
+        """The first batch of each edge that differs there."""
         return tuple(self._findings.values())
 
     @property
     def found(self) -> Mapping[str, int]:
-        """How many batches were answered otherwise at each edge."""
+        """The number of batches that differ, by edge."""
         return self._found
 
     @property
     def failed_alone(self) -> list[ProbeFailure]:
-        """Every batch that failed so far."""
+        """The batches that have failed so far."""
         return self._failures
 
     @property
     def failed(self) -> int:
-        """How many batches were failed so far."""
+        """The number of batches that have failed so far."""
         return len(self._failures)
 
     def failures(self) -> list[ProbeFailure]:
-        """Return every batch that failed; where none did alone, what all of them together failed."""
+        """Return the failed batches; if none failed alone, the failure of all of them together."""
         if self._failures:
             return self._failures
-        # The mean of lower precision is honest on real rows: what is asked here holds more rare values than those.
+        # A lower precision's mean is judged on real rows: probes hold more rare values than those.
         skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
         scale = self._together.with_wider_mean() if self._name == _OF_SAME_ROWS else self._together
         together = (
@@ -638,7 +611,7 @@ class JudgedProbe:
 
 
 def _is_scaled_by_samples(array: NDArray[np.generic], limits: Limits) -> bool:
-    """Return whether the limits that follow from the samples alone are none wider than with the array's own answer."""
+    """Return whether the array's own values would not tighten the limits that follow from the samples."""
     if not limits.fits(array.shape) or may_hold_fills(array):
         return False
     if not array.ndim:
@@ -649,12 +622,12 @@ def _is_scaled_by_samples(array: NDArray[np.generic], limits: Limits) -> bool:
 
 
 def _is_size(edges: Iterable[Edge]) -> bool:
-    """Return whether rows are of another size than declared: what a candidate makes of that is no contract."""
+    """Return whether rows have an undeclared size, for which a candidate has no contract."""
     return any(edge.kind is EdgeKind.SIZE for edge in edges)
 
 
 def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
-    """Return where shapes or dtypes differ, or an answer is not finite where the reference's is; None if nowhere."""
+    """Return where shapes or dtypes differ, or only the candidate is not finite; None if nowhere."""
     for name, array in expected.items():
         found = actual[name]
         dtype, wanted = dtype_name(found.dtype), dtype_name(array.dtype)
@@ -676,9 +649,9 @@ def _is_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatch) -> dict[str, OutputProfile]:
-    """Return the profiles that a batch is judged by: those of the samples, widened by its own answer.
+    """Return the profiles of the samples, widened by the outputs of one batch.
 
-    A large answer must not loosen the limits of another batch, and rounding grows with the answer.
+    Rounding grows with the outputs, but large outputs of one batch must not widen the limits of another.
     """
     found = {}
     is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
@@ -693,13 +666,10 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
 
 
 def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is_real: bool) -> OutputProfile:
-    """Return the profile of the samples, widened by that of one batch.
+    """Return the profile of the samples, widened by that of one batch (`own`, by channel axis `axis`).
 
-    Args:
-        profile: That of the samples.
-        own: That of the batch, by `axis`.
-        axis: The channel axis; None where the batch has not the channels of the samples.
-        is_real: Whether the batch is like the samples: else what is larger than all of them widens the spread.
+    `axis` is None where the batch has other channels. In a batch unlike the samples, larger outputs also widen the
+    spread.
     """
 
     def of_samples(name: str) -> NDArray[np.float64]:
@@ -714,7 +684,7 @@ def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is
         axis=axis,
         center=profile.center if axis == profile.axis else own.center,
         spread=spread,
-        # A channel that hardly varies has no cap, whatever it is in this batch.
+        # A constant channel has no cap, whatever its values in this batch.
         own_spread=np.where(own_spread > 0, np.maximum(own_spread, spread), 0.0),
         output_spread=None
         if profile.output_spread is None
@@ -735,7 +705,7 @@ class _Scale:
     plan: ComparisonPlan
 
     def with_wider_mean(self) -> _Scale:
-        """Return the same for rows of the samples of which some are asked many times."""
+        """Return the limits for rows of the samples that run several times."""
         limits = {
             name: replace(
                 item,
@@ -789,7 +759,7 @@ def _failed(
         return
     tolerance = replace(question.rules.tolerance, decision_mismatches=None, mismatch_rate_upper_95=None)
     plan = JudgePlan(
-        # What else is asked of a candidate, it is asked on the samples.
+        # The other rules are checked on the samples.
         rules=GateRules(tolerance=tolerance, argmax_of=scale.plan.argmax_of),
         limits=scale.plan.limits,
         profiles=scale.plan.profiles,
@@ -800,7 +770,7 @@ def _failed(
 
 
 def _is_near(check: Check, measured: Measurement) -> bool:
-    """Return whether a check of decisions fails for answers near the boundary alone: a probe may repeat such a row."""
+    """Return whether a check of decisions fails only near the boundary, as a probe may repeat such a row."""
     if check.name != "decision_mismatches" or check.output is None:
         return False
     return measured.decisions[check.output].outside_band == 0

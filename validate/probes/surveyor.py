@@ -1,6 +1,6 @@
-"""Taking in the samples for a survey, batch by batch, while the reference runs over them: they are read no more often.
+"""Survey the samples batch by batch while the reference runs on them, so that they are read only once.
 
-Memory does not grow with the number of rows, and what is found does not hang on how they are cut into batches.
+Memory does not grow with the number of rows, and the result does not depend on the batches.
 """
 
 from __future__ import annotations
@@ -23,33 +23,27 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, NDArray[np.generic]]
 
-# Distinct values that are remembered of an input: enough to tell a mask or a class from ids.
+# Distinct values stored per input: enough to tell a mask or a class from ids.
 _DISTINCT_KEPT = 64
-# So many values show that there are more than that: all of a large batch need not be sorted for it.
+# A prefix of this size shows that there are more, without sorting a large batch.
 _DISTINCT_PEEK = 4096
 _SHAPES_KEPT = 64
-# Rows that are kept to derive others from: so many of one shape, fewer where they are large, and so many shapes.
+# Rows stored to derive probes from: this many per shape, fewer of large ones, of a few shapes.
 _ROWS_KEPT = 24
 _LEAST_ROWS_KEPT = 2
 _BYTES_KEPT = 4 << 20
 _GROUPS_KEPT = 8
 _FEATURES_KEPT = 4096
 _SHARES_SLACK = 2e-3
-# The last axis of up to this rank holds features: beyond it is a place in a picture.
+# The last axis holds features up to this rank; beyond it, places in a picture.
 _FEATURE_RANK = 3
 
 
 class Surveyor:
-    """Takes in batch after batch of inputs, as the reference takes them."""
+    """Collects batch after batch of inputs."""
 
     def __init__(self, signature: Signature, *, seed: int, pads: Mapping[str, int] | None = None) -> None:
-        """Begin.
-
-        Args:
-            signature: The inputs.
-            seed: Seed of the choice of rows that are kept.
-            pads: What stands in an input where nothing counts, if that is another number than 0.
-        """
+        """Start; `pads` are padding values by input, where they are not 0."""
         self._inputs = {
             spec.name: _InputState(dtype=spec.dtype, has_rows=may, pad=(pads or {}).get(spec.name, 0))
             for spec, may in _may_have_rows(signature)
@@ -61,7 +55,7 @@ class Surveyor:
         self._batch_sizes: tuple[int, int] | None = None
 
     def add(self, batch: Batch, inputs: Inputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         least, largest = self._batch_sizes or (batch.rows, batch.rows)
         self._batch_sizes = (min(least, batch.rows), max(largest, batch.rows))
         self._rows += batch.rows
@@ -70,7 +64,7 @@ class Surveyor:
             self._inputs[name].add(array, batch.rows)
         self._orders.add(inputs)
         if self._with_rows() != with_rows:
-            # What looked like rows was none: what was cut out of it by row is of no use.
+            # The axis holds no rows after all, so the rows cut out of it are useless.
             with_rows = self._with_rows()
             self._groups.clear()
         key = tuple(array.shape[1:] if name in with_rows else array.shape for name, array in inputs.items())
@@ -83,7 +77,7 @@ class Surveyor:
         return frozenset(name for name, state in self._inputs.items() if state.has_rows)
 
     def finish(self) -> Survey:
-        """Return what was seen."""
+        """Return the survey."""
         groups = sorted(self._groups.values(), key=lambda group: -group.seen)
         return Survey(
             rows=self._rows,
@@ -95,7 +89,7 @@ class Surveyor:
 
 
 def _may_have_rows(signature: Signature) -> list[tuple[TensorSpec, bool]]:
-    """Return each input with whether its first axis may hold rows: not of fixed size beside inputs of open size."""
+    """Return each input with whether its first axis may hold rows: a fixed size next to open ones may not."""
     is_open = any(spec.shape and not isinstance(spec.shape[0], int) for spec in signature.inputs)
     return [
         (spec, spec.shape is None or bool(spec.shape and not (is_open and isinstance(spec.shape[0], int))))
@@ -152,12 +146,12 @@ class _InputState:
     def _add_sizes(self, shape: tuple[int, ...]) -> None:
         least, largest = self.sizes or (shape, shape)
         if len(least) != len(shape):
-            # Of inputs that differ in rank, no axis has sizes of its own.
+            # Sizes of inputs with different ranks cannot be compared.
             shape = least = largest = ()
         self.sizes = (tuple(map(min, least, shape)), tuple(map(max, largest, shape)))
 
     def _add_padding(self, array: NDArray[np.generic]) -> None:
-        """Take in where a mask, or ids, are padded; other numbers have no padding."""
+        """Add the padding of a mask or ids; other numbers have none."""
         is_binary = self.low is not None and self.low >= 0 and self.high is not None and self.high <= 1
         real = real_positions(array, self.pad) if array.dtype.kind in "iub" or is_binary else None
         if real is None or not self.has_rows:
@@ -222,12 +216,12 @@ class _InputState:
 def _are_shares(array: NDArray[np.generic]) -> bool:
     wide = array.astype(np.float64)
     sums = wide.sum(axis=-1)
-    # What sums up in float16 is off by more than what does in float32.
+    # Wide enough for sums in float16.
     return bool((wide >= 0).all() and (np.abs(sums - 1) <= _SHARES_SLACK).all())
 
 
 class _GroupState:
-    """Some of the rows of one shape: every one has the same chance to stay."""
+    """A random part of the rows of one shape, each with the same chance."""
 
     def __init__(self, with_rows: frozenset[str]) -> None:
         self.seen = 0

@@ -1,8 +1,8 @@
-"""Which outputs are padded by a mask that nobody declared: all that is known has to say so, or the mask is none.
+"""Find outputs that an undeclared mask pads; only if all evidence agrees is the mask trusted.
 
-The input has the role of a mask; its zeros are at one end of every row of the samples; the graph leaves out what stands
-there, and does not choose between two results by it; and what the other inputs hold there changes nothing elsewhere,
-which the reference is asked.
+The input has the role of a mask, and its zeros are at one end of every row of the samples. The graph leaves out values
+there, and does not choose between two results by it. Other inputs' values there do not change the reference's outputs
+elsewhere.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _AT_ONE_END = frozenset({Padding.RIGHT, Padding.LEFT})
 _MASK_RANK = 2
-# Rows that the reference is asked with something else in their padding.
+# Rows that run with other values in their padding.
 _ROWS = 8
-# What is read through a weight of exactly zero changes nothing; the rest is rounding.
+# A weight of exactly zero passes on nothing; the rest is rounding.
 _UNREAD = 1e-4
 
 
@@ -44,16 +44,10 @@ def padding_masks(
     *,
     others: Sequence[Signature | None] = (),
 ) -> dict[str, PaddingMask]:
-    """Return by output the one mask that leaves some of it out, as far as samples, roles and graph say so.
+    """Return by output the only mask that leaves some of it out, by samples, roles and graph.
 
-    Rows of the samples whose mask is nowhere set count, unless roles say that such rows never occur.
-
-    Args:
-        reference: The signature of the reference; dims are matched by name.
-        survey: What the samples hold.
-        roles: What each input is.
-        uses: What the graph does with them; without a graph no position is left out.
-        others: Signatures that may name the dims where that of the reference does not.
+    Rows whose mask is all zero count, unless roles exclude them. Dims are matched by name, with `others` as signatures
+    that may name dims where the reference does not. Without a graph no position is left out.
     """
     signatures = (reference, *others)
     masks = {name: role for name, role in roles.items() if role.role is Role.MASK}
@@ -69,12 +63,12 @@ def padding_masks(
             elif role.declared.empty is False and Padding.EMPTY in seen.padding.kinds:
                 mask = _of_empty_rows(output, name, signatures)
             found.setdefault(output, []).extend([] if mask is None else [mask])
-    # Of two masks, nothing says which one it is.
+    # Two masks of one output are ambiguous.
     return {output: of_output[0] for output, of_output in found.items() if len(of_output) == 1}
 
 
 def _is_at_one_end(seen: InputSurvey) -> bool:
-    """Return whether some rows are padded at one end, and no row is otherwise."""
+    """Return whether some rows are padded at one end, and none in another way."""
     kinds = set(seen.padding.kinds)
     has_positions = seen.has_rows and len(seen.largest_sizes) == _MASK_RANK and seen.largest_sizes[1] > 1
     return has_positions and bool(kinds & _AT_ONE_END) and kinds <= _AT_ONE_END | {Padding.NONE, Padding.EMPTY}
@@ -111,9 +105,9 @@ def _why(name: str, role: InputRole, seen: InputSurvey) -> str:
 def unread_by(
     runner: Runner, survey: Survey, roles: Mapping[str, InputRole], masks: Mapping[str, PaddingMask]
 ) -> dict[str, PaddingMask]:
-    """Return the masks of those outputs that the reference answers alike whatever stands where the mask is 0.
+    """Return the masks of outputs that do not change with the values where the mask is 0.
 
-    Rows that are declared never to occur are left out, whatever it answers.
+    Masks of rows that are declared never to occur always count.
     """
     found = {output: mask for output, mask in masks.items() if mask.is_of_empty_rows}
     for name in dict.fromkeys(mask.input for mask in masks.values() if not mask.is_of_empty_rows):
@@ -137,7 +131,7 @@ def unread_by(
 def _with_other_padding(
     runner: Runner, survey: Survey, roles: Mapping[str, InputRole], mask: str
 ) -> tuple[Arrays, Arrays] | None:
-    """Return real rows that are padded, and the same with real values in their padding; None where there are none."""
+    """Return padded real rows, and the same with real values in their padding; None if there are none."""
     for group in survey.groups:
         is_set = np.asarray(group.inputs[mask] != 0)
         padded = np.flatnonzero(is_set.any(axis=1) & ~is_set.all(axis=1))
@@ -155,7 +149,7 @@ def _with_other_padding(
 
 
 def _rows(runner: Runner, survey: Survey, found: int) -> int:
-    """Return how many rows to ask: a few, or as many as the model takes alone."""
+    """Return the number of rows to run: a few, or the fixed batch."""
     is_fixed = any(spec.shape and isinstance(spec.shape[0], int) for spec in runner.signature.inputs)
     least = survey.batch_sizes[0]
     return least if is_fixed else max(1, min(found, least, _ROWS))
@@ -166,7 +160,7 @@ def _has_positions(name: str, array: NDArray[np.generic], group: Rows, mask: NDA
 
 
 def _filled(array: NDArray[np.generic], is_set: NDArray[np.bool_]) -> NDArray[np.generic]:
-    """Return an array with values of real positions, in their order, where there are none."""
+    """Return an array with values of real positions, in order, in its padding."""
     changed: NDArray[Any] = array.copy()
     real = array[is_set]
     changed[~is_set] = real[np.arange(np.count_nonzero(~is_set)) % len(real)]
@@ -180,5 +174,5 @@ def _is_alike(one: NDArray[np.generic], other: NDArray[np.generic], left_out: ND
     if not a.size:
         return True
     with np.errstate(invalid="ignore"):
-        # NaN is like nothing.
+        # NaN equals nothing.
         return bool((np.abs(a - b) <= _UNREAD * max(1.0, float(np.std(a)))).all())

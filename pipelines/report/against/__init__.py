@@ -1,1 +1,1 @@
-"""Two runs side by side."""
+"""The page that compares two runs."""

@@ -1,4 +1,4 @@
-"""Two runs of a model side by side: what came of each variant, how fast it is, and what was changed between them."""
+"""Compare two runs of a model: each variant's verdict and speed, and the changes between the runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FEW = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One of the two runs: what is reported of it, and its spec as JSON data."""
+    """One of the two runs: its report, and its spec as JSON data."""
 
     report: ReportData
     spec: Mapping[str, Any]
@@ -34,19 +34,11 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideBySide:
-    """What the page says.
+    """The contents of the page about `run` and an older run (`against`).
 
-    Attributes:
-        title: Which model, or both where there are two.
-        run: The run that is looked at.
-        against: The one that it is held against.
-        headline: What changed, in one sentence.
-        reasons: Why a variant is no pass whose verdict changed, `(verdict, variant, why)` each.
-        parity: What came of each variant on both sides.
-        speed: How large and how fast each is on both sides.
-        speed_words: Whether these can be compared.
-        changes: What is not the same on both sides; None where nothing is.
-        unchanged: What is, in one sentence.
+    - `headline`: the change in one sentence. `reasons`: `(verdict, variant, why)` of changed variants that are no pass.
+    - `speed_words`: whether speeds can be compared.
+    - `changes`: differences of inputs and specs; None without any. `unchanged`: what is equal, in one sentence.
     """
 
     title: str
@@ -62,7 +54,7 @@ class SideBySide:
 
 
 def side_by_side(run: Side, against: Side) -> SideBySide:
-    """Return what is said of a run beside the one that it is held against."""
+    """Return the comparison of a run with an older one."""
     new, old = run.report, against.report
     facts = [(what, *pair) for what, *pair in _facts(run, against)]
     changed = [(what, before, now) for what, before, now in facts if before != now]
@@ -92,7 +84,7 @@ def _variant(report: ReportData, name: str) -> VariantReport | None:
 
 
 def _pairs(new: ReportData, old: ReportData) -> Iterator[tuple[str, VariantReport | None, VariantReport | None]]:
-    """Yield each variant of either, as it was and as it is."""
+    """Yield each variant of either run: its name, and its old and new report."""
     for name in _names(new, old):
         yield name, _variant(old, name), _variant(new, name)
 
@@ -199,7 +191,7 @@ def _measured_on(report: ReportData) -> str:
 
 
 def _facts(run: Side, against: Side) -> Iterator[tuple[str, str, str]]:
-    """Yield what either side follows from: what it is, as it was and as it is."""
+    """Yield the facts that the results depend on: name, old and new value."""
     old, new = (dict(_facts_of(side.report)) for side in (against, run))
     for what in dict.fromkeys([*new, *old]):
         yield what, old.get(what, _NOTHING), new.get(what, _NOTHING)
@@ -234,7 +226,7 @@ def _facts_of(report: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _spec_changes(run: Side, against: Side) -> Iterator[tuple[str, str, str]]:
-    """Yield the keys of the specs that are not the same, each with both values."""
+    """Yield the changed keys of the specs, each with both values."""
     old, new = (dict(_flat(side.spec)) for side in (against, run))
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):

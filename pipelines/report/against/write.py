@@ -1,4 +1,4 @@
-"""Writing the page of two runs into the folder of the one that is looked at."""
+"""Write the page about two runs into the folder of the newer one."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ from paritygate.pipelines.run.workspace import RunFolder
 
 
 def write_against(run: RunFolder, against: RunFolder) -> tuple[SideBySide, tuple[Path, ...]]:
-    """Write `report-against-RUN.html` and `.md` beside the run's evidence; return what they say, and their paths.
-
-    Args:
-        run: The run that is looked at.
-        against: The run that it is held against, whose id is in the names of the files.
+    """Write `report-against-RUN.html` and `.md` next to the run's evidence; return their contents and paths.
 
     Raises:
         InputFileError: A recorded reference or a benchmark is corrupt.
         StorageError: The disk is full, or the folder cannot be written.
     """
     shown = _both(run, against, is_leaving=False)
-    # Markdown is for pull requests and the summaries of builds: it is made to leave this machine.
+    # Markdown leaves this machine: it is for pull requests and build summaries.
     leaving = _both(run, against, is_leaving=True)
     name = f"report-against-{against.run_id}"
     pages = {f"{name}.html": render_html_against(shown), f"{name}.md": render_markdown_against(leaving)}

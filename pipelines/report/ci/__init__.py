@@ -1,1 +1,1 @@
-"""What came of a run or a comparison as CI systems read it: test cases, JUnit XML, annotations and a summary."""
+"""The outcome of a run or a comparison for CI systems: test cases, JUnit XML, annotations and a summary."""

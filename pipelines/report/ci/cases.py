@@ -1,4 +1,4 @@
-"""A run or a comparison as test cases: a suite a variant, a case a check."""
+"""A run or a comparison as test cases: one suite per variant, one case per check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE, NOT_ASKED})
 
 
 class CaseStatus(str, Enum):
-    """What a CI system makes of a check."""
+    """The status of a check in a CI system."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -37,12 +37,8 @@ class CaseStatus(str, Enum):
 class Case:
     """One check of a variant.
 
-    Attributes:
-        name: The check, with its output where it is about one.
-        status: What came of it.
-        message: Why it is no pass, in one sentence; empty for a pass.
-        details: What else is to be known of that, such as the hint.
-        output: What a pass came with: a warning, or an edge finding.
+    `name` includes the output. `message` is why it is no pass, `details` more on that, such as the hint. `output` is a
+    warning or out-of-sample finding of a pass.
     """
 
     name: str
@@ -54,17 +50,10 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suite:
-    """One variant, one comparison, or the run as a whole.
+    """One variant, one comparison, or the whole run.
 
-    Attributes:
-        model: The model's name.
-        name: The variant, or what else it is about.
-        verdict: What came of it all, in the words of the report.
-        reason: Why that is no pass, in one sentence; empty for a pass.
-        is_required: Whether the exit code depends on it.
-        cases: The checks, each under a name of its own.
-        seconds: How long comparing took.
-        properties: What else is known, by name.
+    `verdict` and `reason` (empty for a pass) are the report's. `is_required` means that the exit code depends on it.
+    Names of cases are unique. `seconds` is the time of the comparison.
     """
 
     model: str
@@ -77,20 +66,15 @@ class Suite:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def count(self, status: CaseStatus) -> int:
-        """Return how many cases came to that."""
+        """Return the number of cases with a status."""
         return sum(case.status is status for case in self.cases)
 
 
 def suites_of_run(report: ReportData, *, exit_code: int, not_released: str) -> tuple[Suite, ...]:
-    """Return a suite a variant, one for each emulated row, and one for a release that could not be made.
+    """Return one suite per variant and per emulated row, and one for a failed release.
 
-    A failure or error stands for a required variant alone: what came of the others is said in cases that are skipped,
-    so that a build with such a case fails exactly where the exit code is not 0.
-
-    Args:
-        report: The run.
-        exit_code: What the command ends with.
-        not_released: Why there is no release, in words.
+    Only required variants have failures and errors, and others have skipped cases. So a build with a failed case fails
+    exactly where `exit_code` is not 0.
     """
     suites = []
     for variant in report.variants:
@@ -99,20 +83,14 @@ def suites_of_run(report: ReportData, *, exit_code: int, not_released: str) -> t
             found = suite_of_comparison(variant.emulated, model=report.model, name=f"{variant.name} emulated")
             suites.append(_as_optional(found, "an emulated row decides nothing by itself"))
     if exit_code not in {ExitCode.PASS, report.exit_code}:
-        # All that is required passed, and the release failed all the same.
+        # All required variants passed, but the release failed.
         case = Case(name="release", status=CaseStatus.ERROR, message=not_released)
         suites.append(Suite(model=report.model, name="release", verdict="error", reason=case.message, cases=(case,)))
     return tuple(suites)
 
 
 def suite_of_comparison(result: ComparisonResult, *, model: str = "", name: str = "") -> Suite:
-    """Return the suite of one comparison, whose checks all count.
-
-    Args:
-        result: The comparison.
-        model: The model's name; that of the reference if empty.
-        name: What was compared; the candidate if empty.
-    """
+    """Return the suite of one comparison, where all checks count; empty names are those of the models."""
     return Suite(
         model=model or result.reference.name,
         name=name or result.candidate.name,
@@ -125,7 +103,7 @@ def suite_of_comparison(result: ComparisonResult, *, model: str = "", name: str 
 
 
 def suite_of_error(model: str, error: ParitygateError, *, is_hiding: bool = False) -> Suite:
-    """Return the suite of a spec of which nothing could be measured; it names no rows if it is to hide them."""
+    """Return the suite of a spec that could not be measured, without names of rows if it hides them."""
     found = hidden(error_result(error)) if is_hiding else error_result(error)
     words, hint = found.message, found.hint
     case = Case(name="run", status=CaseStatus.ERROR, message=words, details=_hint(hint))
@@ -149,7 +127,7 @@ def _of_variant(report: ReportData, variant: VariantReport) -> Suite:
     if not variant.is_required:
         return _as_optional(found, "it is not required")
     if variant.verdict in _SKIPPED:
-        # What the run requires and this machine does not run was not measured, and the run has not passed.
+        # A required variant that does not run here was not measured, so the run has not passed.
         cases = tuple(
             replace(case, status=CaseStatus.ERROR, message=f"{variant.verdict}, and required: {case.message}")
             for case in found.cases
@@ -159,7 +137,7 @@ def _of_variant(report: ReportData, variant: VariantReport) -> Suite:
 
 
 def _as_optional(suite: Suite, reason: str) -> Suite:
-    """Return the suite without failures and errors, which say that they are none of the run's."""
+    """Return the suite with failures and errors as skipped cases, because the run does not require it."""
     cases = tuple(
         replace(case, status=CaseStatus.SKIPPED, message=f"{reason}; {case.status}: {case.message}")
         if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}
@@ -213,7 +191,7 @@ def _of_check(check: Check, result: ComparisonResult, findings: Sequence[str]) -
 
 
 def _with_own_names(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Return the cases with a number behind the name of each that an earlier one has."""
+    """Return the cases with a number after each repeated name."""
     seen: Counter[str] = Counter()
     found = []
     for case in cases:

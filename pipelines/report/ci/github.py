@@ -1,6 +1,6 @@
-"""What a job on GitHub shows beside its log: annotations, and a summary in Markdown.
+"""Annotations for GitHub jobs.
 
-An annotation is a line `::error title=TITLE::MESSAGE` of the log. Of one kind GitHub shows the first ten of a step.
+An annotation is a log line `::error title=TITLE::MESSAGE`. GitHub shows the first ten of a kind in a step.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from paritygate.pipelines.report.ci.cases import CaseStatus, Suite
 from paritygate.text import printable
 
 _MOST_SHOWN = 10
-# As long as a reader takes in beside a file; the log and the summary have all of it.
+# Longer messages are cut, because log and summary have all of them.
 _LONGEST = 1000
 _KINDS = ("error", "warning", "notice")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Annotation:
-    """One of them: `error`, `warning` or `notice`, with its title and its message."""
+    """An annotation of kind `error`, `warning` or `notice`."""
 
     kind: str
     title: str
@@ -27,10 +27,10 @@ class Annotation:
 
 
 def annotations_of(suites: Iterable[Suite]) -> tuple[Annotation, ...]:
-    """Return the annotations of suites: an error for what is required and no pass, one a suite, with all its reasons.
+    """Return the annotations of suites: one error per failed required suite, with all its reasons.
 
-    A warning or an edge finding of a pass is a warning. What decides nothing is a notice: a variant that is not
-    required, an emulated row, what is not run here or not available.
+    A warning or out-of-sample finding of a pass is a warning. Anything that decides nothing is a notice: a variant that
+    is not required, an emulated row, or one that does not run here.
     """
     return tuple(annotation for suite in suites for annotation in _of_suite(suite))
 
@@ -54,7 +54,7 @@ def _of_suite(suite: Suite) -> list[Annotation]:
 
 
 def annotation_lines(annotations: Sequence[Annotation]) -> list[str]:
-    """Return the lines of the log; of a kind beyond what GitHub shows, the last one says how many there are more."""
+    """Return the lines of the log; beyond the limit of a kind, the last one counts the rest."""
     lines = []
     for kind in _KINDS:
         found = [item for item in annotations if item.kind == kind]
@@ -75,7 +75,7 @@ def _line(item: Annotation) -> str:
 
 
 def _data(text: str) -> str:
-    """Return the message as the log has it; what breaks the line would begin another command."""
+    """Return the message as the log needs it, because a line break would begin another command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -1,7 +1,7 @@
-"""JUnit XML, which every CI system shows as tests: a testsuite a variant, a testcase a check.
+"""JUnit XML, which every CI system shows as tests: one testsuite per variant, one testcase per check.
 
-Its elements, and their order, are those of the schema that Jenkins publishes for it (junit-10.xsd). What is a failure,
-an error or skipped is said in the attribute `message`, in full in the text below it.
+Elements and their order follow the schema that Jenkins publishes (junit-10.xsd). The reason of a failure, error or skip
+is in the attribute `message`, and in full in the text below it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from paritygate.text import printable
 
 _ELEMENTS = {CaseStatus.FAILED: "failure", CaseStatus.ERROR: "error", CaseStatus.SKIPPED: "skipped"}
 _PACKAGE = "paritygate"
-# No XML holds these two characters; `printable` writes the other ones out.
+# XML allows neither of these; `printable` escapes other characters.
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")
 
 
 def junit_xml(suites: Iterable[Suite]) -> str:
-    """Return the suites as one XML document, without a line break at its end."""
+    """Return the suites as one XML document, without a final line break."""
     root = ET.Element("testsuites", name=_PACKAGE)
     for suite in suites:
         _add_suite(root, suite)
@@ -48,7 +48,7 @@ def _add_suite(root: ET.Element, suite: Suite) -> None:
 
 
 def _add_case(parent: ET.Element, suite: Suite, case: Case) -> None:
-    # Systems group by the part before the last dot, so none stands within a name.
+    # Systems group by the part before the last dot, so names must not contain dots.
     group = ".".join(part.replace(".", "_") for part in (_PACKAGE, suite.model, suite.name))
     element = ET.SubElement(parent, "testcase", classname=_safe(group), name=_safe(case.name))
     kind = _ELEMENTS.get(case.status)
@@ -62,5 +62,5 @@ def _add_case(parent: ET.Element, suite: Suite, case: Case) -> None:
 
 
 def _safe(text: str) -> str:
-    """Return text that an XML document may hold, every hidden character written out."""
+    """Return text for an XML document, with every hidden character escaped."""
     return _NOT_IN_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(text))

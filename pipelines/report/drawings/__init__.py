@@ -1,1 +1,1 @@
-"""What is drawn of one output: its differences, actual against expected values, and where the differences are."""
+"""The drawings of one output: its differences, actual against expected values, and the places of differences."""

@@ -1,4 +1,4 @@
-"""How many differences of an output there are of each size, on logarithmic scales, with the limit among them."""
+"""The histogram of an output's differences on logarithmic scales, with its limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paritygate.text import one_or_many
 from paritygate.validate.measure.drawing import Drawing
 
 _HEIGHT = 150.0
-# Powers of two that are shown: smaller differences are counted with the first of them.
+# Powers of two in the drawing; smaller differences count with the first of them.
 _MOST_OCTAVES = 56
 _TICKS = 6
 _COUNT_TICKS = 4
@@ -30,14 +30,14 @@ class _Bar:
 
 
 def differences_plot(output: OutputResult, drawing: Drawing) -> Plot | None:
-    """Return the drawing; None where there is no limit, or nothing differs."""
+    """Return the drawing; None where there is no limit, or no difference."""
     limit = output.limits.get("max_abs_diff")
     if limit is None or limit.lowest <= 0 or not drawing.counts:
         return None
     ends = math.log2(limit.lowest), math.log2(limit.highest)
     last = max(drawing.first_exponent + len(drawing.counts), math.ceil(ends[1] + _ROOM))
     first = max(min(drawing.first_exponent, math.floor(ends[0] - _ROOM)), last - _MOST_OCTAVES)
-    # Equal values have a place of their own, to the left of a gap.
+    # Equal values get their own place, left of a gap.
     equal_at = first - 3.0
     bars = [*_bars(drawing, first)]
     if drawing.equal:
@@ -96,7 +96,7 @@ def _shape(bar: _Bar, frame: Frame, limit: float) -> Path:
 
 
 def _count_ticks(most: int) -> list[tuple[float, str]]:
-    """Return powers of ten as counts; the height of a bar is one more than the logarithm of its count."""
+    """Return powers of ten as counts; a bar's height is one more than the logarithm of its count."""
     highest = int(math.log10(most))
     step = max(1, math.ceil((highest + 1) / _COUNT_TICKS))
     return [(1.0 + power, _short_count(10**power)) for power in range(0, highest + 1, step)]

@@ -10,7 +10,7 @@ from paritygate.pipelines.report.drawings.scatter import scatter_plot
 
 
 def drawings_of(output: OutputResult) -> tuple[Plot, ...]:
-    """Return the drawings of an output; none where nothing differs, or its result was written before there were any."""
+    """Return the drawings of an output; none without differences, or for results of versions without drawings."""
     drawing = output.drawing
     limit = output.limits.get("max_abs_diff")
     if drawing is None or (output.max_abs_diff == 0 and not output.non_finite):

@@ -1,4 +1,4 @@
-"""The largest difference by place: of rows in their order, and of rows by their length, as a part of the limit."""
+"""The largest differences by row and by length of the row, as parts of the limit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from paritygate.validate.measure.drawing import DrawnMaxima
 _HEIGHT = 150.0
 _MOST_DECADES = 6
 _TICKS = 5
-# Powers of ten beyond this one are too long to be written out.
+# Larger powers of ten are too long to be written out.
 _LONG_POWER = 3
 
 
 def row_plot(maxima: DrawnMaxima, rows: int) -> Plot | None:
-    """Return the largest differences of rows in their order; None where none differs, or there is one row."""
+    """Return the largest differences by row; None without differences, or for one row."""
     if rows <= 1:
         return None
     return _plot(maxima, noun="row", axis="row, in the order of the samples from 0", last=rows)
 
 
 def length_plot(maxima: DrawnMaxima) -> Plot | None:
-    """Return the largest differences by the length of the row; None where none differs."""
+    """Return the largest differences by the length of the row; None without differences."""
     return _plot(maxima, noun="length", axis="length of the row", last=len(maxima.largest) * maxima.width)
 
 
@@ -56,7 +56,7 @@ def _plot(maxima: DrawnMaxima, *, noun: str, axis: str, last: int) -> Plot | Non
             *(shape for shape in shapes if shape.d),
             frame.axes(),
             *x_marks,
-            # Bars beyond the limit are of its colour.
+            # Bars beyond the limit have its colour.
             Path(d=line(LEFT, limit, frame.right, limit), kind="halo"),
             Path(d=line(LEFT, limit, frame.right, limit), kind="limit"),
         ),

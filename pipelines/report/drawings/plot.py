@@ -1,6 +1,6 @@
-"""A drawing before it is SVG: paths and labels in user units, and the same in words.
+"""A drawing before it is SVG: paths and labels in user units, and a description.
 
-All drawings are as wide, so that letters are of one size in all of them and stay readable on a phone.
+All drawings have one width, so that their letters have one size and stay readable on a phone.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 WIDTH = 360.0
-# To the left of the axes there is room for seven letters.
+# Left of the axes there is room for seven letters.
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 22.0, 40.0
 _TICK = 4.0
 _TALL = 280.0
-# Half of a letter, and from the axis to the middle of a label.
+# Half the height of a letter, and the distances from the axis to a label and to the title.
 _LETTER, _BELOW, _TITLE_BELOW = 4.0, 16.0, 33.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Path:
-    """A shape: what SVG calls `d`, the class that says how it looks, and what it is in words, empty for nothing."""
+    """A shape: SVG's `d`, the class of its look, and its description or an empty text."""
 
     d: str
     kind: str
@@ -29,7 +29,7 @@ class Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
-    """A text; `anchor` says whether it starts, ends or has its middle at `x`, and `kind` how it looks."""
+    """A text whose start, middle or end (`anchor`) is at `x`; `kind` is the class of its look."""
 
     x: float
     y: float
@@ -40,15 +40,7 @@ class Label:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """A drawing.
-
-    Attributes:
-        title: What it shows.
-        words: What is to be seen in it, in sentences.
-        height: Of all of it; it is `WIDTH` wide.
-        paths: From the back to the front.
-        labels: Above them.
-    """
+    """A drawing of width `WIDTH`; paths come from back to front, below the labels, and `words` describe it."""
 
     title: str
     words: str
@@ -58,13 +50,13 @@ class Plot:
 
     @property
     def is_tall(self) -> bool:
-        """Whether it is as tall as two others."""
+        """True for a drawing as tall as two others."""
         return self.height > _TALL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The area between the axes of a drawing, and the numbers at its sides."""
+    """The area between the axes of a drawing, with the numbers at their ends."""
 
     height: float
     x_low: float
@@ -74,12 +66,12 @@ class Frame:
 
     @property
     def bottom(self) -> float:
-        """Where the lower axis is."""
+        """The place of the lower axis."""
         return TOP + self.height
 
     @property
     def right(self) -> float:
-        """Where the axes end."""
+        """The right end of the axes."""
         return WIDTH - RIGHT
 
     @property
@@ -88,12 +80,12 @@ class Frame:
         return self.bottom + BOTTOM
 
     def x(self, number: float) -> float:
-        """Return where a number is, from the left; what is beyond the axis is at its end."""
+        """Return the place of a number from the left, at most at the ends of the axis."""
         part = (number - self.x_low) / (self.x_high - self.x_low)
         return LEFT + min(1.0, max(0.0, part)) * (self.right - LEFT)
 
     def y(self, number: float) -> float:
-        """Return where a number is, from the top; what is beyond the axis is at its end."""
+        """Return the place of a number from the top, at most at the ends of the axis."""
         part = (number - self.y_low) / (self.y_high - self.y_low)
         return self.bottom - min(1.0, max(0.0, part)) * self.height
 
@@ -102,7 +94,7 @@ class Frame:
         return Path(d=f"M{LEFT:g} {TOP:g}V{self.bottom:g}H{self.right:g}", kind="axis")
 
     def x_ticks(self, ticks: Iterable[tuple[float, str]], title: str) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
-        """Return marks and labels of some numbers below the lower axis, and what the axis shows."""
+        """Return marks and labels of numbers below the lower axis, and the title of the axis."""
         found = [(self.x(number), text) for number, text in ticks]
         marks = "".join(f"M{at:.1f} {self.bottom:g}v{_TICK:g}" for at, _ in found)
         labels = [Label(x=at, y=self.bottom + _BELOW, text=text, anchor=_anchor(at, self.right)) for at, text in found]
@@ -110,7 +102,7 @@ class Frame:
         return (Path(d=marks, kind="axis"),), (*labels, title_label)
 
     def y_ticks(self, ticks: Iterable[tuple[float, str]]) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
-        """Return lines across and labels of some numbers beside the left axis."""
+        """Return lines across and labels of numbers beside the left axis."""
         found = [(self.y(number), text) for number, text in ticks]
         lines = "".join(f"M{LEFT:g} {at:.1f}H{self.right:g}" for at, _ in found)
         labels = tuple(Label(x=LEFT - 5, y=at + _LETTER, text=text, anchor="end") for at, text in found)
@@ -118,7 +110,7 @@ class Frame:
 
 
 def _anchor(at: float, right: float) -> str:
-    """Return how a label lies so that it is not cut off at the right."""
+    """Return the anchor of a label that keeps it from being cut off at the right."""
     return "end" if at > right - 2 * RIGHT else "middle"
 
 
@@ -133,7 +125,7 @@ def line(x: float, y: float, x2: float, y2: float) -> str:
 
 
 def nice_steps(low: float, high: float, most: int) -> list[float]:
-    """Return at most `most` round numbers from `low` to `high`, at equal distances of 1, 2 or 5 by a power of ten."""
+    """Return at most `most` round numbers from `low` to `high`, in equal steps of 1, 2 or 5 times a power of ten."""
     span = high - low
     power = 10.0 ** math.floor(math.log10(span / most))
     step = next(power * factor for factor in (1, 2, 5, 10, 20) if span / (power * factor) <= most - 1)

@@ -1,4 +1,4 @@
-"""Actual against expected values: how many there are in each cell, the boundary, and what was decided otherwise."""
+"""Actual against expected values: counts by cell, the boundary, and changed decisions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paritygate.validate.measure.drawing import Drawing, DrawnGrid
 
 _HEIGHT = 250.0
 _TICKS = 7
-# How dark a cell is: counts by powers of ten, the last one for all above.
+# Shades of cells by powers of ten; the last one is for all larger counts.
 _SHADES = 4
-# Values beyond the range lie in a strip of this height, a gap away from it.
+# Values beyond the range are in a strip of this height, after a gap.
 _STRIP, _GAP = 5.0, 3.0
 _CROSS = 3.5
 
@@ -64,7 +64,7 @@ def _step_text(step: float, grid: DrawnGrid) -> str:
 
 
 def _cell_top(y: int, grid: DrawnGrid, frame: Frame) -> tuple[float, float]:
-    """Return upper edge and height of a cell; those beyond the range lie in strips at the edges."""
+    """Return upper edge and height of a cell; cells beyond the range are strips at the edges."""
     if y == 0:
         return frame.bottom + _GAP, _STRIP
     if y > grid.size:

@@ -1,4 +1,4 @@
-"""What the converter recorded of an artifact, in words."""
+"""Word the facts that a converter recorded about an artifact."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ATTEMPT = {"exporter", "said"}
 
 
 def conversion_table(recorded: Mapping[str, Any]) -> Table | None:
-    """Return the facts of a conversion, by name; None where there is nothing to say. What is empty is left out."""
+    """Return the facts of a conversion by name, without empty ones; None if there are none."""
     found = [(name.replace("_", " "), fact_words(fact)) for name, fact in recorded.items()]
     rows = [(name, text(words)) for name, words in found if words]
     return facts("How it was made", rows) if rows else None
 
 
 def fact_words(fact: object) -> str:
-    """Return JSON data as a reader would write it down; nothing of what is empty. Nodes are counted by operator."""
+    """Return JSON data as text, without its empty parts; nodes are counted by operator."""
     if isinstance(fact, bool):
         return "yes" if fact else "no"
     if isinstance(fact, int | float):

@@ -1,4 +1,4 @@
-"""The tables of a report that say on what was measured: on the machine of the last validation, and on others."""
+"""Tables of the machines of the measurements: of the last validation, and of other devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 def other_devices_table(report: ReportData) -> Table | None:
-    """Return what was found on other devices than that of the last validation; None if nothing was."""
+    """Return the results on other devices than that of the last validation, or None."""
     rows = [row for document in report.others for row in _rows(document, report)]
     if not rows:
         return None
@@ -62,7 +62,7 @@ def _machine_in_words(machine: Mapping[str, Any], device: str) -> str:
 
 
 def machine_tables(report: ReportData) -> tuple[Table, ...]:
-    """Return what the variants were measured on, one table for each different machine, and those of other devices."""
+    """Return one table per different machine of the variants, and per other device."""
     own = (_machine_table(f"Measured on this machine: {names}", machine) for names, machine in report.machines)
     others = (_machine_table(f"Validated on {item.device}, on this machine", item.machine) for item in report.others)
     return (*own, *others)

@@ -1,4 +1,4 @@
-"""The table of the published practice, for a run, for one comparison and for a release: one row an output."""
+"""The parity table of published practice, one row per output, for a run, a comparison and a release."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _CHECKS_NAMED = 2
 
 
 def anchor_of(position: int) -> str:
-    """Return the name of the place in the page of the variant at a position: never made of foreign text."""
+    """Return the anchor of the variant at a position; never made of foreign text."""
     return f"variant-{position + 1}"
 
 
 def parity_table(report: ReportData) -> Table:
-    """Return the table of a run: one row for each output of each variant."""
+    """Return the table of a run: one row per output of each variant."""
     rows: list[tuple[Cell, ...]] = []
     for position, variant in enumerate(report.variants):
         rows += _variant_rows(variant, anchor_of(position))
@@ -52,7 +52,7 @@ def parity_table(report: ReportData) -> Table:
 
 
 def comparison_table(result: ComparisonResult, evidence: str) -> Table:
-    """Return the table of one comparison: one row for each output."""
+    """Return the table of one comparison: one row per output."""
     where = (text(result.candidate.device or _NOTHING), text(evidence))
     return Table(
         caption=f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}",
@@ -62,7 +62,7 @@ def comparison_table(result: ComparisonResult, evidence: str) -> Table:
 
 
 def released_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
-    """Return the table of a release, of what it says was measured: one row for each output and device."""
+    """Return the table of a release's recorded numbers: one row per output and device."""
     rows = tuple(
         (
             text(item["variant"]),
@@ -108,7 +108,7 @@ def _result_rows(
 
 
 def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
-    """Return the figures of each output, of labels that are held to their scores, and of detections."""
+    """Return the figures of each output, of labels judged by their scores, and of detections."""
     found: dict[str, tuple[Cell, ...]] = {}
     for name, output in result.outputs.items():
         shown = [figure(number(getattr(output, key), missing=_NOTHING)) for key in _DIFFERENCES]
@@ -129,14 +129,14 @@ def _match_diffs(match: MatchStatistics) -> str:
 
 
 def _why(result: ComparisonResult | None, output: str) -> str:
-    """Return the checks that a verdict comes from, as far as they are about the output; of a pass, findings."""
+    """Return the checks behind a verdict, as far as they are about the output; for a pass, its findings."""
     if result is None or not result.is_measured:
         return ""
     if result.verdict == "pass":
         return result.edge_words
     bad = [check for check in result.checks if check.status == result.verdict]
     names = dict.fromkeys(check.name for check in bad if check.output in {None, output})
-    # A variant has one verdict, whichever of its outputs it comes from.
+    # A variant has one verdict, from whichever output.
     names = names or dict.fromkeys(f"{check.name} of {check.output}" for check in bad)
     shown, more = list(names)[:_CHECKS_NAMED], len(names) - _CHECKS_NAMED
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The tables of a report that are about probes: what was asked, what came of it, and what inputs were taken for."""
+"""Tables about probes: what ran, the outcomes, and the inferred roles of inputs."""
 
 from __future__ import annotations
 
@@ -39,12 +39,7 @@ _PROBE_COLUMNS = (
 
 
 def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
-    """Return the tables of the probes; none where none was asked.
-
-    Args:
-        result: The comparison.
-        folder: The run's, from which on files are named.
-    """
+    """Return the tables of the probes, or () if none ran; `folder` is the run's, for shorter paths."""
     probes = result.probes
     if not probes.asked:
         return ()
@@ -62,7 +57,7 @@ def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
 
 
 def probe_words(result: ComparisonResult) -> tuple[str, ...]:
-    """Return what is said above the tables."""
+    """Return the sentences above the tables."""
     probes = result.probes
     found = [f"No probe ran: {probes.skipped}."] if probes.skipped else [_LEAD]
     if any(probe.findings for probe in probes.asked.values()):
@@ -79,13 +74,13 @@ def probe_words(result: ComparisonResult) -> tuple[str, ...]:
 
 
 def _example(probes: ProbesResult) -> str:
-    """Return how the spec says what an input is, by the first of whose kind there is more to say; else nothing."""
+    """Return an example of `roles` for the first input of ids, or an empty text."""
     name = next((name for name, role in probes.roles.items() if role.role == Role.ID), None)
     return "" if name is None else f", such as roles: {{{name}: {{role: id, low: 0, high: 999}}}}"
 
 
 def failed_words(probe: ProbeResult) -> str:
-    """Return where a probe failed, short: what failed there stands in the table of failures."""
+    """Return where a probe failed, in short; the table of failures has the rest."""
     first = probe.failures[0]
     at = f"failed at {first.about}" if first.batch >= 0 else "failed"
     return at if probe.failed <= 1 else f"{at}, and at {number(probe.failed - 1)} more"

@@ -1,4 +1,4 @@
-"""The tables of a comparison that are about answers as users know them: metrics against gold, detections matched."""
+"""Tables of user-visible quality: metrics against gold, and matched detections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOT_DEFINED = "not defined"
 
 
 def quality_tables(result: ComparisonResult) -> tuple[Table, ...]:
-    """Return a table of metrics and one of detections, each where there are any."""
+    """Return a table of metrics and one of detections, where there are any."""
     tables = []
     if result.gold:
         tables.append(_gold_table(result))

@@ -1,4 +1,4 @@
-"""The tables of a report that are about the run as a whole: parity, reference, artifacts, release."""
+"""Tables about the run as a whole: parity, reference, artifacts, release."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EMULATED_ENGINE = (
 
 
 def earlier_failures_table(report: ReportData) -> Table | None:
-    """Return what failed earlier, and was replaced or is held to less now; None if nothing did."""
+    """Return the failures that were replaced, or whose limits are looser now; None without any."""
     if not report.earlier:
         return None
     rows = tuple(
@@ -46,7 +46,7 @@ def earlier_failures_table(report: ReportData) -> Table | None:
 
 
 def evidence_words(report: ReportData) -> tuple[str, ...]:
-    """Return what the weaker kinds of evidence in the table mean, one sentence each; none where there are none."""
+    """Return the meaning of the weaker kinds of evidence in the table, one sentence each."""
     emulated = [variant.name for variant in report.variants if variant.emulated is not None]
     engines = [name for name in emulated if Variant.parse(name).format in ENGINE_FORMATS]
     built = any(variant.evidence == "built" for variant in report.variants)
@@ -60,7 +60,7 @@ def evidence_words(report: ReportData) -> tuple[str, ...]:
 
 
 def _reasons_of_none(report: ReportData) -> Iterable[str]:
-    """Yield why there is nothing in the rows of variants, those of one reason together."""
+    """Yield the reasons of empty rows, with the variants of each."""
     names: dict[str, list[str]] = {}
     for variant in report.variants:
         if variant.reason:
@@ -70,7 +70,7 @@ def _reasons_of_none(report: ReportData) -> Iterable[str]:
 
 
 def reference_tables(recording: Recording) -> tuple[Table, ...]:
-    """Return what the reference is and whether it is fit to judge by."""
+    """Return the facts of the reference, and whether it is fit to judge by."""
     model, runtime, settings = recording.model, recording.runtime, recording.settings
     found = [
         ("source", text(str(model.get("text", "-")))),
@@ -140,7 +140,7 @@ def _artifact_rows(name: str, artifact: Artifact) -> Iterable[tuple[Cell, ...]]:
 
 
 def artifact_size(artifact: Artifact) -> int | None:
-    """Return the bytes of all files of an artifact; None where one is missing."""
+    """Return the bytes of all files of an artifact; None if one is missing."""
     sizes = [_size_of(artifact.folder / file) for file in artifact.files]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
@@ -151,7 +151,7 @@ def _size_of(path: Path) -> int | None:
 
 
 def release_table(release: Mapping[str, Any], report: ReportData) -> Table:
-    """Return the release that was made of the run, and what the run required beside it."""
+    """Return the release made of the run, and what the run required besides."""
     without = [f"{item.name} ({item.verdict})" for item in report.variants if item.is_required and item.exit_code]
     found = [
         ("version", text(f"{release['model']} {release['version']}")),

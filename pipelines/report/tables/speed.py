@@ -1,4 +1,4 @@
-"""The tables of speed: latency and throughput at each batch size, and what loading and holding a variant takes."""
+"""Tables of speed: latency and throughput at each batch size, and the cost of loading and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOOTPRINT_TITLES = ("load s", "first call ms", "peak memory", "size of files")
 
 
 def measured_speed(variant: VariantReport, benchmark: BenchmarkResult) -> tuple[VariantBenchmark | None, str]:
-    """Return what the benchmark says of exactly the variant's artifact as it is now, else None and why."""
+    """Return the benchmark of exactly the variant's current artifact, else None and why."""
     found = benchmark.of(variant.name)
     if found is None:
         return None, "the benchmark is without it"
@@ -41,7 +41,7 @@ def speedup_words(speedup: Speedup) -> str:
 
 
 def speed_lead(benchmark: BenchmarkResult) -> str:
-    """Return in words how it was measured."""
+    """Return a description of the measurement."""
     machine = benchmark.machine
     cpu: Mapping[str, Any] = machine.get("cpu") or {}
     rounds = max((point.rounds for variant in benchmark.variants for point in variant.points), default=0)
@@ -56,7 +56,7 @@ def speed_lead(benchmark: BenchmarkResult) -> str:
 
 
 def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
-    """Return latency, throughput and speed-up, one row for each batch size and concurrency; the source first."""
+    """Return latency, throughput and speed-up, one row per batch size and concurrency, the source first."""
     has_cost = benchmark.price_per_hour is not None
     titles = (*_POINT_TITLES, *((_COST_TITLE,) if has_cost else ()))
     rows = [
@@ -69,10 +69,9 @@ def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 
 
 def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
-    """Return what a screen of 80 columns holds of `speed_table`: what was measured, the names in the second column.
+    """Return the part of `speed_table` that fits 80 columns, with names in the second column.
 
-    Where a price is declared, the cost stands in place of the throughput that it comes from; where several instances
-    ran side by side, their number stands in place of the p95.
+    A declared price shows cost in place of throughput; several instances show their number in place of p95.
     """
     has_instances, has_cost = len(benchmark.concurrency) > 1, benchmark.price_per_hour is not None
     titles = (
@@ -98,7 +97,7 @@ def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 
 
 def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
-    """Return what loading and holding each variant takes; the source first."""
+    """Return load time, memory and size of each variant, the source first."""
     rows = [(name, *_footprint_cells(speed)) for name, speed, _ in _speeds(report, benchmark)]
     columns = (
         Column(title="variant"),
@@ -109,7 +108,7 @@ def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 
 
 def speed_notes(report: ReportData, benchmark: BenchmarkResult) -> tuple[str, ...]:
-    """Return why a variant was not, or not fully, measured, and what is to be known of the figures, a sentence each."""
+    """Return why a variant was not, or not fully, measured, and notes on figures, one sentence each."""
     found = []
     for cell, speed, why in _speeds(report, benchmark):
         reason = why or (speed.error if speed is not None else "")
@@ -170,7 +169,7 @@ def _point_cells(point: BenchmarkPoint | None, *, is_source: bool) -> tuple[Cell
 
 
 def _throughput(rows_per_s: float) -> str:
-    """Return a throughput: in full from 100 on, where three digits would need a power of ten."""
+    """Return a throughput, in full from 100 on because three digits would need a power of ten."""
     return number(round(rows_per_s) if rows_per_s >= 100 else rows_per_s)  # noqa: PLR2004 - three digits
 
 

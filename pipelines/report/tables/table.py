@@ -1,11 +1,11 @@
-"""A table before it is HTML, Markdown or lines of a terminal: all of them show the same cells."""
+"""A table before it is HTML, Markdown or lines of a terminal, with the same cells in all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Beside the word, so that no verdict is told by colour alone.
+# Next to the word, so that no verdict depends on colour alone.
 SYMBOLS = {
     "pass": "✓",
     "fail": "✗",
@@ -25,15 +25,10 @@ _OTHER_SYMBOL = "○"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One cell.
+    """One cell: `kind` is `text`, `figure` (aligned to the right), `code` or `status`.
 
-    Attributes:
-        text: What it says.
-        kind: `text`, `figure` (aligned to the right), `code` or `status`.
-        anchor: Where a click leads to within the page; empty for nowhere.
-        remark: A word behind it, in brackets; empty for none.
-        fraction: What part of its limit the number is, drawn as a bar; None for no bar.
-        symbol: What stands beside a status; empty for other cells.
+    `anchor` is the target of a link in the page, `remark` a word behind in brackets, `symbol` that of a status; each
+    may be empty. `fraction` is the number as a part of its limit, drawn as a bar; None for no bar.
     """
 
     text: str
@@ -46,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """The head of a column; figures stand to the right."""
+    """The head of a column; figures are aligned to the right."""
 
     title: str
     is_figure: bool = False
@@ -54,7 +49,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table whose first column names its rows; `is_facts` is one of names and what they are, no more."""
+    """A table whose first column names its rows; `is_facts` means only names and values."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -63,13 +58,13 @@ class Table:
 
 
 def facts(caption: str, found: Iterable[tuple[str, Cell]]) -> Table:
-    """Return a table of names and what they are."""
+    """Return a table of names and values."""
     rows = tuple((text(name), cell) for name, cell in found)
     return Table(caption=caption, columns=(Column(title="what"), Column(title="found")), rows=rows, is_facts=True)
 
 
 def of_texts(caption: str, titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """Return a table of words alone."""
+    """Return a table of texts."""
     return Table(
         caption=caption,
         columns=tuple(Column(title=title) for title in titles),
@@ -78,12 +73,12 @@ def of_texts(caption: str, titles: Iterable[str], rows: Iterable[Iterable[str]])
 
 
 def text(words: str, *, anchor: str = "", remark: str = "") -> Cell:
-    """Return a cell with words."""
+    """Return a cell with text."""
     return Cell(text=words, anchor=anchor, remark=remark)
 
 
 def code(words: str) -> Cell:
-    """Return a cell with something to copy: a digest, an id."""
+    """Return a cell with text to copy, such as a digest."""
     return Cell(text=words, kind="code")
 
 
@@ -93,12 +88,12 @@ def figure(words: str, *, fraction: float | None = None) -> Cell:
 
 
 def status(word: str, *, flag: str = "", remark: str = "") -> Cell:
-    """Return a cell with a verdict or the status of a check; `flag` is a status of less weight beside it."""
-    # A pass with a flag is to be looked at: the flag has the symbol.
+    """Return a cell with a verdict or status; `flag` is a minor status beside it."""
+    # A flagged pass needs a look, so the flag has the symbol.
     symbol = symbol_of(flag if flag and word == "pass" else word)
     return Cell(text=f"{word}, {flag}" if flag else word, kind="status", remark=remark, symbol=symbol)
 
 
 def symbol_of(word: str) -> str:
-    """Return the symbol of a verdict or status, also of one that has none of its own."""
+    """Return the symbol of a verdict or status, or the default symbol."""
     return SYMBOLS.get(word, _OTHER_SYMBOL)

@@ -1,4 +1,4 @@
-"""The tables of a report that are about one comparison: checks, outputs, decisions, rows, limits."""
+"""Tables of one comparison: checks, outputs, decisions, rows, limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES
 from paritygate.validate.words.sentence import WITHIN, pair_of, render
 
 _SEVERITY = ("fail", "error", "inconclusive", "edge", "warning", "pass")
-# Its limit is the least that is asked for: more is better, so it is no part of anything.
+# Their limit is a minimum, so the number is no part of it.
 _AT_LEAST = {"rows", "strata_coverage"}
 _METRIC = "gold_"
 _PROBE = "probe_"
@@ -73,7 +73,7 @@ def checks_table(result: ComparisonResult) -> Table:
 
 
 def _check_words(check: Check, result: ComparisonResult) -> str:
-    """Return what a check says, without what stands elsewhere: the row's own numbers, and what a probe failed at."""
+    """Return the message of a check, without its numbers and a probe's failures, which have their own places."""
     probe = result.probes.asked.get(check.name.removeprefix(_PROBE)) if check.name.startswith(_PROBE) else None
     if probe is not None and probe.failures:
         return f"{failed_words(probe)}: see Probes"
@@ -87,7 +87,7 @@ def _check_row(check: Check, words: str) -> tuple[Cell, ...]:
     start = (text(check.name), status(check.status), text(check.output or "-"))
     measured, limit = check.measured, check.limit
     if measured is None:
-        # Without a limit it is a question of yes or no; with one, the number was NaN or infinite.
+        # Without a limit the check has no number; with one, the number was not finite.
         middle = (figure("-" if limit is None else "not finite"), figure(number(limit, missing="-")), figure("-"))
     elif limit is None:
         middle = (figure(number(measured)), figure("-"), figure("-"))
@@ -110,7 +110,7 @@ def _share_cell(name: str, measured: float, limit: float) -> Cell:
 
 
 def difference_table(output: OutputResult) -> Table:
-    """Return the distribution of |actual - expected| of an output, with the limits below it."""
+    """Return the distribution of |actual - expected| of an output, with its limits."""
     limits = {"max": output.limits.get("max_abs_diff"), "mean": output.limits.get("mean_abs_diff")}
     measured = [figure(number(getattr(output, key))) for key in _DIFFERENCES.values()]
     rows = [(text("measured"), *measured)]
@@ -132,7 +132,7 @@ def _range(limit: LimitRange | None) -> str:
 
 
 def agreement_table(output: OutputResult) -> Table:
-    """Return what else is known of the difference of an output."""
+    """Return further figures of an output's difference."""
     found = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
     return facts("Agreement", ((what, text(words)) for what, words in found))
 
@@ -190,7 +190,7 @@ def _scale(output: OutputResult) -> str:
 
 
 def worst_rows_table(output: OutputResult) -> Table:
-    """Return the rows that differ most; a difference that is not finite is the largest of all."""
+    """Return the rows that differ most; a difference that is not finite is the largest."""
     columns = (
         Column(title="row"),
         Column(title="index in the row"),
@@ -214,7 +214,7 @@ def worst_rows_table(output: OutputResult) -> Table:
 
 
 def decisions_table(decisions: Mapping[str, DecisionStatistics]) -> Table:
-    """Return what was decided on each output."""
+    """Return the decisions on each output."""
     columns = (
         Column(title="output"),
         Column(title="rule"),
@@ -244,12 +244,12 @@ def decisions_table(decisions: Mapping[str, DecisionStatistics]) -> Table:
 
 
 def _rule(decision: DecisionStatistics) -> str:
-    # `OUTPUT:RULE`, and the output stands in the column before.
+    # `OUTPUT:RULE`, where the output has its own column.
     return decision.rule.rpartition(":")[2]
 
 
 def _classes(decision: DecisionStatistics) -> str:
-    # A class is in a set once at most.
+    # A class occurs at most once per top-k set.
     total = decision.decisions if _rule(decision).startswith("top_k") else sum(decision.classes.values())
     if _rule(decision).startswith(("threshold", "multilabel")):
         counts = [(word, decision.classes.get(key, 0)) for word, key in (("positive", "1"), ("negative", "0"))]
@@ -262,7 +262,7 @@ def _classes(decision: DecisionStatistics) -> str:
 
 
 def strata_tables(result: ComparisonResult) -> tuple[Table, ...]:
-    """Return the numbers again for each value of each stratum: a fault that lives in one is bounded by its rows."""
+    """Return the figures of each value of each stratum, so that a fault in one is bounded by its rows."""
     columns = (
         Column(title="rows of"),
         Column(title="output"),
@@ -281,7 +281,7 @@ def strata_tables(result: ComparisonResult) -> tuple[Table, ...]:
         )
         for name, values in result.strata.items()
     )
-    # Where all outputs are matched, their table has the strata.
+    # Matched outputs have their strata in another table.
     return tuple(table for table in tables if table.rows)
 
 
@@ -304,12 +304,12 @@ def _stratum_rows(name: str, stratum: StratumResult, result: ComparisonResult) -
 
 
 def _part(output: StratumOutput, whole: OutputResult | None, key: str) -> float | None:
-    """Return what part of its limit the largest difference of a stratum is; None for other figures, and without one."""
+    """Return a stratum's largest difference as a part of its limit; None for other figures, and without a limit."""
     limit = whole.limits.get("max_abs_diff") if whole is not None else None
     if key != "max_abs_diff" or output.max_abs_diff is None or limit is None or limit.lowest <= 0:
         return None
     part = output.max_abs_diff / limit.highest
-    # What is far from the bulk has a wider limit of its own.
+    # Values far from the bulk have wider limits.
     return min(part, 1.0) if output.rows_beyond == 0 else part
 
 
@@ -320,7 +320,7 @@ def _interval(output: StratumOutput) -> str:
 
 
 def tolerance_table(result: ComparisonResult) -> Table:
-    """Return the limits, where they come from, and which are looser than the defaults."""
+    """Return the limits, their origin, and which are looser than the defaults."""
     default = to_data(DEFAULT_TOLERANCES[Precision(result.precision)])
     declared = set(result.tolerance.get("declared", ()))
     names = [name for name in default if name not in {"declared", "outputs", "precision"}]
@@ -349,7 +349,7 @@ def tolerance_table(result: ComparisonResult) -> Table:
 
 
 def _rows_of_outputs(result: ComparisonResult, default: Mapping[str, float | None]) -> Iterator[tuple[Cell, ...]]:
-    """Yield a row for each limit that was declared for one output alone."""
+    """Yield a row for each limit declared for one output alone."""
     for output, limits in result.tolerance.get("outputs", {}).items():
         for name, values in limits.items():
             named = f"{output}:{name}"
@@ -370,7 +370,7 @@ def _limit(name: str, limit: float | None, precision: str) -> str:
 
 
 def sides_table(result: ComparisonResult) -> Table:
-    """Return what ran on either side, read back from the runtimes."""
+    """Return what ran on either side, as the runtimes report it."""
     candidate, reference = result.candidate, result.reference
     rows = tuple(
         (text(what), *(code(words) if what == _DIGEST else text(words) for words in (of_candidate, of_reference)))
@@ -395,7 +395,7 @@ def _side(side: SideResult) -> Iterable[tuple[str, str]]:
 
 
 def operators_table(operators: Iterable[tuple[str, ...]]) -> Table:
-    """Return the operators that the target does not have."""
+    """Return the operators that the target lacks."""
     titles = ("operator", "node", "reason", "hint")
     rows = tuple(tuple(text(words) for words in row) for row in operators)
     return Table(caption="Unsupported operators", columns=tuple(Column(title=title) for title in titles), rows=rows)

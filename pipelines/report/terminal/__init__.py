@@ -1,1 +1,1 @@
-"""What the terminal shows of each result, a file for each subject."""
+"""The terminal's view of each result, one file per subject."""

@@ -1,4 +1,4 @@
-"""Frameworks and runtimes in the terminal: which are there, and how to install the others."""
+"""Frameworks and runtimes in the terminal: the installed ones, and how to install the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MISSING = "missing"
 
 
 def backends_lines(states: Sequence[BackendState]) -> Iterator[str]:
-    """Yield a table of what there is, why the others are missing and what installs them, and the targets."""
+    """Yield a table of the backends, the reasons and commands for missing ones, and the targets."""
     rows = [(state.version or _MISSING, state.backend.name, state.backend.used_for) for state in states]
     yield from screen_table(of_texts("frameworks and runtimes", ("version", "backend", "used to"), rows))
     for state in states:

@@ -1,4 +1,4 @@
-"""A benchmark in the terminal: what fits a screen, and every figure with `-v`."""
+"""A benchmark in the terminal: a screen, or every figure with `-v`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from paritygate.text import echo
 
 
 def print_benchmark(report: ReportData, shown: Shown) -> None:
-    """Print the tables and their notes, and on standard error what was not measured.
+    """Print the tables and notes, and errors on standard error.
 
-    Where standard output holds JSON, there is no table, and the notes are on standard error as well. That what is not
-    run here has no speed here is no error: why it is not run is said elsewhere.
+    If standard output holds JSON, there is no table, and notes go to standard error. A variant that does not run here
+    is no error of the benchmark.
     """
     to_stderr = shown.to_stderr
     result = report.benchmark

@@ -1,4 +1,4 @@
-"""A choice in the terminal: the table of what there is to choose from, what is chosen, and why."""
+"""A choice in the terminal: the table of candidates, the chosen ones, and why."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _COLUMNS = (
 
 
 def exit_code_of_choice(choice: Choice) -> int:
-    """Return 0 if something is chosen; 3 if the fastest cannot be told; 5 if what passed was not measured; else 1.
+    """Return 0 if something is chosen, 3 if the fastest is unknown, 5 if a pass was not measured, else 1.
 
-    A run and a release end in 0 where this is 3: of a tie they take the most accurate. Who asks which is the fastest is
-    told that nobody knows.
+    Runs and releases end in 0 on a tie, because they take the most accurate variant; a question for the fastest does
+    not.
     """
     if choice.is_undecided:
         return int(ExitCode.INCONCLUSIVE)
@@ -39,7 +39,7 @@ def exit_code_of_choice(choice: Choice) -> int:
 
 
 def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
-    """Print the choice for people; on standard error, without the table, where standard output holds JSON."""
+    """Print the choice for people; on standard error and without the table if standard output holds JSON."""
     if not shown.to_stderr:
         at = "" if choice.batch_size is None else f" at batch size {choice.batch_size}"
         title = f"{run.resolved.name}: candidates for {', '.join(choice.rules.devices)}{at}"
@@ -62,7 +62,7 @@ def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
 
 
 def _short_table(title: str, choice: Choice) -> Table:
-    """Return what a screen of 80 columns holds; what keeps a variant from being chosen stands behind it."""
+    """Return a table for 80 columns; what keeps a variant from being chosen is a remark."""
     titles = ("tolerance used", "p50 ms", "p95 ms", "speed-up", "size MB")
     columns = (Column(title="verdict"), Column(title="variant"), *(Column(title=t, is_figure=True) for t in titles))
     rows = [(text("-"), text(SOURCE, remark=_beyond(choice.source_broken)), *_figures("-", choice.source))]
@@ -75,7 +75,7 @@ def _short_table(title: str, choice: Choice) -> Table:
 
 
 def _beyond(broken: Sequence[str]) -> str:
-    # What was not measured is in no limits and beyond none: that is said once, below the table.
+    # Unmeasured figures are reported once, below the table.
     beyond = [words for words in broken if not words.endswith(UNMEASURED)]
     return f"not within its limits: {', '.join(beyond)}" if beyond else ""
 

@@ -1,4 +1,4 @@
-"""A comparison in the terminal: one screen with the verdict and why, and all that is known of it for `-v`."""
+"""A comparison in the terminal: a screen with the verdict and why, and every detail with `-v`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.terminal.printing import Shown
 
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
-# A candidate of another kind was not run here: its outputs were recorded before.
+# Other kinds of candidates are recorded outputs.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
-# How a message quotes lines, and what it names last where they are those of a log.
+# A message quotes lines like this, and ends like this if they are a log's.
 _QUOTED, _LOG = "\n  | ", "\n  log: "
 
 
 def print_comparison(result: ComparisonResult, shown: Shown) -> None:
-    """Print the comparison for people; an error, and all where standard output holds JSON, on standard error."""
+    """Print the comparison for people; errors, or everything if standard output holds JSON, go to standard error."""
     err = shown.to_stderr
     if result.error is not None:
         print_errors(*_error_lines(result, is_whole=shown.is_verbose), is_verbose=shown.is_verbose)
@@ -43,7 +43,7 @@ def print_comparison(result: ComparisonResult, shown: Shown) -> None:
 
 
 def comparison_text(result: ComparisonResult) -> str:
-    """Return all that `print_comparison` prints if it is to be verbose, on either stream, where that is no terminal."""
+    """Return everything that a verbose `print_comparison` prints on both streams without a terminal."""
     if result.error is not None:
         return "\n".join(map(as_message, _error_lines(result, is_whole=True)))
     details = map(as_message, comparison_details(result))
@@ -60,16 +60,16 @@ def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[s
     if result.candidate.kind != "recording" and any(
         check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
     ):
-        # A folder of recorded outputs has the names that they were recorded under.
+        # Recorded outputs have the names under which they were recorded.
         words = "hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
         yield from wrapped(words, width=width)
     yield from wrapped(_verdict_line(result), width=width)
 
 
 def _error_lines(result: ComparisonResult, *, is_whole: bool) -> Iterator[str]:
-    """Yield why a comparison could not be made, how far it came, and the hint.
+    """Yield why a comparison failed, its progress until then, and the hint.
 
-    What a server says at length is printed if it is to be whole; the last lines of a log always are.
+    A server's long message appears only with `is_whole`; the last lines of a log always do.
     """
     assert result.error is not None  # noqa: S101 - the caller looked
     said, *hint = error_lines(result.error)
@@ -85,7 +85,7 @@ def _verdict_line(result: ComparisonResult) -> str:
 
 
 def remark_lines(remarks: Iterable[Remark], width: int | None) -> Iterator[str]:
-    """Yield remarks as lines that are no wider than that; None for as wide as they are."""
+    """Yield remarks as lines of at most this width; None for any width."""
     for remark in remarks:
         # In full where lines may be as wide as they are.
         names = ", ".join(remark.names) if width is None else variants_in_words(remark.names)

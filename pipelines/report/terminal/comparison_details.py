@@ -1,4 +1,4 @@
-"""All that is known of comparisons, as `-v` prints it: every check, note and probe, as wide as they are."""
+"""All details of comparisons, for `-v`: every check, note and probe in full width."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 
-# More values of a stratum than this stand in the report only.
+# Further values of a stratum are only in the report.
 _NAMED_VALUES = 5
 
 
@@ -38,13 +38,13 @@ def comparison_details(result: ComparisonResult) -> Iterator[str]:
 
 
 def error_lines(error: ErrorResult, name: str = "") -> tuple[str, ...]:
-    """Return an error and its hint, of the variant or spec of that name where there is one."""
+    """Return an error and its hint, with the name of its variant or spec if there is one."""
     said = ": ".join(filter(None, ("error", name, error.message)))
     return (said, *hint_lines(**error.next_step))
 
 
 def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """Yield every remark on probes and every note once, with the names of all rows that it holds for."""
+    """Yield every remark on probes and every note once, with the names of all its rows."""
     names: dict[str, list[str]] = {}
     for name, result in results.items():
         if result.is_measured:
@@ -55,7 +55,7 @@ def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
 
 
 def _probe_lines(result: ComparisonResult) -> Iterator[str]:
-    """Yield what there is to say of the probes of a comparison, one line each."""
+    """Yield the lines about the probes of a comparison."""
     asked = _asked(result.probes)
     if asked:
         rows = sum(probe.rows for probe in asked.values())
@@ -64,7 +64,7 @@ def _probe_lines(result: ComparisonResult) -> Iterator[str]:
 
 
 def probes_of_all_line(results: Iterable[ComparisonResult]) -> Iterator[str]:
-    """Yield how much was asked of several variants and how long that took, in one line; none where nothing was."""
+    """Yield one line with the rows and seconds of the probes of several variants, if any ran."""
     probes = [result.probes for result in results if _asked(result.probes)]
     if probes:
         rows = sum(probe.rows for found in probes for probe in _asked(found).values())
@@ -76,7 +76,7 @@ def _asked(probes: ProbesResult) -> dict[str, ProbeResult]:
 
 
 def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
-    """Yield what was not asked and why, and how to see a failure again, one line each."""
+    """Yield what did not run and why, and how to reproduce a failure, one line each."""
     probes, asked = result.probes, _asked(result.probes)
     left_out = _left_out(probes)
     if left_out:
@@ -100,10 +100,9 @@ def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
 
 
 def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """Yield what is answered otherwise where no sample is: once for all variants that share it, and what to do.
+    """Yield the differences where no sample is, once for all variants that share one, with what to do.
 
-    Args:
-        results: The comparison of each variant, by its name; a single comparison may go without one.
+    `results` are by the name of the variant; a single comparison may have an empty name.
     """
     shared: dict[tuple[str, str], dict[str, ProbeFailureResult]] = {}
     for name, result in results.items():
@@ -120,7 +119,7 @@ def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
 
 
 def _padding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """Yield what differs where an undeclared mask leaves out, once for all variants that share it."""
+    """Yield the differences under an undeclared mask, once for all variants that share one."""
     shared: dict[str | None, dict[str, str]] = {}
     for name, result in results.items():
         for check in result.padding_findings:
@@ -151,7 +150,7 @@ def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:
 
 
 def _left_out(probes: ProbesResult) -> list[str]:
-    """Return what was left out of all probes together; what each left out is in its detail."""
+    """Return what was left out of all probes together; each probe's detail has its own."""
     counts = {
         kind: sum(probe.dropped_by[kind].batches for probe in probes.asked.values() if kind in probe.dropped_by)
         for kind in DropKind
@@ -165,7 +164,7 @@ def _times(probes: Iterable[ProbesResult]) -> str:
 
 
 def match_lines(result: ComparisonResult) -> Iterator[str]:
-    """Yield one line for each list of detections, and one for each stratum of it: the worst values first."""
+    """Yield one line per list of detections, and one per stratum of it, the worst values first."""
     for name, found in result.matches.items():
         yield f"detections {name}: {_counted(found)}, {found.missing} missing, {found.extra} extra (rows: {found.rows})"
         for stratum, values in found.strata.items():

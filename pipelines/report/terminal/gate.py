@@ -1,4 +1,4 @@
-"""A run held against a release in the terminal: a line a figure, what was not compared, and the verdict."""
+"""A run compared with a release in the terminal: one line per figure, gaps, and the verdict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = (
 
 
 def print_held(held: Held, shown: Shown) -> None:
-    """Print what came of it; where it is to be quiet, what is worse and the verdict alone."""
+    """Print the comparison; when quiet, only worse figures and the verdict."""
     print_lines(_lines(held, shown), err=shown.to_stderr)
 
 
@@ -46,7 +46,7 @@ def _lines(held: Held, shown: Shown) -> Iterator[str]:
 
 
 def _broken_clients(figures: Iterable[HeldFigure], held: Held) -> Iterator[str]:
-    """Yield what breaks clients of the release, one sentence for all variants of which the same is to be said."""
+    """Yield what breaks clients of the release, one sentence for all variants that share it."""
     variants: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for item in figures:
         if item.changes:
@@ -76,7 +76,7 @@ def _verdict(held: Held) -> str:
 
 
 def _row(item: HeldFigure, held: Held) -> tuple[Cell, ...]:
-    # What it is about goes without saying where there is one output.
+    # A single output needs no name.
     abouts = {other.about for other in held.figures if other.figure == item.figure}
     name = f"{item.figure} {item.about}" if len(abouts) > 1 else item.figure
     word = status("worse" if item.is_worse else item.verdict or "ok")

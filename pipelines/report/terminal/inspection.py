@@ -11,7 +11,7 @@ from paritygate.text import counted, echo, one_line
 
 _WIDTH = 80
 _LABEL = 12
-# Operators that are named; the others are counted.
+# Operators named; the others are counted.
 _NAMED = 10
 _TITLES: Mapping[str, str] = {
     "onnx": "ONNX",
@@ -25,14 +25,14 @@ _TITLES: Mapping[str, str] = {
     "tensorrt": "TensorRT engine",
     "tensorrt-rtx": "TensorRT-RTX engine",
 }
-# What is asked with rows for what it does not say.
+# Kinds whose outputs only a run on rows shows.
 _ASKED = frozenset({"keras", "torch", "torchscript"})
 _STEPS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000
 
 
 def print_inspection(found: Inspection) -> None:
-    """Print what a model is."""
+    """Print the facts about a model."""
     for line in inspection_lines(found):
         echo(line)
     if found.outputs is None and found.kind in _ASKED:
@@ -40,7 +40,7 @@ def print_inspection(found: Inspection) -> None:
 
 
 def inspection_lines(found: Inspection) -> Iterator[str]:
-    """Yield what a model is, a line each of at most 80 characters but for a name that is longer."""
+    """Yield the facts about a model, in lines of at most 80 characters, except for longer names."""
     yield from _wrapped(f"{found.model}: {_TITLES.get(found.kind, found.kind)}", indent=2)
     yield from _labelled("size", _size(found))
     yield from _labelled("precision", found.precision or "not known")
@@ -59,7 +59,7 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
 
 
 def print_written_spec(written: WrittenSpec) -> None:
-    """Print what was written, what was guessed in it, and what to run next."""
+    """Print the written spec, its guesses, and the next command."""
     for line in _wrapped(f"wrote {written.path}: {written.name} as {', '.join(written.targets)}", indent=2):
         echo(line)
     for guess in written.guesses:
@@ -123,7 +123,7 @@ def _labelled(label: str, text: str) -> Iterator[str]:
 
 
 def _wrapped(text: str, *, indent: int) -> Iterator[str]:
-    """Yield a text as lines, what follows the first one indented; long names are not broken, so they can be copied."""
+    """Yield a text as lines, indented after the first; long names stay whole, so that they can be copied."""
     yield from textwrap.wrap(
         one_line(text),
         _WIDTH,

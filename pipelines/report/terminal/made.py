@@ -1,4 +1,4 @@
-"""What was made of a run in the terminal, what could not be and why."""
+"""The artifacts of a run in the terminal, with failures and their reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def print_made(
     failures: Mapping[str, FailedVariant],
     shown: Shown,
 ) -> None:
-    """Print what was made of a run, what could not be and why, and where the run is."""
+    """Print the artifacts of a run, the failures with their reasons, and the run's path."""
     if shown.is_quiet or shown.is_verbose:
         print_failures(failures, is_verbose=shown.is_verbose)
     if shown.is_quiet:
@@ -82,7 +82,7 @@ def _notes_of(artifacts: Mapping[str, Artifact]) -> Iterator[str]:
 def made_to_json(
     run: RunFolder, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant]
 ) -> dict[str, Any]:
-    """Return as JSON data what was made of a run, and what could not be."""
+    """Return the artifacts and failures of a run as JSON data."""
     return {
         "schema_version": 1,
         "run": str(run.folder),
@@ -92,7 +92,7 @@ def made_to_json(
 
 
 def print_failures(failures: Mapping[str, FailedVariant], *, is_verbose: bool) -> None:
-    """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
+    """Print the reason of each failed variant, with the table of operators if they are the reason."""
     for name, failure in failures.items():
         print_errors(
             f"{failure.verdict}: {name}: {failure.message}",

@@ -1,4 +1,4 @@
-"""What `pack` and `unpack` print."""
+"""The output of `pack` and `unpack`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in the terminal: what is there, and what is removed of it."""
+"""Past runs in the terminal, and their removal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import counted, from_here
 
 _WHEN = "%Y-%m-%d %H:%M"
-# Names of what stays, of which there may be many.
+# Names of kept files, of which there may be many.
 _NAMED = 5
-# How many characters there is room for beside the other columns.
+# Characters that fit next to the other columns.
 _MOST_RELEASED = 10
 _COLUMNS = (
     Column(title="verdict"),
@@ -28,13 +28,9 @@ _COLUMNS = (
 
 
 def runs_lines(listed: Sequence[ListedRun], root: Path, cache: Path | None, cache_bytes: int) -> list[str]:
-    """Return the runs as lines: a table a model, the one of the newest run first.
+    """Return the runs (the newest first) as lines, with one table per model.
 
-    Args:
-        listed: The runs, the newest first.
-        root: What they lie below.
-        cache: The stage cache; None where it is off.
-        cache_bytes: What it takes on the disk.
+    `cache` is the stage cache, of `cache_bytes` on disk; None where it is off.
     """
     lines: list[str] = []
     for model in dict.fromkeys(item.run.model for item in listed):
@@ -89,7 +85,7 @@ def _unknown(runs: Sequence[ListedRun]) -> Iterator[str]:
 
 
 def plan_lines(plan: CleaningPlan, *, is_done: bool) -> list[str]:
-    """Return what goes, or went, and what stays although it is old, as lines."""
+    """Return lines about what is, or was, removed, and about old runs that stay."""
     lines: list[str] = []
     for item in plan.kept:
         lines += wrapped(f"stays: {item.run.run.model}/{item.run.run.run_id}: {item.why}")

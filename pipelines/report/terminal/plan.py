@@ -10,7 +10,7 @@ from paritygate.text import counted
 
 
 def plan_lines(plan: Plan, *, is_quiet: bool = False) -> Iterator[str]:
-    """Yield what a run would do, and below it with which jobs; where it is to be quiet, how many of them alone."""
+    """Yield what a run would do, with the jobs; when quiet, only their number."""
     taken = sum(job.would_be == TAKEN_OVER for job in plan.jobs)
     yield from wrapped(f"{plan.model}: {taken} of {counted(len(plan.jobs), 'job')} would be reused")
     jobs: dict[str, list[str]] = {}
@@ -27,7 +27,7 @@ def _what_becomes_of(job: PlannedJob) -> str:
         return f"would be done, because {job.why}"
     if job.would_be == UNKNOWN:
         return f"reused or done, as the run will show: {job.why}"
-    # When it was made is in the name of the run.
+    # The name of the run holds the time.
     whence = f" from run {job.taken_from}" if job.taken_from else ""
     why = f": {job.why}" if job.why else ""
     return f"{'reused' if job.would_be == TAKEN_OVER else job.would_be}{whence}{why}"

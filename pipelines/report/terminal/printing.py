@@ -1,4 +1,4 @@
-"""Prints on standard output and standard error: tables, the lines of a screen, and errors."""
+"""Print on standard output and standard error: tables, lines of a screen, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paritygate.text import echo, one_line, writing
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-# The first that a word begins with counts.
+# The first match of a word's beginning counts.
 _STYLES = {
     "pass, edge": "yellow",
     "pass": "green",
@@ -33,20 +33,18 @@ _STYLES = {
 }
 _VERDICT = "verdict: "
 _PLAIN_WIDTH = 200
-# Of a narrower terminal there is no use for words.
+# A narrower terminal is useless for text.
 _LEAST_WIDTH = 20
-# Of a number of columns.
+# For a number of columns.
 _MOST_DIGITS = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """How much a command prints, and where.
+    """The amount and the place of a command's output.
 
-    Attributes:
-        is_quiet: Whether the line with the verdict is all, beside errors.
-        is_verbose: Whether all tables and remarks are printed as well, as wide as they are.
-        to_stderr: Whether it goes to standard error, since standard output holds JSON.
+    `is_quiet` prints only the verdict, besides errors; `is_verbose` everything in full width. `to_stderr` is set if
+    standard output holds JSON.
     """
 
     is_quiet: bool = False
@@ -55,7 +53,7 @@ class Shown:
 
     @classmethod
     def of(cls, *, quiet: bool, verbose: bool, json_target: str | None) -> Shown:
-        """Return what options ask for.
+        """Return the settings for some options.
 
         Raises:
             UsageError: They contradict each other.
@@ -67,12 +65,12 @@ class Shown:
 
     @property
     def width(self) -> int | None:
-        """How wide lines may be; None for as wide as they are."""
+        """The width of lines; None for any."""
         return None if self.is_verbose else WIDTH
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output; as wide as it needs to be where that is no terminal."""
+    """Print a table on standard output, in full width unless that is a terminal."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
@@ -81,7 +79,7 @@ def print_table(table: Table) -> None:
 
 
 def table_text(table: Table) -> str:
-    """Return a table as `print_table` prints it where standard output is no terminal."""
+    """Return a table as `print_table` prints it without a terminal."""
     from rich.console import Console
 
     text = io.StringIO()
@@ -94,7 +92,7 @@ def _drawn(table: Table) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    # As Text, in which rich reads no markup.
+    # As Text, because rich reads markup in strings.
     drawn = RichTable(title=Text(one_line(table.caption)), title_justify="left", title_style="bold")
     for column in table.columns:
         drawn.add_column(Text(one_line(column.title)), overflow="fold")
@@ -112,7 +110,7 @@ def _style_of(words: str) -> str:
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Print lines of a screen; on a terminal the verdicts are coloured."""
+    """Print lines of a screen, with coloured verdicts on a terminal."""
     stream = sys.stderr if err else sys.stdout
     if not stream.isatty():
         for line in lines:
@@ -132,18 +130,16 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def print_errors(*messages: str, is_verbose: bool = False) -> None:
-    """Print errors and their hints on standard error: as wide as a terminal there, else within 80 columns.
+    """Print errors and their hints on standard error, within the terminal's width or 80 columns.
 
-    Args:
-        messages: Each begins a line.
-        is_verbose: Whether each is one line, as it is with `-v`.
+    Verbose messages are one line each.
     """
     width = None if is_verbose else _width_of_errors()
     print_lines((line for message in messages for line in wrapped(message, width=width)), err=True)
 
 
 def _width_of_errors() -> int:
-    # As other programs do, which reckon with a terminal that cannot say it.
+    # Other programs trust this variable too, if a terminal has no size.
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and len(said) <= _MOST_DIGITS and int(said):
         return max(int(said), _LEAST_WIDTH)

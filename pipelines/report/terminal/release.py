@@ -23,10 +23,10 @@ from paritygate.text import echo, from_here
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.measure.bounds import upper_bound_text
 
-# How many versions are listed one by one, and how many records a screen holds.
+# Versions listed one by one, and records on a screen.
 _FEW = 5
 _DIGEST_SHOWN = 19
-# Verdicts of what was measured, or was to be, and did not pass.
+# Verdicts of failed measurements, or of measurements that failed.
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
 
 
@@ -42,7 +42,7 @@ def print_release(release: StoredRelease, repository: Path, shown: Shown) -> Non
 
 
 def print_next_of_release(release: StoredRelease, repository: Path, shown: Shown) -> None:
-    """Print how to look at what was released, the last of what is printed."""
+    """Print the command that shows the release, as the last line."""
     if not shown.is_quiet:
         command = f"next: {show_command(release.model, release.alias, repository)}"
         print_lines(command_lines(command, width=shown.width), err=shown.to_stderr)
@@ -56,9 +56,7 @@ def show_command(model: str, alias: str | None, repository: Path) -> str:
 def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[str]:
     """Yield what was released and why, or that it was there already, one message each.
 
-    Args:
-        release: The release.
-        in_run: Whether the variants of its run stand above, and with them what differs where no sample is.
+    With `in_run`, the findings are printed with the variants of the run.
     """
     if not release.is_new:
         yield _same(release)
@@ -68,7 +66,7 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
             yield f"warning: {was}; rollback takes that back"
         return
     alias = f", alias {release.alias}" if release.alias else ""
-    # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
+    # A preference is part of the sentence; other reasons get their own line.
     is_preferred = isinstance(release.choice.get("prefer"), str) and bool(release.choice["chosen"])
     because = f", because {release.reason}" if is_preferred else ""
     yield f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}{because}"
@@ -81,7 +79,7 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
 
 
 def _damage(release: StoredRelease) -> Iterator[str]:
-    """Yield which version of the same is corrupt, and how to see what it is."""
+    """Yield which equal version is corrupt, and the command to examine it."""
     if release.damaged:
         version = max(release.damaged)
         command = command_on(repository_of_release(release.folder), "verify", release.model, str(version))
@@ -92,7 +90,7 @@ def _damage(release: StoredRelease) -> Iterator[str]:
 
 
 def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> Iterator[str]:
-    """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
+    """Yield what a release did not check, checked with looser limits, or failed earlier, one line each."""
     # Releases of 0.1.0 lack some of it.
     provenance = manifest.get("provenance", {})
     failed = [item for item in manifest.get("choice", {}).get("candidates", ()) if item["verdict"] in _NOT_PASSED]
@@ -119,7 +117,7 @@ def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> I
 
 
 def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterator[str]:
-    """Yield what a release answers otherwise where no sample is."""
+    """Yield a release's differences where no sample is."""
     for name in released:
         for finding in provenance.get("edge_findings", {}).get(name, ()):
             occurs = finding["if_it_occurs"] or "put such rows into the samples"
@@ -163,7 +161,7 @@ def _same(release: StoredRelease) -> str:
 
 
 def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool = False) -> None:
-    """Print where an alias points to now; if `is_quiet`, in one line."""
+    """Print where an alias points now; one line when quiet."""
     if move.previous is None:
         said = f"was set to version {move.version}"
     elif move.record is None:
@@ -177,7 +175,7 @@ def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool
 
 
 def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
-    """Print what each repository holds."""
+    """Print the contents of each repository."""
     for repository in repositories:
         rows = []
         for model in list_models(repository):
@@ -204,7 +202,7 @@ def _minute_of(time: str) -> str:
 
 
 def print_release_details(details: ReleaseDetails, shown: Shown) -> None:
-    """Print one release with its history; with `-v` every number of it, all digests, and the whole history."""
+    """Print one release with its history; with `-v` every number, all digests, and the whole history."""
     aliases = ", ".join(details.aliases) or "none"
     head = (
         f"{details.model} version {details.version}, aliases: {aliases}",
@@ -238,7 +236,7 @@ def _print_all(details: ReleaseDetails) -> None:
 
 
 def _numbers_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
-    """Return what was measured, a row an output; what is not of the file itself, or elsewhere, says so."""
+    """Return the measurements, one row per output; a remark names other evidence or devices."""
     titles = ("mismatches", "95 % bound", "max diff", "mean diff")
     columns = (
         Column(title="verdict"),
@@ -272,7 +270,7 @@ def _variants_table(variants: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _history_table(history: Sequence[Record]) -> Table:
-    """Return the newest records of a model, the reason of each behind it."""
+    """Return the newest records of a model, with the reason of each."""
     caption = "history" if len(history) <= _FEW else f"history: the newest {_FEW} of {len(history)}; -v shows all"
     rows = []
     for at, record in list(enumerate(history, start=1))[-_FEW:]:
@@ -302,7 +300,7 @@ def _evidence_of(evidence: dict[str, Any] | None) -> str:
     if evidence is None:
         return "source, not compared"
     found = [_found(item) for item in (evidence, *evidence.get("also", ()))]
-    # Releases from before it was recorded hold nothing that had never run.
+    # Older releases have no such record, and nothing that had never run.
     remark = "" if evidence.get("has_run", True) else "; it never ran itself"
     return "; ".join(found) + remark
 
@@ -316,7 +314,7 @@ def _found(evidence: dict[str, Any]) -> str:
 
 
 def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
-    """Print whether a release is what was released."""
+    """Print whether a release is intact."""
     name = f"{verification.model} version {verification.version}"
     if verification.is_intact:
         echo(f"{name} is intact: {verification.files_checked} files match its manifest", err=to_stderr)

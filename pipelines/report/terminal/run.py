@@ -1,4 +1,4 @@
-"""Runs in the terminal: one screen with the verdict of each variant, why, and what to do next."""
+"""Runs in the terminal: a screen with the verdict of each variant, the reasons, and the next command."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def print_error(name: str, error: ParitygateError, shown: Shown) -> None:
 
 
 def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
-    """Print a run: a line a variant, why it is no pass, the release, where the report is, and what to do next."""
+    """Print a run: one line per variant, reasons, the release, the report's path, and the next command."""
     report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
     if shown.is_quiet:
         _print_errors(outcome, report)
         echo(_verdict_of_run(report), err=shown.to_stderr)
         if outcome.release is not None and outcome.release.is_older:
-            # What is served becomes older, which nobody may have meant.
+            # The served version becomes older, perhaps by mistake.
             print_errors(f"warning: {next(release_lines(outcome.release))}")
         return
     if shown.is_verbose:
@@ -56,7 +56,7 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
 
 
 def _print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr: bool = False) -> None:
-    """Print the tables of a run, and all that is to be said of its variants."""
+    """Print the tables of a run, and all remarks on its variants."""
     if not to_stderr:
         print_table(parity_table(report))
     if report.benchmark is not None:
@@ -77,14 +77,14 @@ def _print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr
 
 
 def _not_kept(outcome: RunOutcome) -> Iterator[str]:
-    """Yield why later runs cannot reuse a job, one line a job."""
+    """Yield why later runs cannot reuse a job, one line per job."""
     for job in outcome.jobs:
         if job.not_kept:
             yield f"no later run can reuse {job.job}: {job.not_kept}"
 
 
 def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
-    """Print what is to be said of a variant alone."""
+    """Print the remarks on one variant."""
     if result.error is not None:
         _print_result_error(name, result, is_verbose=True)
     elif result.is_measured:
@@ -93,13 +93,13 @@ def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> No
 
 
 def _print_result_error(name: str, result: ComparisonResult, *, is_verbose: bool) -> None:
-    """Print why a comparison of a run could not be made, where that is so."""
+    """Print why a comparison failed, if it did."""
     if result.error is not None:
         print_errors(*error_lines(result.error, name), is_verbose=is_verbose)
 
 
 def outcome_screen(outcome: RunOutcome) -> tuple[list[str], str]:
-    """Return the lines that `print_outcome` prints within 80 columns, and the line with the verdict, for `-q`."""
+    """Return the lines that `print_outcome` prints within 80 columns, and the verdict's line, for `-q`."""
     report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
     return list(_outcome_lines(outcome, report, WIDTH)), _verdict_of_run(report)
 
@@ -109,7 +109,7 @@ def _verdict_of_run(report: ReportData) -> str:
 
 
 def _print_errors(outcome: RunOutcome, report: ReportData) -> None:
-    """Print what went wrong, in place of all else: what could not be made or measured, and a release not made."""
+    """Print only what went wrong: failed variants and comparisons, and a failed release."""
     print_failures(outcome.failures, is_verbose=False)
     for name, result in outcome.results.items():
         _print_result_error(name, result, is_verbose=False)
@@ -145,7 +145,7 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
 
 
 def _view_lines(outcome: RunOutcome, views: Iterable[ViewUpdate], width: int | None) -> Iterator[str]:
-    """Yield what became of views that follow the alias; there are none where nothing was released."""
+    """Yield the outcome of views that follow the alias."""
     if outcome.repository is not None:
         yield from update_lines(views, outcome.repository, width)
 
@@ -175,7 +175,7 @@ def _reused(outcome: RunOutcome) -> Iterator[str]:
 
 
 def _next_command(outcome: RunOutcome) -> str:
-    """Return the command that follows a run which went well; nothing where its advice says what to do."""
+    """Return the command that follows a successful run; empty if its advice has one."""
     if outcome.release is not None and outcome.repository is not None:
         return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
     if outcome.not_released == NOT_ASKED_FOR and outcome.exit_code == 0:

@@ -1,4 +1,4 @@
-"""Lays out what is printed unasked: lines that fit a terminal of 80 columns, in which a wide character takes two."""
+"""Lay out lines for a terminal of 80 columns, where a wide character takes two."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from paritygate.text import as_message, current_folder, from_here, one_line
 
 WIDTH = 80
 _GAP = "  "
-# A word of a command goes on over a `;` or `,` within it, and over all that stands in quotes.
+# A word of a command continues over inner `;` and `,`, and over quoted text.
 _WORD = r"""(?:'[^']*'|"[^"]*"|[^\s;,'"]|[;,](?!\s|$))+"""
 _COMMAND = re.compile(rf"(?<![\w./`-])(?:convert-and-validate|pip install)(?: {_WORD})+(?:[;,]? |$)")
-# What is copied in one piece: an option with its value, and a key of a spec with what stands in braces.
+# Units to copy whole: an option with its value, and a spec's key with its braces.
 _UNIT = re.compile(r"--[\w-]+ [^\s;,-][^\s;,]*\S*|(?:[\w.]+: )?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\S*|\S+")
-# What a message quotes below itself, with the two spaces or the bar that begin each line of it.
+# The beginnings of lines that a message quotes: spaces, or a bar.
 _QUOTED = re.compile(r" *(?:\| )?")
-# Lines to paste into a spec, and paths, are as wide as they are.
+# Lines to paste into a spec, and paths, keep their width.
 _WHOLE = ("  inputs: {", "  outputs: {", "  log: ")
 
 
 def screen_table(table: Table, width: int | None = WIDTH) -> list[str]:
-    """Return a table as lines without a frame: the remark of a row's first cell below it, all others at its end."""
+    """Return a table as lines without a frame; the remark of a first cell is below its row, others at its end."""
     from rich.cells import cell_len
 
     heads = [column.title for column in table.columns]
@@ -49,12 +49,9 @@ def screen_table(table: Table, width: int | None = WIDTH) -> list[str]:
 
 
 def _make_fit(widths: list[int], least: Sequence[int], width: int) -> None:
-    """Make columns of words narrower, the widest first, but for the first one: names may be long.
+    """Narrow columns of words, the widest first, without the first column because names may be long.
 
-    Args:
-        widths: The width of each column.
-        least: The width that each is to keep; 0 for figures, which are never broken.
-        width: How wide all of them may be, with the gaps between them.
+    `least` is the width that each column keeps, and 0 for figures, which are never broken. `width` includes the gaps.
     """
     names = [at for at, kept in enumerate(least) if at and kept]
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
@@ -69,7 +66,7 @@ def _indent(widths: Sequence[int]) -> str:
 
 
 def _row_lines(words: Sequence[str], widths: Sequence[int], is_figure: Sequence[bool]) -> list[str]:
-    """Return a row; more than one line where a name is wider than its column."""
+    """Return a row, in several lines where a name is wider than its column."""
     from rich.cells import cell_len, chop_cells
 
     cells = [chop_cells(text, width) or [""] for text, width in zip(words, widths, strict=True)]
@@ -85,14 +82,10 @@ def _row_lines(words: Sequence[str], widths: Sequence[int], is_figure: Sequence[
 
 
 def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[str]:
-    """Return a message as lines of that width; what goes on is indented, and each command can be copied.
+    """Return a message as lines of this width, in columns; None for one line.
 
-    A path is never broken, however wide it is.
-
-    Args:
-        text: The message. Lines of a log that it quotes stay lines.
-        indent: What every line begins with.
-        width: The width in columns, of which a wide character takes two; None for one line however wide.
+    Continuations are indented, each command can be copied, and paths are never broken. Quoted lines of a log stay
+    lines.
     """
     if width is not None:
         text = _shortened(text)
@@ -106,10 +99,10 @@ def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[s
 
 
 def _broken(line: str, indent: str, width: int) -> list[str]:
-    """Return a wide line as several, each command in it as lines of its own, without the `;` or `,` after it."""
+    """Return a wide line as several, with each command in its own lines, without a `;` or `,` after it."""
     quoted = _QUOTED.match(line)
     start = indent + (quoted[0] if quoted else "")
-    # A remark goes on below itself; a message and what it quotes, further in.
+    # A remark continues at its own indent; messages and quotes continue further in.
     hanging = indent if indent and start == indent else start + _GAP
     line = line.removeprefix(start.removeprefix(indent))
     found: list[str] = []
@@ -128,13 +121,13 @@ def _broken(line: str, indent: str, width: int) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    """Return the text with what lies below the current directory named as short as it can be typed there."""
+    """Return the text with paths below the current directory made relative."""
     here = current_folder()
     return re.sub(rf"(?<![\w./-]){re.escape(here)}/", "", text) if here else text
 
 
 def _is_whole_command(words: str) -> bool:
-    """Return whether a shell can read it: no word of it ends or begins a part of a sentence or stands for options."""
+    """Return whether a shell can read it: no word is a part of the sentence or a placeholder for options."""
     try:
         found = shlex.split(words)
     except ValueError:
@@ -164,22 +157,22 @@ def _filled(text: str, start: str, hanging: str, width: int) -> list[str]:
 
 
 def _units(text: str, width: int) -> Iterator[str]:
-    """Yield what stays in one line: words, and what is copied in one piece if it is not wider than a line."""
+    """Yield words, and units to copy whole if they fit a line."""
     for unit in _UNIT.findall(text):
         yield from unit.split() if _is_wide(unit, width) else [unit]
 
 
 def _parts(word: str, width: int) -> list[str]:
-    """Return a word as parts of that width; a path in one."""
+    """Return a word in parts of this width; a path stays whole."""
     from rich.cells import chop_cells
 
     return [word] if "/" in word else chop_cells(word, width) or [""]
 
 
 def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) -> list[str]:
-    r"""Return a command as lines that a shell reads as one: each but the last ends with a backslash.
+    r"""Return a command as lines that a shell reads as one: each except the last ends with a backslash.
 
-    A word of it, such as a path, is never broken, however wide it is.
+    A word, such as a path, is never broken.
     """
     lines, line = [], indent
     if width is not None:
@@ -195,9 +188,9 @@ def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) 
 
 
 def path_line(what: str, path: Path | str, width: int | None = WIDTH) -> list[str]:
-    """Return `report: PATH`, from the current directory on where it lies below; a wide one in a line of its own.
+    """Return `report: PATH`, relative to the current directory if it is below, in its own line if it is wide.
 
-    Where lines may be as wide as they are, it is the path from the root on.
+    Without a width, the path is absolute.
     """
     if width is None:
         return [f"{what}: {path}"]

@@ -1,4 +1,4 @@
-"""A selftest in the terminal: the faults by what came of them, why some were missed, and where the page is."""
+"""A selftest in the terminal: faults by outcome, reasons of misses, and the page's path."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paritygate.text import echo
 
 _MOST_LINES = 6
 _LENGTH = 230
-# Of the faults that do not apply to the model.
+# Inapplicable faults that are named.
 _NAMED = 8
 
 
 def print_selftest(result: SelftestResult, page: Path, shown: Shown) -> None:
-    """Print what came of every fault and rewrite; with `-v` what was changed for each, and which checks saw it."""
+    """Print the outcome of every fault and rewrite; with `-v` also the change and the checks that caught it."""
     if shown.is_quiet:
         echo(result.summary, err=shown.to_stderr)
         return

@@ -1,4 +1,4 @@
-"""The view of a release on a model server in the terminal."""
+"""The view of a release for a model server in the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paritygate.text import from_here
 
 
 def print_view(published: PublishedView, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
-    """Print what the server will find, what was decided of it and why, and how to start and to judge it."""
+    """Print the server's files, the settings and their reasons, and how to start and compare it."""
     guide = published.view.guide(published.root, published.written)
     lines = list(wrapped(_first_line(published, "" if is_quiet else guide.backend, is_quiet=is_quiet)))
     if not is_quiet:
@@ -55,7 +55,7 @@ def _start_lines(guide: Guide, width: int | None) -> Iterator[str]:
 
 
 def update_lines(views: Iterable[ViewUpdate], repository: Path, width: int | None) -> Iterator[str]:
-    """Yield the lines of what became of the views that follow an alias which was moved."""
+    """Yield the outcome of the views that follow a moved alias."""
     for view in views:
         name = f"view {from_here(view.place)}" if view.request is None else _view_name(view.request)
         if view.error is not None:
@@ -76,7 +76,7 @@ def update_lines(views: Iterable[ViewUpdate], repository: Path, width: int | Non
 
 
 def _to_the_server(published: PublishedView, width: int | None, *, is_changed: bool) -> Iterator[str]:
-    """Yield what a server needs to read a view that was written again."""
+    """Yield what a server needs to read an updated view."""
     guide = published.view.guide(published.root, published.written)
     if is_changed:
         for message in guide.reload:
@@ -92,26 +92,26 @@ def _view_name(request: ViewRequest) -> str:
 
 
 def _if_it_is_gone(request: ViewRequest, repository: Path, width: int | None = WIDTH) -> Iterator[str]:
-    """Yield the commands that write a view again whose folder is not there, and that forget it."""
+    """Yield the commands that write a missing view again, or forget it."""
     yield from command_lines(f"write it again: {request.command_line(repository)}", width=width)
     forget = command_on(repository, "views", "--forget", from_here(request.place))
     yield from command_lines(f"forget it: {forget}", width=width)
 
 
 def code_of_views(views: Sequence[ViewUpdate]) -> int:
-    """Return the exit code of the worst of the views that follow an alias and are behind."""
+    """Return the worst exit code of the views that are behind their alias."""
     return worst_code([view.error.exit_code for view in views if view.error is not None])
 
 
 def print_view_updates(views: Sequence[ViewUpdate], repository: Path, *, is_quiet: bool, to_stderr: bool) -> None:
-    """Print what became of the views that follow an alias."""
+    """Print the outcome of the views that follow an alias."""
     remarks = [view for view in views if view.error is not None or not view.is_there]
     lines = list(update_lines(remarks if is_quiet else views, repository, WIDTH))
     print_lines(lines, err=to_stderr or bool(remarks))
 
 
 def subscription_lines(kept: Iterable[tuple[ViewSubscription, ViewState | None]], repository: Path) -> Iterator[str]:
-    """Yield a line of each view that follows an alias, and how to forget one whose folder is not there."""
+    """Yield one line per view that follows an alias, and how to forget a missing one."""
     views = list(kept)
     if not views:
         yield from wrapped(f"no view follows an alias: repository {from_here(repository)}")
@@ -141,7 +141,7 @@ def subscription_lines(kept: Iterable[tuple[ViewSubscription, ViewState | None]]
 
 
 def forgotten_lines(requests: Iterable[ViewRequest]) -> Iterator[str]:
-    """Yield a line of each view that was forgotten."""
+    """Yield one line per forgotten view."""
     for request in requests:
         yield from wrapped(
             f"{_view_name(request)} follows {request.which} of {request.model} no more, and stays as it is"

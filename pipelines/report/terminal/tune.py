@@ -1,4 +1,4 @@
-"""What `tune` measured in the terminal: a line a measurement where all is asked for, and the verdict."""
+"""The results of `tune` in the terminal: with `-v` one line per measurement, and the verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paritygate.text import counted, from_here
 
 
 def print_point(point: Point, percentile: float, shown: Shown) -> None:
-    """Print one measurement, where all figures are asked for."""
+    """Print one measurement, if verbose."""
     if not shown.is_verbose:
         return
     print_lines([_in_words(point, percentile)], err=True)
@@ -42,7 +42,7 @@ def _in_words(point: Point, percentile: float) -> str:
 
 
 def print_tuned(result: TuneResult, root: Path, shown: Shown) -> None:
-    """Print what came of the search."""
+    """Print the outcome of the search."""
     lines = [_verdict(result)] if shown.is_quiet else [*_lines(result, root, shown)]
     print_lines(lines, err=shown.to_stderr)
 

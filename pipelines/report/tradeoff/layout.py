@@ -1,7 +1,7 @@
-"""Where everything of the chart of speed against difference stands, in user units from the top left of its plot.
+"""Positions in the chart of speed against difference, in user units from the top left of its plot.
 
-Positions only; the template draws. Labels stand below each other in a column beside the plot, each with a line to its
-point. A difference of exactly 0 and one that is not finite have places of their own beside a logarithmic axis.
+The template draws. Labels are in a column next to the plot, each with a line to its point. Differences of exactly 0,
+and those that are not finite, have places beside the logarithmic axis.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from paritygate.pipelines.report.tables.table import SYMBOLS
 from paritygate.pipelines.report.tradeoff.tradeoff import TradeoffPoint
 
 WIDTH, HEIGHT = 720.0, 320.0
-# The place of a difference of exactly 0, and that of one that is not finite, beside the logarithmic axis.
+# Width of the places for 0 and for values that are not finite, and their distance from the axis.
 _SLOT, _BESIDE = 72.0, 24.0
 _FIRST_DECADE, _LAST_DECADE = -6, 4
 _MARGIN = 0.15
-# Steps within a power of ten, from coarse to fine: the first that gives enough ticks is taken.
+# Steps within a power of ten, from coarse to fine; the first with enough ticks is used.
 _STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9))
 _TICKS_WANTED = 4
-# A letter of a label is at most that wide in the fonts that pages are read in, and a line of labels that high.
+# Upper bound of a letter's width in common page fonts, and the height of a line of labels.
 _GLYPH, LINE = 7.3, 15.0
-# From the plot to the labels beside it.
+# Distance from the plot to its labels.
 _BESIDE_PLOT = 40.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """One variant: where it is, and from where to where its interval reaches."""
+    """A variant's point, and the ends of its interval."""
 
     point: TradeoffPoint
     x: float
@@ -42,7 +42,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
-    """What a point or line is called: a line leads there, from `(at_x, at_y)` to the middle of the text's left side."""
+    """The name of a point or line, with a line from `(at_x, at_y)` to the middle of the text's left side."""
 
     text: str
     at_x: float
@@ -53,21 +53,10 @@ class Label:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The chart.
+    """The chart; ticks are (position, text).
 
-    Attributes:
-        marks: The variants.
-        labels: What they and the speed of the source are called, from the top.
-        labels_left: Where the labels begin.
-        right: Where the longest label ends.
-        bottom: Where the plot ends, or the labels do if they are many.
-        tolerance: Where the tolerance is, from the left.
-        source: Where the speed of the source is, from the top.
-        x_ticks: Position and text.
-        y_ticks: Position and text.
-        slots: Where the places beside the logarithmic axis begin or end.
-        width: Of the plot.
-        height: Of the plot.
+    `labels` come from the top, from `labels_left` to `right`. `bottom` is the lower end of plot and labels. `tolerance`
+    is measured from the left, `source` (its speed) from the top. `slots` bound the places beside the logarithmic axis.
     """
 
     marks: tuple[Mark, ...]
@@ -115,11 +104,7 @@ class _Speeds:
 
 
 def layout_of(points: Sequence[TradeoffPoint]) -> Layout:
-    """Return where everything stands.
-
-    Args:
-        points: The variants, at least one; speed-ups are above 0.
-    """
+    """Return the layout of at least one point; speed-ups are above 0."""
     x, y = _differences(points), _speeds(points)
     marks = tuple(
         Mark(
@@ -165,7 +150,7 @@ def _differences(points: Iterable[TradeoffPoint]) -> _Differences:
 
 def _speeds(points: Iterable[TradeoffPoint]) -> _Speeds:
     ends = [1.0, *itertools.chain.from_iterable((point.speedup.low, point.speedup.high) for point in points)]
-    # Room above for labels, and never so close that noise would look like a difference.
+    # Room for labels, and a span at which noise does not look like a difference.
     low, high = min(ends) / 1.25, max(ends) * 1.25
     return _Speeds(low=low, high=max(high, low * 2))
 
@@ -201,12 +186,12 @@ def _column_bottom(labels: Sequence[Label]) -> float:
 
 
 def _in_a_column(labels: Sequence[Label]) -> tuple[Label, ...]:
-    """Return the labels in the order of what they are about, each as near to its height as those above it allow."""
+    """Return the labels in order, each as near to its height as those above allow."""
     ordered = sorted(labels, key=lambda label: (label.at_y, label.at_x))
     lowest = _column_bottom(labels) - LINE / 2
     found, free = [], LINE / 2
     for index, label in enumerate(ordered):
-        # As many lines are left free as labels follow.
+        # Leave as many lines as labels follow.
         y = min(max(label.at_y, free), lowest - LINE * (len(ordered) - 1 - index))
         found.append(replace(label, y=y))
         free = y + LINE

@@ -1,4 +1,4 @@
-"""Speed against difference: for each variant how much of the tolerance it takes and how much faster it is for that."""
+"""Speed against difference: for each variant, the tolerance used and the speed-up."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ from paritygate.pipelines.report.tables.speed import measured_speed, speedup_wor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TradeoffPoint:
-    """One variant.
+    """A variant's point.
 
-    Attributes:
-        name: The variant.
-        verdict: `pass`, `fail` or `inconclusive`.
-        share: Difference as a part of its nearest limit: 0 where nothing differs, infinite where it is not finite.
-        speedup: How many times as fast as the source.
-        mark: `released`, `chosen`, or empty.
+    `share` is the difference as a part of its nearest limit: 0 without any, infinite if it is not finite. `mark` is
+    `released`, `chosen`, or empty.
     """
 
     name: str
@@ -34,13 +30,10 @@ class TradeoffPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tradeoff:
-    """What the chart shows, and says in words.
+    """The contents of the chart.
 
-    Attributes:
-        points: One for each variant that was both compared and benchmarked.
-        at: Where the speed-up was measured, in words.
-        words: The chart in words, one sentence for each point.
-        left_out: What is not in the chart and why, one sentence each.
+    `points` are variants that were both compared and benchmarked, `at` this point of the benchmark. `words` describe
+    each point, and `left_out` each variant without one, in one sentence.
     """
 
     points: tuple[TradeoffPoint, ...]
@@ -50,7 +43,7 @@ class Tradeoff:
 
 
 def tradeoff_of(report: ReportData) -> Tradeoff | None:
-    """Return what the chart shows; None without a benchmark."""
+    """Return the contents of the chart; None without a benchmark."""
     benchmark = report.benchmark
     if benchmark is None:
         return None
@@ -66,7 +59,7 @@ def tradeoff_of(report: ReportData) -> Tradeoff | None:
 
 
 def _point(variant: VariantReport, report: ReportData, benchmark: BenchmarkResult) -> TradeoffPoint | str:
-    """Return the variant's point, or a sentence why it has none."""
+    """Return the variant's point, or a sentence on why it has none."""
     result = variant.result
     if result is None or not result.is_measured:
         return f"{variant.name}: its difference was not measured."
@@ -90,7 +83,7 @@ def _point(variant: VariantReport, report: ReportData, benchmark: BenchmarkResul
 
 
 def _emulated(variants: Sequence[VariantReport]) -> Iterable[str]:
-    # What ran on a GPU itself is in the chart itself.
+    # Variants that ran on a GPU are in the chart themselves.
     absent = (variant for variant in variants if not (variant.device or "").startswith("cuda"))
     names = [variant.name for variant in absent if variant.emulated is not None]
     if names:

@@ -1,1 +1,1 @@
-"""Mutations of an ONNX model, faults and equivalent rewrites: what the gate is tried on before it is trusted."""
+"""Mutations of an ONNX model: faults that the gate must catch, and equivalent rewrites that it must pass."""

@@ -1,4 +1,4 @@
-"""Approximates, loses or replaces activations and normalisations."""
+"""Faults that approximate, lose or replace activations and normalisations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gelu_tanh(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplica
     every = edit.nodes("Gelu")
     gelus = [node for node in every if all(item.s != b"tanh" for item in node.attribute)]
     for node in gelus:
-        # Its one attribute, which may be written out as "none".
+        # The attribute may be written out as "none".
         del node.attribute[:]
         attribute = node.attribute.add()
         attribute.name, attribute.type, attribute.s = "approximate", attribute.STRING, b"tanh"
@@ -92,7 +92,7 @@ def sigmoid_hard(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def softmax_axis(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Take one Softmax over the axis before its own."""
+    """Apply one Softmax over the axis before its own."""
     nodes = [node for node in edit.nodes("Softmax") if len(edit.shape(node.output[0]) or ()) > 1]
     if not nodes:
         return NotApplicable("no Softmax of two axes or more")
@@ -108,7 +108,7 @@ def softmax_axis(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def softmax_temperature(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Divide what one Softmax takes by 1.1."""
+    """Divide the input of one Softmax by 1.1."""
     node = _one(edit, context, "Softmax")
     if node is None or edit.dtype(node.input[0]) is None:
         return NotApplicable("no Softmax")
@@ -118,7 +118,7 @@ def softmax_temperature(edit: GraphEdit, context: MutationContext) -> Mutated | 
 
 
 def epsilon_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Zero what every normalisation adds to the variance."""
+    """Zero the epsilon that every normalisation adds to the variance."""
     del context
     found = []
     for node in edit.nodes(*_NORMALISATIONS):
@@ -140,7 +140,7 @@ def epsilon_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def _epsilons(edit: GraphEdit) -> Iterator[str]:
-    """Yield the small constants that are added to what a root is taken of."""
+    """Yield the small constants that are added under a root."""
     for root in edit.nodes("Sqrt"):
         node = edit.producer(root.input[0])
         if node is None or node.op_type != "Add":
@@ -152,7 +152,7 @@ def _epsilons(edit: GraphEdit) -> Iterator[str]:
 
 
 def float16_range(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Clip what products and sums make to the range of float16."""
+    """Clip the results of products and sums to the range of float16."""
     del context
     low, high = (edit.constant(sign * _FLOAT16_LARGEST, np.float32) for sign in (-1, 1))
     names = [node.output[0] for node in edit.nodes(*_WIDE) if edit.is_float32(node.output[0])]

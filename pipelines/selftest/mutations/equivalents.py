@@ -1,7 +1,7 @@
-"""Rewrites a model into an equivalent one, as a right conversion may do.
+"""Equivalent rewrites of a model, as a correct conversion may do them.
 
-Names, orders and operators that do nothing change no arithmetic at all; the same arithmetic done in another way changes
-the last bits alone.
+Names, orders and operators without effect change no arithmetic; other ways of the same arithmetic change only the last
+bits.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def inputs_reordered(edit: GraphEdit, context: MutationContext) -> Mutated | Not
 
 
 def nodes_reordered(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Bring the nodes into another order in which each reads only what was made before."""
+    """Bring the nodes into another valid order."""
     needs = needs_of_nodes(edit.graph)
     missing = [len(need) for need in needs]
     readers: list[list[int]] = [[] for _ in needs]
@@ -151,7 +151,7 @@ def newer_opset(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
         except (RuntimeError, ValueError, onnx.checker.ValidationError) as err:
             reason = (str(err).strip() or type(err).__name__).splitlines()[0]
             continue
-        # The converter may leave out what the file says of itself.
+        # The converter may drop the file's own metadata.
         converted.ir_version = edit.model.ir_version
         edit.take(converted)
         return Mutated(what=f"opset {before + by} instead of {before}")
@@ -159,13 +159,13 @@ def newer_opset(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
 
 
 def constants_folded(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Let ONNX Runtime compute what does not depend on inputs."""
+    """Compute what does not depend on inputs, by ONNX Runtime."""
     del context
     return _optimised(edit, "ORT_ENABLE_BASIC", nothing="nothing in it is to be folded")
 
 
 def operators_fused(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Let ONNX Runtime fuse operators into its own."""
+    """Fuse operators into ONNX Runtime's own."""
     del context
     return _optimised(edit, "ORT_ENABLE_EXTENDED", nothing="nothing in it is to be fused")
 
@@ -280,7 +280,7 @@ def _scaled(edit: GraphEdit, name: str, factor: float) -> str:
 
 
 def sums_reassociated(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Cut every product with a constant weight into two halves, and add them up."""
+    """Split every product with a constant weight into two halves, and add them up."""
     del context
     count = sum(_halved(edit, node) for node in edit.nodes("MatMul", "Gemm", "Conv"))
     if not count:

@@ -1,4 +1,4 @@
-"""Edits an ONNX graph in place: finds values, puts nodes in between, replaces them, and puts nodes in order again."""
+"""Edit an ONNX graph in place: find, insert and replace values, and sort nodes again."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _Shape = tuple[int | str | None, ...]
 class GraphEdit:
     """A model that is being changed.
 
-    Only the model's own graph is edited; graphs inside its nodes follow where a value they read is renamed. Nodes may
-    be added in any order: `finish` sorts them.
+    Only the model's own graph is edited; graphs inside its nodes follow renamed values. Nodes may be added in any
+    order: `finish` sorts them.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.take(model)
 
     def take(self, model: onnx.ModelProto) -> None:
-        """Go on with another model in place of this one."""
+        """Continue with another model."""
         inline_functions(model)
         name_nodes(model.graph)
         infer_value_types(model)
@@ -58,12 +58,12 @@ class GraphEdit:
 
     @property
     def opset(self) -> int:
-        """Version of ONNX's own operators."""
+        """The version of ONNX's own operators."""
         return next(int(entry.version) for entry in self.model.opset_import if entry.domain in {"", "ai.onnx"})
 
     @property
     def inputs(self) -> list[onnx.ValueInfoProto]:
-        """What is fed: inputs that no initializer stands for."""
+        """The fed inputs: those without an initializer."""
         return [value for value in self.graph.input if value.name not in self._initializers]
 
     def nodes(self, *operators: str) -> list[onnx.NodeProto]:
@@ -79,7 +79,7 @@ class GraphEdit:
         return [node for node in self.graph.node if name in node.input]
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
-        """Return NumPy's dtype of a value; None where it is not known or is none of NumPy's."""
+        """Return NumPy's dtype of a value; None where it is unknown or none of NumPy's."""
         import onnx
 
         element = self._types.get(name, 0)
@@ -93,7 +93,7 @@ class GraphEdit:
         return self.dtype(name) == np.float32
 
     def shape(self, name: str) -> _Shape | None:
-        """Return the shape of a value, sizes that are open by name or None; None where not even the rank is known."""
+        """Return the shape of a value, with open sizes as names or None; None for an unknown rank."""
         if (tensor := self._tensor(name)) is not None:
             return tuple(tensor.dims)
         return self._shapes.get(name)
@@ -110,14 +110,14 @@ class GraphEdit:
         return self._tensor(name) is not None
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """Return the values of a constant, as a copy; None if it is none."""
+        """Return a copy of a constant's values; None if it is no constant."""
         import onnx
 
         tensor = self._tensor(name)
         return None if tensor is None else np.array(onnx.numpy_helper.to_array(tensor))
 
     def set_array(self, name: str, array: NDArray[Any]) -> None:
-        """Give a constant other values of the same dtype and shape, for all that read it."""
+        """Set other values of the same dtype and shape, for all readers of a constant."""
         import onnx
 
         tensor = self._tensor(name)
@@ -148,13 +148,13 @@ class GraphEdit:
         return made
 
     def remove(self, node: onnx.NodeProto) -> None:
-        """Take a node out."""
+        """Remove a node."""
         self.graph.node.remove(node)
 
     def in_place_of(self, name: str) -> str:
-        """Return the new name of a value, whose old one is free now for what is put between it and its readers.
+        """Rename the value of a node and return its new name; insert something under the old name for its readers.
 
-        For a value that a node makes. What reads it, the model's outputs included, reads what is put in between.
+        Readers include the model's outputs.
         """
         producer = self.producer(name)
         assert producer is not None  # noqa: S101 - callers ask for values that nodes make
@@ -163,19 +163,19 @@ class GraphEdit:
         return inner
 
     def before_output(self, name: str) -> str:
-        """Return the new name of what an output was, which all other nodes go on reading."""
+        """Rename the value of an output, and return its new name, which all other nodes go on reading."""
         inner = self.in_place_of(name)
         self.rename_reads({name: inner})
         return inner
 
     def after_input(self, name: str) -> str:
-        """Return a new name, under which all that read an input read what is put between from now on."""
+        """Return a new name that all readers of an input read from now on."""
         inner = self._named_as(name)
         self.rename_reads({name: inner})
         return inner
 
     def _named_as(self, name: str) -> str:
-        """Return a new name for a value of the dtype and shape of this one."""
+        """Return a new name for a value with the dtype and shape of this one."""
         inner = self._names.new(f"{name}_planted")
         if name in self._types:
             self._types[inner] = self._types[name]
@@ -184,13 +184,13 @@ class GraphEdit:
         return inner
 
     def rename_reads(self, names: dict[str, str], nodes: Iterable[onnx.NodeProto] | None = None) -> None:
-        """Let nodes, and the graphs inside them, read other values; all nodes if none are named."""
+        """Rename what nodes (default: all), and the graphs inside them, read."""
         for node in list(self.graph.node) if nodes is None else nodes:
             for each in (node, *_nodes_inside(node)):
                 each.input[:] = [names.get(name, name) for name in each.input]
 
     def own_constant(self, node: onnx.NodeProto, position: int) -> str:
-        """Return the constant that a node reads, copied first if others read it too."""
+        """Return the constant that a node reads, copied first if it has other readers."""
         name: str = node.input[position]
         if len(self.readers(name)) == 1:
             return name
@@ -201,11 +201,11 @@ class GraphEdit:
         return copied
 
     def arrange(self, order: Sequence[int]) -> None:
-        """Bring the nodes into this order of their positions, each of them once."""
+        """Bring the nodes into this order of their positions."""
         _arrange(self.graph, order)
 
     def finish(self) -> onnx.ModelProto:
-        """Return the model, its nodes in order and without the inferred types, which may not hold any more."""
+        """Return the model with sorted nodes, without inferred types because they may have changed."""
         _sort(self.graph)
         for graph in graphs_in(self.graph):
             del graph.value_info[:]
@@ -228,7 +228,7 @@ def _nodes_inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
 
 
 def needs_of_nodes(graph: onnx.GraphProto) -> list[set[int]]:
-    """Return for each node the positions of the nodes that make what it, or a graph inside it, reads."""
+    """Return for each node the positions of the nodes whose values it, or a graph inside it, reads."""
     makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     return [
         {
@@ -242,7 +242,7 @@ def needs_of_nodes(graph: onnx.GraphProto) -> list[set[int]]:
 
 
 def _sort(graph: onnx.GraphProto) -> None:
-    """Bring nodes into an order in which each reads only what was made before, those that can stay staying."""
+    """Sort nodes so that each reads only earlier values, and otherwise keep their order."""
     needs = needs_of_nodes(graph)
     order: list[int] = []
     done: set[int] = set()

@@ -1,4 +1,4 @@
-"""Drops, swaps, rounds or cuts inputs on their way in."""
+"""Faults that drop, swap, round or cut inputs on their way in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _has_rows(edit: GraphEdit, name: str) -> bool:
 
 
 def inputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Take two inputs of one dtype and shape for each other."""
+    """Swap two inputs of one dtype and shape."""
     del context
     names = [value.name for value in edit.inputs]
     pair = next(
@@ -60,7 +60,7 @@ def inputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAp
 
 
 def mask_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Take a mask of ones in place of the one given."""
+    """Use a mask of ones instead of the fed one."""
     for name in _masks(edit, context):
         inner = edit.after_input(name)
         _ones(edit, name, edit.dtype(name), output=inner)
@@ -93,7 +93,7 @@ def mask_of_first_row(edit: GraphEdit, context: MutationContext) -> Mutated | No
 
 
 def mask_as_length(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Move what a mask lets through to the left."""
+    """Move the real positions of a mask to the left."""
     import onnx
 
     for name in _masks(edit, context):
@@ -164,7 +164,7 @@ def input_nan_cleared(edit: GraphEdit, context: MutationContext) -> Mutated | No
 
 
 def negatives_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Take negative values of an input for 0."""
+    """Replace negative values of an input by 0."""
     found = [value.name for value in edit.inputs if edit.is_float32(value.name)]
     if not found:
         return NotApplicable("no input is float32")
@@ -175,7 +175,7 @@ def negatives_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAp
 
 
 def channels_reversed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Take the three channels of an image in reverse order."""
+    """Reverse the three channels of an image."""
     del context
     for value in edit.inputs:
         shape = edit.shape(value.name) or ()

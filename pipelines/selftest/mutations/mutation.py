@@ -1,7 +1,6 @@
-"""Lists the mutations of a model, and makes one of them in an ONNX file: a known fault, or an equivalent rewrite.
+"""The table of mutations, and how one of them is made in an ONNX file: a known fault, or an equivalent rewrite.
 
-The table says which function makes which mutation, and the classes what these functions take and return. The file
-made is another one, checked to be valid.
+The file made is a new one, checked to be valid.
 """
 
 from __future__ import annotations
@@ -21,24 +20,20 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-# Names that a hint lists: all of them fill a screen.
+# Names in a hint, because all of them fill a screen.
 _NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MutationContext:
-    """Holds what is known of the model besides its graph.
+    """Facts about the model besides its graph.
 
-    Attributes:
-        random: Where choices come from.
-        masks: Inputs that are masks.
-        ids: Inputs that are ids: the largest one that the model takes, or None where that is not known.
-        seen_ids: Inputs that are ids: those that the samples hold.
-        sizes: Every input: its shape in the first batch of the samples.
-        largest_batch: Rows of the largest batch of the samples.
-        most_rows: The most rows that a batch may have; None where that is not declared.
-        scales: Float outputs: what the limits are scaled by.
-        columns: Float outputs of rank 2: the spread of each column by which it is judged, 0 where it has none.
+    - `ids`: the largest valid id of each id input, or None. `seen_ids`: those in the samples.
+    - `sizes`: each input's shape in the first batch of the samples. `largest_batch`: rows of their largest.
+    - `most_rows`: the declared largest batch; None if undeclared.
+    - `scales`: of float outputs, as the limits use them. `columns`: the spread by column of float outputs of rank 2,
+      with 0
+      for a column without one.
     """
 
     random: np.random.Generator
@@ -54,12 +49,7 @@ class MutationContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutated:
-    """Says what a mutation changed.
-
-    Attributes:
-        what: In words, with names and numbers.
-        reached_by: The inputs that show it; empty where any does.
-    """
+    """The change that a mutation made, as text; `reached_by` are the inputs that show it, empty for any."""
 
     what: str
     reached_by: str = ""
@@ -67,21 +57,17 @@ class Mutated:
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """Says why the model has nothing that this mutation could change."""
+    """The reason why a model has nothing that this mutation could change."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutation:
-    """One row of the table of mutations.
+    """A row of the table of mutations.
 
-    Attributes:
-        name: Its name in options and reports.
-        module: Where its function is.
-        function: `function(edit, context)`, which changes the model or says why it has nothing to change.
-        title: The class, in words.
-        is_equivalent: Whether a right conversion may do this.
+    `function(edit, context)` changes the model or returns why it cannot. `is_equivalent`: a correct conversion may do
+    it.
     """
 
     name: str
@@ -91,7 +77,7 @@ class Mutation:
     is_equivalent: bool
 
     def apply(self, edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-        """Change the model, or say why it has nothing to change."""
+        """Change the model, or return why it has nothing to change."""
         import importlib
 
         found: Mutated | NotApplicable = getattr(importlib.import_module(self.module), self.function)(edit, context)
@@ -228,7 +214,7 @@ MUTATIONS: Mapping[str, Mutation] = {kind.name: kind for family in _FAMILIES for
 
 
 def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the mutations to make, in the order of the table; all of them if nothing is named.
+    """Return the named mutations in the order of the table; all of them without a name.
 
     Raises:
         UsageError: A name is not in the table.
@@ -246,7 +232,7 @@ def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
 def mutate(
     model: onnx.ModelProto, name: str, context: MutationContext
 ) -> tuple[onnx.ModelProto, Mutated] | NotApplicable:
-    """Return the model with the fault in it, and what was changed; the model given is used up.
+    """Return the mutated model and the change; the given model is used up.
 
     Raises:
         UsageError: There is no such fault.
@@ -260,16 +246,9 @@ def mutate(
 
 
 def mutate_file(source: Path, name: str, context: MutationContext, target: Path) -> Mutated | NotApplicable:
-    """Write the model in `source` with the fault in it to `target`, and check that it is valid.
+    """Write the ONNX model in `source` with a fault to `target`, and return the change or why there is none.
 
-    Args:
-        source: An ONNX file.
-        name: The fault, by the table.
-        context: What is known of the model besides its graph.
-        target: The file to write.
-
-    Returns:
-        What was changed; or why nothing could be, or that what came of it is no valid model.
+    A mutation that makes the model invalid does not apply.
 
     Raises:
         UsageError: There is no such fault.

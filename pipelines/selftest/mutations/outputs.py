@@ -1,4 +1,4 @@
-"""Changes outputs on their way out."""
+"""Faults that change outputs on their way out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_FLOAT = "no output of dtype float32 is made by an operator"
 
 
 def _made(edit: GraphEdit, kinds: str) -> list[onnx.ValueInfoProto]:
-    """Return the outputs that operators make, of dtypes of these kinds."""
+    """Return the outputs of these kinds of dtypes that operators make."""
     return [
         value
         for value in edit.graph.output
@@ -56,7 +56,7 @@ def output_scaled(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
 
 
 def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Zero the column that varies least among those that have a spread of their own."""
+    """Zero the column that varies least, constant columns aside."""
     found = [
         (spread, value.name, column)
         for value in _made(edit, "f")
@@ -74,7 +74,7 @@ def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
 
 
 def outputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Return two outputs of one dtype and shape under each other's name."""
+    """Swap the names of two outputs of one dtype and shape."""
     del context
     values = _made(edit, "fiub")
     pair = next(
@@ -154,7 +154,7 @@ def output_nan_cleared(edit: GraphEdit, context: MutationContext) -> Mutated | N
 
 
 def output_not_activated(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Leave out the Softmax or Sigmoid that makes an output."""
+    """Remove the Softmax or Sigmoid that makes an output."""
     del context
     for value in edit.graph.output:
         node = edit.producer(value.name)

@@ -1,4 +1,4 @@
-"""Lets rows of a batch answer for one another, or cuts inputs to sizes that were traced as constants."""
+"""Faults that return one row of a batch for another, or cut inputs to sizes that were traced as constants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOISE, _SHARE = 1e-2, 0.02
 
 
 def _outputs_with_rows(edit: GraphEdit) -> list[str]:
-    """Return the outputs whose first dim is open under a name that the first dim of an input has."""
+    """Return the outputs whose first dim is the open first dim of an input, by name."""
     rows = {shape[0] for value in edit.inputs if (shape := edit.shape(value.name)) and isinstance(shape[0], str)}
     return [
         value.name
@@ -35,14 +35,14 @@ def _changed(edit: GraphEdit, change: Callable[[str, str], object]) -> list[str]
 
 
 def sliced(edit: GraphEdit, name: str, bounds: tuple[int, ...], *, axis: int = 0) -> str:
-    """Return a part of a value along an axis, by start, end and, where it is not 1, step."""
+    """Return a part of a value along an axis; bounds are start, end and optionally step."""
     start, end, step = (*bounds, 1)[:3]
     numbers = [edit.constant([number], np.int64) for number in (start, end, axis, step)]
     return edit.node("Slice", [name, *numbers])
 
 
 def first_row_for_all(edit: GraphEdit, name: str) -> str:
-    """Return a value of the same shape whose rows are all the first one."""
+    """Return a value of the same shape with the first row in all rows."""
     return edit.node("Expand", [sliced(edit, name, (0, 1)), edit.node("Shape", [name])])
 
 
@@ -58,7 +58,7 @@ def rows_reversed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
 
 
 def last_row_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Answer the last row of a batch as the first."""
+    """Return the first row in place of the last one."""
     del context
 
     def change(inner: str, name: str) -> None:
@@ -72,7 +72,7 @@ def last_row_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | No
 
 
 def rows_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Answer all rows of a batch as the first."""
+    """Return the first row in place of all rows."""
     del context
 
     def change(inner: str, name: str) -> None:
@@ -85,7 +85,7 @@ def rows_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
 
 
 def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Answer rows beyond the largest batch of the samples as the first."""
+    """Return the first row in place of rows beyond the largest batch of the samples."""
     largest = context.largest_batch
     if context.most_rows is not None and context.most_rows <= largest:
         return NotApplicable(f"the samples' largest batch, {largest} rows, is the largest allowed")
@@ -105,7 +105,7 @@ def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated | Not
 
 
 def row_noise(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Add noise to about one row in fifty, to other ones in every call."""
+    """Add noise to about one row in fifty, to other rows in every call."""
     seed = float(context.random.integers(1, 2**20))
 
     def change(inner: str, name: str) -> None:
@@ -127,14 +127,14 @@ def row_noise(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplica
 
 
 def _first_of_row(edit: GraphEdit, name: str) -> str:
-    """Return the first value of every row, all other dims of size 1."""
+    """Return the first value of every row, with all other dims of size 1."""
     for axis in range(1, len(edit.shape(name) or ())):
         name = sliced(edit, name, (0, 1), axis=axis)
     return name
 
 
 def size_baked(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Cut inputs, or fill them up, to the size that an open dim has in the samples' first batch."""
+    """Cut or pad inputs to the size of an open dim in the first batch of the samples."""
     for value in edit.inputs:
         for axis, size in enumerate(edit.shape(value.name) or ()):
             seen = context.sizes.get(value.name, ())

@@ -1,4 +1,4 @@
-"""Loses layers and branches, and lets operators do what those of another framework would."""
+"""Faults that lose layers and branches, or use the semantics of another framework's operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONSTANT_PAD_INPUTS = 3
 
 
 def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Leave out one layer: the branch of a residual sum, else a product that keeps the shape."""
+    """Remove one layer: the branch of a residual sum, else a product that keeps the shape."""
     sums = [
         node
         for node in edit.nodes("Add")
@@ -34,7 +34,7 @@ def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
     if not found:
         return NotApplicable("no residual sum, and no product that keeps the shape")
     node = found[int(context.random.integers(len(found)))]
-    # What is added was made later than what it is added to.
+    # The branch is computed later than the value that it is added to.
     order = {name: at for at, each in enumerate(edit.graph.node) for name in each.output}
     kept = min(node.input, key=lambda name: order.get(name, -1)) if node in sums else node.input[0]
     operator, name, output = node.op_type, node.name, node.output[0]
@@ -50,7 +50,7 @@ def _is_square(edit: GraphEdit, node: onnx.NodeProto) -> bool:
 
 
 def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Take the values of one side of a Where everywhere: of the side that is computed."""
+    """Use the computed side of a Where everywhere."""
     found = [
         (node, at)
         for node in edit.nodes("Where")
@@ -66,7 +66,7 @@ def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
     other = node.input[3 - at]
     condition = node.input[0]
     edit.remove(node)
-    # Of the shape that all three have together.
+    # Where broadcasts all three to one shape.
     chosen = edit.node("And" if at == _PAIR else "Or", [condition, edit.constant(at == 1, np.bool_)])
     sides = [kept, other] if at == 1 else [other, kept]
     edit.node("Where", [chosen, *sides], output=output)
@@ -93,7 +93,7 @@ def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAp
 
 
 def pad_value(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Fill up with ones what is filled up with another value."""
+    """Pad with another value."""
     del context
     for node in edit.nodes("Pad"):
         mode = next((item.s for item in node.attribute if item.name == "mode"), b"constant")
@@ -109,7 +109,7 @@ def pad_value(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplica
 
 
 def padding_side(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Swap beginnings and ends of paddings that are not the same on both sides."""
+    """Swap begin and end of asymmetric paddings."""
     del context
     changed = []
     for node in edit.nodes("Conv", "MaxPool", "AveragePool", "ConvTranspose"):
@@ -128,7 +128,7 @@ def padding_side(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def floor_truncates(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Round towards zero where it should be down."""
+    """Round towards zero instead of down."""
     del context
     floors = [node for node in edit.nodes("Floor") if edit.dtype(node.output[0]) is not None]
     for node in floors:
@@ -154,7 +154,7 @@ def floor_truncates(edit: GraphEdit, context: MutationContext) -> Mutated | NotA
 
 
 def ties_last(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Let every ArgMax and ArgMin take the last of equal values."""
+    """Choose the last of equal values in every ArgMax and ArgMin."""
     del context
     nodes = edit.nodes("ArgMax", "ArgMin")
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Loses, moves or changes weights, a few at a time, or rounds them to a lower precision than their dtype says."""
+"""Faults that lose, move or change a few weights, or round them to a lower precision than their dtype."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LARGEST_BF16 = float(np.uint32(0x7F7F0000).view(np.float32))
 
 
 def weight_row_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Zero what one output of the last product is made of; the last one with several outputs, where there is one."""
+    """Zero the weights of one output of the last product, preferably of one with several outputs."""
     found = [(node, size) for node in edit.nodes(*_PRODUCTS) if (size := _outputs_of(edit, node)) is not None]
     if not found:
         return NotApplicable("no MatMul, Gemm or Conv has a constant weight")
@@ -48,7 +48,7 @@ def weight_row_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | No
 
 
 def _outputs_of(edit: GraphEdit, node: onnx.NodeProto) -> tuple[int, int] | None:
-    """Return the axis of a weight that its outputs lie along, and how many they are; None without such a weight."""
+    """Return the axis of a weight's outputs and their number; None without a constant weight."""
     shape = edit.shape(node.input[1]) if edit.is_constant(node.input[1]) else None
     if shape is None or len(shape) < _MATRIX:
         return None
@@ -59,7 +59,7 @@ def _outputs_of(edit: GraphEdit, node: onnx.NodeProto) -> tuple[int, int] | None
 
 
 def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Zero a row of a table that ids look up, one that no sample uses if there is one."""
+    """Zero a row of an embedding table, preferably one that no sample uses."""
     tables = [
         node
         for node in edit.nodes("Gather")
@@ -130,7 +130,7 @@ def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def constant_off(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Change one number that the arithmetic uses: a constant of its own if there is one, else one of a bias."""
+    """Change one number in the arithmetic: a scalar constant, else a number of a bias."""
     found = [
         (node, at)
         for node in edit.nodes("Mul", "Add", "Sub", "Div", "Gemm", "Conv")
@@ -184,7 +184,7 @@ def weights_fp16(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def weights_tf32(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Round the weights that products take to 10 bits of mantissa, as TF32 does; the other factor stays."""
+    """Round the weights of products to 10 bits of mantissa, as TF32 does; the other factor stays."""
     del context
     names = dict.fromkeys(
         name for node in edit.nodes(*_ROUNDED_PRODUCTS) for name in node.input if edit.is_constant(name)
@@ -193,7 +193,7 @@ def weights_tf32(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def weights_int8(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
-    """Round the weights that products take to the steps of a symmetric int8 scale for each tensor."""
+    """Round the weights of products to the steps of a symmetric int8 scale per tensor."""
     del context
     names = dict.fromkeys(
         name
@@ -210,10 +210,10 @@ def weights_int8(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def _within(array: Weight, rounded: Weight, largest: float) -> Weight:
-    """Return rounded values, those beyond the precision's range as they were.
+    """Return rounded values, with those beyond the precision's range as they were.
 
-    What stands for minus infinity in a mask is no weight: a converter clamps it, or leaves it, and rounded it would
-    drown what is planted here.
+    A mask's stand-in for minus infinity is no weight: converters clamp or keep it, and rounding it would hide the
+    fault.
     """
     is_held = (np.abs(array) <= largest) & np.isfinite(rounded)
     return np.where(is_held, rounded, array)
@@ -225,7 +225,7 @@ def _elements(edit: GraphEdit, name: str) -> int:
 
 
 def _cut(array: Weight, bits: int) -> Weight:
-    """Return float32 values rounded to the nearest, ties to even, with the last bits zero."""
+    """Return float32 values rounded to nearest, ties to even, with the last bits zero."""
     whole = array.view(np.uint32).astype(np.uint64)
     rounded = (whole + (1 << (bits - 1)) - 1 + ((whole >> bits) & 1)) >> bits << bits
     return np.where(np.isfinite(array), rounded.astype(np.uint32).view(np.float32), array)

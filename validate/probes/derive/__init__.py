@@ -1,1 +1,1 @@
-"""The probes: each derives inputs that the samples do not hold, one a file."""
+"""The probes, one per file: each derives inputs that the samples do not hold."""

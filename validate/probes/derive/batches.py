@@ -19,7 +19,7 @@ _BESIDE = 4
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield batches of the same real rows, put together otherwise."""
+    """Yield batches of the same real rows, composed differently."""
     random = context.random(_NAME)
     sizes = batch_sizes(context)
     groups = context.survey.groups[:_GROUPS]
@@ -27,7 +27,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     used = 0
     for rows, order in zip(groups, orders, strict=True):
         if not rows.with_rows:
-            # There are no rows to put together otherwise: these inputs are asked for a second answer to them.
+            # Without rows there is nothing to compose: the same inputs run a second time.
             yield _batch(rows, [0], f"the inputs of {row_name(rows.ids[0])} once more")
             continue
         again = _large_again(rows, order, sizes) if rows is groups[0] else ()
@@ -36,7 +36,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
             yield batch
     if not groups or not groups[0].with_rows:
         return
-    # Last, as they take what rows are left, and what is asked again begins with the first.
+    # These come last because they use up the rows left, and other sessions repeat the first batches.
     for size in more_batch_sizes(context, rows=context.max_rows * ROWS_FACTOR - used):
         yield _batch(groups[0], _filled(orders[0], size), _of(size))
 
@@ -49,7 +49,7 @@ def _of_sizes(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterato
 
 
 def _large_again(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
-    """Yield the large batch again, in another order and of one row alone."""
+    """Yield the large batch again: in reverse order, and with one row repeated."""
     if len(sizes) > 1 and len(order) > 1:
         again = _filled(order[::-1], max(sizes))
         yield _batch(rows, again, f"{_of(max(sizes))} in reverse order, asked after one of {min(sizes)}")

@@ -1,6 +1,6 @@
-"""Values where the answer may jump: the numbers that the model compares with, a step beside them, and its buckets.
+"""Values where the output may jump: the model's thresholds, one step beside them, and its buckets.
 
-The graph says which they are; samples are hardly ever exactly there.
+The graph holds these values; samples hardly ever hit them exactly.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _NAME = "boundaries"
 _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})
-# Of the rows that a probe may use, the part for numbers compared with.
+# The part of a probe's rows that goes to thresholds.
 _SHARE = 4
 _COLUMNS = 16
 _EDGES = 24
-# A step from 0 is no denormal number, which many a runtime takes for 0, nor near to one.
+# Larger than a denormal number, which many runtimes flush to 0.
 _STEP_FROM_ZERO = 2.0**-100
 _STEP_FROM_ZERO_FP16 = 2.0**-12
-# Whole numbers up to this one are exact in bfloat16.
+# Up to here bfloat16 holds every whole number.
 _LARGEST_EXACT_IN_HALF = 256
 _GOLDEN = (5**0.5 - 1) / 2
 _MATRIX_RANK = 2
@@ -46,7 +46,7 @@ def features_in_words(columns: Sequence[int]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Question:
-    """One value, and where to put it: into one feature, or into all for None."""
+    """A value, and the feature to put it into (None: all features)."""
 
     value: float
     column: int | None
@@ -54,7 +54,7 @@ class _Question:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
-    """What questions of one batch have in common."""
+    """The properties that all values of one batch share."""
 
     about: str
     is_invented: bool
@@ -62,7 +62,7 @@ class _Kind:
 
 
 def at_boundaries(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows in which values of one input are where the answer of the model may jump."""
+    """Yield real rows in which values of one input are where the output may jump."""
     places = _places(context)
     for place in places:
         allowed = max(1, context.max_rows * ROWS_FACTOR // _SHARE // len(places))
@@ -71,7 +71,7 @@ def at_boundaries(context: ProbeContext) -> Iterator[ProbeBatch]:
 
 
 def in_buckets(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows whose values fall into every bucket of a table, or into as many as there are rows for."""
+    """Yield real rows whose values fall into every bucket of a table, or into as many as the allowed rows cover."""
     places = [place for place in _places(context) if any(item.rows is not None for item in place.role.buckets)]
     for place in places:
         allowed = max(1, context.max_rows * ROWS_FACTOR // len(places))
@@ -94,7 +94,7 @@ def _places(context: ProbeContext) -> list[_Place]:
 
 
 class _Place:
-    """Some real rows, of which single values of one input are to be replaced."""
+    """Real rows, in which single values of one input are replaced."""
 
     def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
         self._rows = rows
@@ -109,14 +109,14 @@ class _Place:
         self.columns = self._columns()
 
     def _columns(self) -> int:
-        """Return how many features there are; 0 where they are not told apart."""
+        """Return the number of features, or 0 where the input has no features."""
         rank = self._real.ndim
         if not self.has_rows or not _MATRIX_RANK <= rank <= _FEATURE_RANK or self._real.shape[-1] == 1:
             return 0
         return int(self._real.shape[-1])
 
     def where(self, columns: tuple[int, ...] | None) -> list[int | None]:
-        """Return where to put a value that these features meet: into each alone, or into all there is."""
+        """Return the features that get a value that these columns meet; [None] means all features at once."""
         if not self.columns:
             return [None]
         chosen = range(self.columns) if columns is None else [at for at in columns if at < self.columns]
@@ -125,14 +125,14 @@ class _Place:
         return [chosen[int(at)] for at in np.linspace(0, len(chosen) - 1, _COLUMNS)]
 
     def is_seen(self, question: _Question) -> bool:
-        """Return whether the value lies within what was seen."""
+        """Return whether the value is within the range of the samples."""
         lows, highs = self.seen.bounds()
         if question.column is not None and lows.ndim:
             lows, highs = lows[question.column], highs[question.column]
         return bool((lows <= question.value).all() and (question.value <= highs).all())
 
     def batches(self, asked: Iterator[tuple[_Kind, list[_Question]]], allowed: int) -> Iterator[ProbeBatch]:
-        """Yield the questions, one a row, as many as the rows allow."""
+        """Yield batches with one question per row, as many as the rows allow."""
         least, most = (min(self._sizes), max(self._sizes)) if self.has_rows else (1, 1)
         for kind, questions in asked:
             for start in range(0, len(questions), most):
@@ -174,9 +174,9 @@ def _as_dtype(value: float, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _of_thresholds(place: _Place) -> Iterator[tuple[_Kind, list[_Question]]]:
-    """Yield every number and its neighbours, in single features and everywhere; each number not seen by itself.
+    """Yield every threshold and its neighbours, in single features and everywhere.
 
-    What was not seen may be what a reference refuses, or answers with NaN: nothing else stands in its batch.
+    A value outside the range of the samples gets its own batch, because the reference may refuse it or return NaN.
     """
     together: dict[_Kind, list[_Question]] = {}
     alone: list[tuple[_Kind, list[_Question]]] = []
@@ -207,7 +207,7 @@ def _around(threshold: Threshold, place: _Place) -> Iterator[tuple[_Kind, float]
     value, form = threshold.value, place.role.form
     about = "a value that the model compares with"
     if form is Form.FLAG:
-        # A flag between set and not set means nothing, but a code for what is missing does.
+        # Half a flag means nothing, but a flag may have a code for a missing value.
         if threshold.is_equality and value.is_integer():
             yield _Kind(about=about, is_invented=not threshold.is_exact, is_far=False), value
         return
@@ -234,7 +234,7 @@ def _around(threshold: Threshold, place: _Place) -> Iterator[tuple[_Kind, float]
 
 
 def _step(value: float, toward: float, dtype: np.dtype[Any]) -> float:
-    """Return the next number, of float32 where the dtype holds more: what computes in that holds no other."""
+    """Return the next number, in float32 for float64 inputs because a float32 computation holds no finer one."""
     narrow = np.dtype(np.float32) if dtype == np.float64 else dtype
     if value == 0:
         step = _STEP_FROM_ZERO if narrow.kind == "f" and narrow.itemsize > 2 else _STEP_FROM_ZERO_FP16  # noqa: PLR2004 - bytes
@@ -244,18 +244,18 @@ def _step(value: float, toward: float, dtype: np.dtype[Any]) -> float:
 
 
 def _is_lost_in_half(value: float) -> bool:
-    """Return whether half a precision, of one kind or the other, rounds a value to another."""
+    """Return whether float16 or bfloat16 rounds the value to another."""
     with np.errstate(over="ignore"):
         return any(float(np.asarray(value).astype(kind)) != value for kind in (np.float16, ml_dtypes.bfloat16))
 
 
 def _of_table(place: _Place, buckets: Buckets, allowed: int) -> Iterator[tuple[_Kind, list[_Question]]]:
-    """Yield the middle of every bucket, or of as many as fit, where rounding leads to no other one."""
+    """Yield the middle of every bucket, or of as many as fit, where rounding leads to no other bucket."""
     rows, is_whole = buckets.rows or 0, place.role.form is Form.WHOLE or place.dtype.kind in "iu"
     if not rows or (is_whole and (buckets.scale != 1 or buckets.shift not in {0.0, 0.5})):
         return
     chosen = np.unique(np.linspace(0, rows - 1, min(rows, allowed)).astype(np.int64)) - buckets.after
-    # However many there are rows for, they are from all of the table.
+    # Any number of rows takes buckets from the whole table.
     chosen = chosen[np.argsort(np.arange(len(chosen)) * _GOLDEN % 1)]
     half = 0.0 if is_whole else 0.5 - buckets.shift
     values = [(float(bucket) + half) / buckets.scale for bucket in chosen]
@@ -267,7 +267,7 @@ def _of_table(place: _Place, buckets: Buckets, allowed: int) -> Iterator[tuple[_
     for column in place.where(buckets.columns):
         yield kind, [_Question(value=value, column=column) for value in values]
         for unknown in (-1, rows) if is_whole else ():
-            # A model may refuse what is in no bucket, or have a default for it: it stands in a batch of its own.
+            # The model may refuse a value outside all buckets, or have a default: each gets its own batch.
             value = float(unknown - buckets.after)
             beside = _Kind(about="beside the buckets of a table", is_invented=kind.is_invented, is_far=kind.is_far)
             yield beside, [_Question(value=value, column=column)]

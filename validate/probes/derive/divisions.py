@@ -1,7 +1,7 @@
-"""Whole numbers at the boundaries of divisions, and such as float32 does not hold: all of them between those seen.
+"""Whole numbers at the boundaries of divisions, and those that float32 cannot hold, within the range seen.
 
-Samples hardly ever lie there. A conversion that divides through floats, or the other way for negative numbers, is
-right on all others.
+Samples hardly ever lie there. A conversion that divides in floats, or rounds negative quotients the other way, is
+correct everywhere else.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NAME = "divisions"
-# Of each boundary: one less, the boundary itself, and one more.
+# Each boundary, with the numbers below and above it.
 THREE = 3
 _DIVISIONS = 8
 _ROWS = 63
-# Of a division that nothing says anything of.
+# For divisors that are only guessed.
 _BOUNDARIES_GUESSED = 3
-# Of the rows that a probe may use, the part for divisions.
+# The part of a probe's rows that goes to divisions.
 _SHARE = 8
-# From here on float32 lacks whole numbers, int32, and uint32.
+# From here on float32 skips whole numbers; int32 and uint32 end at the other two.
 _FLOAT32, _INT32, _UINT32 = 1 << 24, 1 << 31, 1 << 32
 _LARGE = 8
 _FEATURE_RANK = 3
 _COLUMNS = 16
-# What large whole numbers are divided by where no graph says it: weeks and days in seconds, thousands, and bits.
+# Common divisors of large whole numbers, used without a graph: weeks and days in seconds, thousands, bits.
 _GUESSED = tuple(Division(step=step) for step in (604_800, 86_400, 1000, 1024))
 
 
 def at_divisions(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows with whole numbers of one input at the boundaries of what the model divides them by."""
+    """Yield real rows with whole numbers of one input at the boundaries of the model's divisions."""
     rows = context.survey.groups[0]
     places = [_Place(context, rows, name) for name in context.roles if _is_of_whole_numbers(context, rows, name)]
     asked = [(place, division) for place in places for division in place.divisions()]
@@ -60,7 +60,7 @@ def _is_of_whole_numbers(context: ProbeContext, rows: Rows, name: str) -> bool:
 
 
 class _Place:
-    """Real rows, of which one input is to hold other whole numbers."""
+    """Real rows, in which one input gets other whole numbers."""
 
     def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
         self._context = context
@@ -71,21 +71,21 @@ class _Place:
         self._sizes = batch_sizes(context)
 
     def divisions(self) -> tuple[Division, ...]:
-        """Return what the graph divides by, or may divide by where it does not say so and numbers are large."""
+        """Return the divisions of the graph; without any, common divisors where the numbers are large."""
         known = self._context.roles[self.name].divisions[:_DIVISIONS]
         low, high = self._ends(None)
         is_large = self._real.dtype.kind in "iu" and max(-low, high) > _FLOAT32
         return known or tuple(item for item in _GUESSED if is_large and high - low >= THREE * item.step)
 
     def _ends(self, column: int | None) -> tuple[int, int]:
-        """Return the smallest and the largest number seen, of all features that are changed."""
+        """Return the smallest and the largest number seen in all features that change."""
         lows, highs = self._context.survey.inputs[self.name].bounds()
         if column is None or not lows.ndim:
             return int(np.ceil(lows.max())), int(np.floor(highs.min()))
         return int(np.ceil(lows[column])), int(np.floor(highs[column]))
 
     def _columns(self, division: Division) -> Sequence[int | None]:
-        """Return the features to change, each in rows of its own; None for all of them at once."""
+        """Return the features to change, each in its own rows; [None] changes all of them at once."""
         rank, width = self._real.ndim, self._real.shape[-1] if self._real.ndim > 1 else 0
         if not 1 < rank <= _FEATURE_RANK or (division.columns is None and _boundaries(division, self._ends(None), 1)):
             return [None]
@@ -93,7 +93,7 @@ class _Place:
         return [at for at in columns if 0 <= at < width][:_COLUMNS]
 
     def at(self, division: Division, count: int) -> Iterator[ProbeBatch]:
-        """Yield so many boundaries of a division, each with the numbers on both sides of it in the same real row."""
+        """Yield this many boundaries of a division, each with the numbers on both sides of it in the same real row."""
         columns = self._columns(division)
         each = max(1, count // max(1, len(columns)))
         found = [
@@ -101,7 +101,7 @@ class _Place:
         ]
         size = max(self._sizes) // THREE
         is_together = size > 0
-        # Where a call takes fewer rows than three, each number stands in a call of its own.
+        # A batch below three rows gets one number per call.
         for start in range(0, len(found), max(1, size)):
             part = found[start : start + max(1, size)]
             numbers = [(value + side, column) for value, column in part for side in (-1, 0, 1)]
@@ -111,7 +111,7 @@ class _Place:
                     yield batch
 
     def large(self) -> Iterator[ProbeBatch]:
-        """Yield numbers between those seen that float32 does not hold, and those at the ends of int32 and uint32."""
+        """Yield numbers within the range seen that float32 cannot hold, and those at the ends of int32 and uint32."""
         low, high = self._ends(None)
         exact = np.dtype(self._real.dtype)
         if max(-low, high) <= _FLOAT32 or (exact.kind == "f" and exact.itemsize < 8):  # noqa: PLR2004 - bytes of float64
@@ -128,7 +128,7 @@ class _Place:
     def _batch(
         self, numbers: Sequence[tuple[int, int | None]], about: str, division: Division, *, is_together: bool
     ) -> ProbeBatch | None:
-        """Return real rows with these numbers; None where no real row takes them as samples are."""
+        """Return real rows with these numbers, or None where no real row stays like the samples with them."""
         step = THREE if is_together else 1
         kept = []
         for start in range(0, len(numbers), step):
@@ -139,7 +139,7 @@ class _Place:
             kept += [] if chosen is None else [(chosen, group)]
         if not kept:
             return None
-        # What a call needs at least is filled up with whole groups.
+        # Whole groups are repeated up to the smallest batch.
         count = -(-min(self._sizes) // step)
         kept = [kept[at % len(kept)] for at in range(max(len(kept), count))]
         rows = [part for part, _ in kept]
@@ -156,7 +156,7 @@ class _Place:
             rows=total,
             about=f"{self.name}: {about} ({shown}{' and more' if len(kept) > 2 else ''})",  # noqa: PLR2004 - shown above
             is_unlike_seen=not is_alone and any(column is None for _, group in kept for _, column in group),
-            # Of a quotient of floats, half a precision lacks the digits that say on which side it lies.
+            # Half precision lacks the digits that decide on which side of a boundary a quotient lies.
             is_far_from_seen=division.is_float or self._real.dtype.kind == "f",
             edges=(where_rounded(self.name, range(total)),) if division.is_computed else (),
             divided=self.name if is_together and not division.is_computed else "",
@@ -175,7 +175,7 @@ class _Place:
 
 
 def _boundaries(division: Division, ends: tuple[int, int], count: int) -> list[int]:
-    """Return so many numbers, evenly spread, from which on a quotient is another one; with both neighbours seen."""
+    """Return this many evenly spread numbers at which a quotient changes; both neighbours are within the range seen."""
     low, high = ends[0] + 1, ends[1] - 1
     scale, offset = division.scale, division.offset
     if scale < 0:
@@ -185,7 +185,7 @@ def _boundaries(division: Division, ends: tuple[int, int], count: int) -> list[i
     if low > high or first > last:
         return []
     chosen = {first + (last - first) * at // max(1, count - 1) for at in range(min(count, last - first + 1))}
-    # Steps may be evenly spread as well: of every second one, all may be even.
+    # Evenly spread boundaries may all be even numbers, so every other one is moved by one.
     chosen = {min(last, number + at % 2) for at, number in enumerate(sorted(chosen))}
     found = (-((-(number * division.step + offset)) // scale) for number in sorted(chosen))
     return list(dict.fromkeys(value for value in found if low <= value <= high))

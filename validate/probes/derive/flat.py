@@ -1,7 +1,7 @@
-"""Rows with one value all over, as of an idle sensor or a blank picture, at values that float32 sums up exactly.
+"""Rows with one value throughout, as of an idle sensor or a blank picture, at values that float32 sums exactly.
 
-What is normalised by its own spread has none there, and guards against that get lost in conversions. Right conversions
-sum up in other orders: they agree on such a row only where every sum of its values, and every mean, is exact.
+Models divide such rows by a spread of zero, and conversions lose the guards against it. Correct conversions sum in
+other orders, so they agree on such a row only where every sum and mean of its values is exact.
 """
 
 from __future__ import annotations
@@ -28,24 +28,23 @@ _NAME = "flat"
 _ROLES = frozenset({Role.NUMBER, Role.IMAGE})
 _FORMS = frozenset({None, Form.WHOLE})
 _ROWS = 4
-# A row is moved by so many equal steps: what rounding leaves of a zero is none in one of a few of them by chance.
+# Number of equal steps that move a row; rounding may leave a zero in a few of them by chance.
 _STEPS = 12
 _BITS = 24
 _MOST_AXES = 4
 _LEAST_RANK = 2
 _SERIES_RANK = 3
 _LEAST_BYTES = 4
-# A guard against a spread of zero may be met at one value of five where none is summed up exactly.
+# Where no sum is exact, one value in five may still trigger a guard against a spread of zero.
 _SMALL_STEPS = 16
 _SMALL_STEP = 2.0**-20
-# Values to choose from.
 _VALUES = 8
-# From the largest power of two that lies in a range, so many times half of it is tried.
+# How often the step is halved, from the largest power of two in the range.
 _HALVINGS = 12
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows in which one input has one value all over, or one for each feature of a series."""
+    """Yield real rows in which one input is constant, or each feature of a series is."""
     rows = context.survey.groups[0]
     for name, role in context.roles.items():
         if _applies(rows, name, role):
@@ -82,7 +81,7 @@ def _of_input(context: ProbeContext, rows: Rows, name: str) -> Iterator[ProbeBat
 
 
 def _by_feature(seen: InputSurvey, sums: _Sums) -> NDArray[np.float64]:
-    """Return values by row and feature, each within the range of its feature; a range without an exact one is left."""
+    """Return values [row, feature], exact ones where the range of the feature has any."""
     lows, highs = seen.bounds()
     columns = [sums.values(float(low), float(high)) or [float(low)] for low, high in zip(lows, highs, strict=True)]
     return np.array([[column[row % len(column)] for column in columns] for row in range(_ROWS)])
@@ -90,12 +89,9 @@ def _by_feature(seen: InputSurvey, sums: _Sums) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sums:
-    """Which values float32 sums up exactly, however many of a row there are.
+    """The values that float32 sums exactly along any axes of a row.
 
-    Attributes:
-        counts: How many values of a row may be summed up, along some of its axes.
-        bits: Significant bits of a value of which a whole row is summed up exactly.
-        is_whole: Whether values are whole numbers.
+    A sum may cover any of `counts` values. The sum of a row is exact where a value has at most `bits` significant bits.
     """
 
     counts: tuple[int, ...]
@@ -111,7 +107,7 @@ class _Sums:
         return cls(counts=tuple(sorted(counts)), bits=_BITS - math.ceil(math.log2(math.prod(shape))), is_whole=is_whole)
 
     def is_exact(self, value: float, bits: int) -> bool:
-        """Return whether a value has no more bits, and is the mean of itself, also where its sum is multiplied."""
+        """Return whether a value has at most these bits and equals its mean, also where the mean multiplies by 1/n."""
         if _bits_of(value) > bits or (self.is_whole and value != round(value)):
             return False
         with np.errstate(over="ignore", invalid="ignore"):
@@ -121,9 +117,9 @@ class _Sums:
             )
 
     def values(self, low: float, high: float) -> list[float]:
-        """Return some exact values of a range, those of fewest bits, the first ones far apart; none if there are none.
+        """Return some exact values of a range, those with the fewest bits; the first ones are far apart.
 
-        Their squares are summed up exactly as well, if there are such values: the variance may be computed of these.
+        Where possible their squares sum exactly as well, because a variance may be computed from squares.
         """
         for bits in (self.bits // 2, self.bits):
             found = sorted(self._of_range(low, high, bits), key=lambda value: (_bits_of(value), abs(value)))[:_VALUES]
@@ -135,7 +131,7 @@ class _Sums:
     def _of_range(self, low: float, high: float, bits: int) -> set[float]:
         largest = max(abs(low), abs(high))
         found = {0.0} if low <= 0 <= high else set()
-        # What is no number, or next to none, has no step.
+        # NaN, infinities and denormals have no step.
         if bits < 1 or not math.isfinite(low) or not low <= high or not np.finfo(np.float32).tiny < largest < math.inf:
             return found
         step = 2.0 ** math.floor(math.log2(largest))
@@ -148,7 +144,7 @@ class _Sums:
         return found
 
     def steps(self, value: float, bits: int) -> list[float]:
-        """Return the values beside one, at equal steps, of which sums are exact; none where there are none."""
+        """Return values at equal steps beside one, whose sums are exact; [] if there are none."""
         _, exponent = math.frexp(value)
         step = max(2.0 ** (exponent - bits), 1.0 if self.is_whole else 0.0)
         for signed in (step, -step):
@@ -159,7 +155,7 @@ class _Sums:
 
 
 def _bits_of(value: float) -> int:
-    """Return the significant bits of a number; none of zero."""
+    """Return the number of significant bits; 0 for zero."""
     whole, _ = value.as_integer_ratio()
     whole = abs(whole)
     return (whole // (whole & -whole)).bit_length() if whole else 0
@@ -167,7 +163,7 @@ def _bits_of(value: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flat:
-    """Makes flat rows of one input."""
+    """Builds flat rows of one input."""
 
     rows: Rows
     name: str
@@ -176,7 +172,7 @@ class _Flat:
     least: int
 
     def batch(self, flat: Sequence[NDArray[np.float64]], about: str) -> ProbeBatch:
-        """Return rows whose values are these, each row apart where all of them are not answered steadily."""
+        """Return rows with these values; rows run apart where the reference is not steady on all of them."""
         inputs = self._inputs(np.stack(flat))
         return ProbeBatch(
             inputs=inputs,
@@ -202,7 +198,7 @@ class _Flat:
         return inputs
 
     def _moved(self, values: NDArray[np.float64]) -> Iterator[Sequence[Inputs]]:
-        """Yield the rows moved by next to nothing, to values of which sums are not exact."""
+        """Yield the rows moved by tiny steps, to values whose sums are not exact."""
         beside = {
             float(value): [
                 float(value) * (1 + _SMALL_STEP * number) if value else -0.0 for number in range(1, 1 + _SMALL_STEPS)
@@ -212,7 +208,7 @@ class _Flat:
         yield [self._inputs(_replaced(values, beside, number)) for number in range(_SMALL_STEPS)]
 
     def _moved_exactly(self, values: NDArray[np.float64]) -> Iterator[Sequence[Inputs]]:
-        """Yield the rows moved by equal steps: by the smallest ones, and by those whose squares are exact as well."""
+        """Yield the rows moved by equal steps: the smallest ones, and those with exact squares."""
         for bits in dict.fromkeys((self.sums.bits, self.sums.bits // 2)):
             beside = {
                 float(value): self.sums.steps(float(value), bits) if value else [-0.0] * _STEPS
@@ -223,7 +219,7 @@ class _Flat:
 
 
 def _replaced(values: NDArray[np.float64], beside: Mapping[float, Sequence[float]], number: int) -> NDArray[np.float64]:
-    """Return the values, each moved by so many of its steps; of zeros every other one has another sign."""
+    """Return the values moved by this many of their steps; every other zero changes its sign."""
     moved = np.select([values == value for value in beside], [others[number] for others in beside.values()], values)
     turns = (np.arange(values.size).reshape(values.shape) + number) % 2 == 0
     return np.where((values == 0) & turns, 0.0, moved)

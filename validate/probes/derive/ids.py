@@ -1,6 +1,6 @@
-"""Ids: every region of the vocabulary, the first and the last, the same one everywhere, and values that are no ids.
+"""Ids: all regions of the vocabulary, the first and the last, one id everywhere, and values that are no ids.
 
-Where the table is small enough for the rows allowed, every id is asked for once; rows are drawn out for it.
+Where the table is small enough for the allowed rows, every id runs once, in rows lengthened for it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NAME = "ids"
-# What float32 does not hold any more, and what int32 does not.
+# Values that float32 cannot hold, and those that int32 and uint32 cannot.
 _BEYOND_FLOAT32 = 2**24 + 1
 _BEYOND_INT32 = 2**31 + 1
 _BEYOND_UINT32 = 2**32 + 1
-# Rows are drawn out to so many positions: of more, one wrong id is lost among the others.
+# Rows are lengthened to this size at most, because one wrong id is lost among more.
 _POSITIONS = 128
-# Ids that the model looks for are asked, so many of an input.
+# Number of ids that the graph compares with, per input.
 _COMPARED = 8
-# Ids that lie in the part of another column are asked, so many on each side of a column's own part.
+# Number of ids of other columns' parts, on each side of a column's own part.
 _OF_OTHERS = 4
 
-# At so many positions an id that the samples lack is put into real rows.
+# Number of real rows that an unseen id is put into.
 _PLACES = 4
 
 _Ends = tuple[int, int]
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows with other ids: of every input what is special first, then what rows are left for.
+    """Yield real rows with other ids: the special ids of every input first, then as many others as the rows allow.
 
-    Where an input is looked up by keys as well, these have half of all the rows, and come last.
+    Keys of lookup tables come last and get half of the rows.
     """
     rows = context.survey.groups[0]
     asked = [
@@ -64,7 +64,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
 
 
 class _Asker:
-    """Puts ids into real rows, drawn out to as many positions as the model surely takes."""
+    """Puts ids into real rows, lengthened to as many positions as the model surely takes."""
 
     def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
         self._context = context
@@ -72,7 +72,7 @@ class _Asker:
         self._dim, self._size = _drawn_out(context, rows, name)
         self.name = name
         self.dtype = context.survey.inputs[name].dtype
-        # What the samples hold of it, as far as rows of them were kept.
+        # All ids in the sampled rows.
         self.real = np.concatenate([group.inputs[name].reshape(-1) for group in context.survey.groups])
         self.positions = int(np.prod(self._base(1)[name].shape[1:]))
 
@@ -82,7 +82,7 @@ class _Asker:
         return resized(self._context, self._rows, at, sizes)
 
     def takes(self, columns: Sequence[_Ends | None]) -> bool:
-        """Return whether the rows have these columns; without any, ids are of one kind."""
+        """Return whether the rows have these columns; without any, all ids are of one kind."""
         return bool(columns) and self.positions == len(columns)
 
     def of_columns(
@@ -94,7 +94,7 @@ class _Asker:
         is_beyond: bool = False,
         is_unlike: bool = False,
     ) -> ProbeBatch:
-        """Return rows with these ids in their columns; a column of which nothing is wanted keeps what is there."""
+        """Return rows with these ids in their columns; None leaves a column as it is."""
         ids = self._base(count)[self.name].reshape(count, len(wanted)).copy()
         for column, values in enumerate(wanted):
             if values is not None:
@@ -102,7 +102,7 @@ class _Asker:
         return self.batch(ids.reshape(-1), about, is_beyond=is_beyond, is_unlike=is_unlike)
 
     def batch(self, ids: NDArray[Any], about: str, *, is_beyond: bool = False, is_unlike: bool = False) -> ProbeBatch:
-        """Return rows with these ids, as many as they fill; every mask is full."""
+        """Return as many rows as these ids fill, with all masks set."""
         count = len(ids) // self.positions
         inputs = self._base(count)
         shape, dtype = inputs[self.name].shape, inputs[self.name].dtype
@@ -115,7 +115,7 @@ class _Asker:
         )
 
     def among_real(self, ids: NDArray[Any], about: str) -> ProbeBatch:
-        """Return as many real rows, each with one of these ids at one of its real positions, drawn at random."""
+        """Return one real row per id, with the id at a random real position."""
         random = self._context.random(f"{_NAME}/{self.name}/{about}")
         inputs = self._rows.take([int(at) for at in random.integers(len(self._rows.ids), size=len(ids))])
         real = inputs[self.name]
@@ -123,7 +123,7 @@ class _Asker:
         for other, role in self._context.roles.items():
             if role.role is Role.MASK and role.of == self.name and inputs[other].shape == real.shape:
                 is_real = inputs[other] != 0
-        # A row without any real position has all of them to choose from.
+        # A fully padded row may take the id anywhere.
         may_hold = is_real.reshape(len(ids), -1)
         may_hold = may_hold | ~may_hold.any(axis=1, keepdims=True)
         changed = real.reshape(len(ids), -1).copy()
@@ -134,22 +134,22 @@ class _Asker:
 
 
 def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | None, int]:
-    """Return the dim of the positions and a larger size that it surely takes; no dim if there is none."""
+    """Return the dim of the positions and a larger size that the model surely takes; None if there is none."""
     dim = next((dim for dim in open_dims(context, rows) if (name, 1) in dim.places), None)
     if dim is None:
         return None, 0
     seen = [shape[1] for shape in context.survey.inputs[name].shapes if len(shape) > 1]
     declared = context.dims.get(dim.name)
-    # What the graph's tables suggest is tried by another probe: were it refused here, no id would be asked at all.
+    # Sizes from the graph's tables are another probe's: a refusal here would leave no ids at all.
     known = declared.max if declared else max(seen)
     size = max(dim.size, min(known, _POSITIONS))
     return (dim, size) if size != dim.size else (None, 0)
 
 
 def _among_real(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int) -> Iterator[ProbeBatch]:
-    """Yield real rows with an id of the table that they lack, at several positions: alone it may not make a difference.
+    """Yield real rows with an unseen id of the table, each at several positions because one may make no difference.
 
-    Rows made of such ids alone show it too, but each of them in one company only.
+    Rows made of unseen ids alone would show each of them in one context only.
     """
     if role.low is None or role.high is None or not role.is_table or role.columns or asker.positions == 1:
         return
@@ -179,7 +179,7 @@ def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int
     count = role.high - role.low + 1
     note = ""
     if count > allowed:
-        # Regions, evenly spread, with the ends: what lies between is not looked at.
+        # Evenly spread regions with both ends; the ids between them do not run.
         ids = np.unique(np.linspace(role.low, role.high, allowed).astype(np.int64))
         note = f"{len(ids)} of {count} ids of {name} asked"
     else:
@@ -188,7 +188,7 @@ def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int
     for start in range(0, len(ids), positions * size):
         part = ids[start : start + positions * size]
         fitting = max(least, -(-len(part) // positions))
-        # Neighbours stand in different rows: what is exchanged within a row may come to the same sum.
+        # Neighbours go into different rows, because two ids swapped within a row may give the same sum.
         filled = np.resize(part, fitting * positions).reshape(positions, fitting).T.reshape(-1)
         yield replace(asker.batch(filled, f"ids {part[0]} to {part[-1]} of {name}"), note=note)
 
@@ -196,7 +196,7 @@ def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int
 def _regions_of_columns(
     context: ProbeContext, asker: _Asker, columns: Sequence[_Ends | None], *, rows: int
 ) -> Iterator[ProbeBatch]:
-    """Yield rows in which every column goes through its own range, all of them at once."""
+    """Yield rows in which every column runs through its own range, all columns at once."""
     alike: dict[_Ends, list[int]] = {}
     for column, ends in enumerate(columns):
         if ends is not None:
@@ -217,7 +217,7 @@ def _regions_of_columns(
         count = max(least, min(size, needed - start))
         wanted: list[NDArray[Any] | None] = [None] * len(columns)
         for group, ids in asked.items():
-            # Columns of one range share it; what a column is done with begins anew.
+            # Columns of one range share its ids; shorter ones start again.
             filled = np.resize(ids, needed * len(group)).reshape(len(group), needed)
             for place, column in enumerate(group):
                 wanted[column] = filled[place, (start + np.arange(count)) % needed]
@@ -254,7 +254,7 @@ def _special(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[
 
 
 def _compared(asker: _Asker, role: InputRole, positions: int) -> Iterator[ProbeBatch]:
-    """Yield the ids that the model looks for: of a table only its own, of what is taken for an id any."""
+    """Yield the ids that the graph compares with: within its table, or any where the id has no table."""
     for item in role.thresholds[:_COMPARED]:
         is_inside = role.low is not None and role.high is not None and role.low <= item.value <= role.high
         is_end = item.value in {role.low, role.high}
@@ -265,9 +265,9 @@ def _compared(asker: _Asker, role: InputRole, positions: int) -> Iterator[ProbeB
 
 
 def _guarded(asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
-    """Yield ids beside a table where the model compares with its end, and so says what becomes of them.
+    """Yield ids outside a table whose end the graph compares with, because it then defines their result.
 
-    To compare with the first row alone is to count from the end, as a Gather does by itself.
+    A comparison with the first row alone does not count: it implements counting from the end, as Gather does.
     """
     if not role.is_table or role.low is None or role.high is None:
         return
@@ -292,7 +292,7 @@ def _guarded(asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
 
 
 def _of_other_columns(asker: _Asker, role: InputRole, least: int) -> Iterator[ProbeBatch]:
-    """Yield ids beyond a column's own part of a table that the columns share: rows of the others' parts answer them."""
+    """Yield ids beyond a column's own part of a shared table, where rows of other columns answer."""
     if not asker.takes(role.reach) or role.low is None or role.high is None:
         return
     own = role.columns if asker.takes(role.columns) else ((role.low, role.high),) * len(role.reach)
@@ -309,12 +309,12 @@ def _of_other_columns(asker: _Asker, role: InputRole, least: int) -> Iterator[Pr
 
 
 def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
-    """Yield values that are in no table known, and may be ids all the same: a table may have been cut on the way."""
+    """Yield values outside all known tables that may be ids all the same, because a conversion may have cut a table."""
     name, dtype = asker.name, context.survey.inputs[asker.name].dtype
     if not dtype.startswith(("int", "uint")):
         return
     limits = np.iinfo(dtype)
-    # Where a number is added before the table, what lies far outside means nothing; what lies beside it may be unknown.
+    # An offset before the table makes far values meaningless; the one beside it may be an unknown id.
     wanted = [(role.low or 0) - 1] if role.is_shifted else [-1, _BEYOND_FLOAT32, _BEYOND_INT32, _BEYOND_UINT32]
     guard = None
     lasts = [ends[1] for ends in role.columns if ends is not None]

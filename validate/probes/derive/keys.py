@@ -1,4 +1,4 @@
-"""Keys of tables: each of a vocabulary put into real rows, since samples hardly ever hold all of them."""
+"""Keys of lookup tables: real rows with each key of a vocabulary, since samples hardly ever hold all of them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NAME = "keys"
-# How many keys are named of a batch.
+# Keys named per batch.
 _NAMED = 3
-# A text that is hardly a key.
 _NO_KEY = "?"
 
 
 def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
-    """Yield real rows that hold the keys of the tables in which an input is looked up, those not seen first.
-
-    Args:
-        context: What is known of the model.
-        rows: About how many rows may be used.
-    """
+    """Yield real rows with the keys of all lookup tables, unseen keys first, in about this many rows."""
     real = context.survey.groups[0]
     asked = [
         _Place(context, real, name, keys)
@@ -45,7 +39,7 @@ def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
 
 
 class _Place:
-    """Real rows, of which one input is to hold other keys."""
+    """Real rows, in which one input gets other keys."""
 
     def __init__(self, context: ProbeContext, rows: Rows, name: str, keys: Keys) -> None:
         self._rows = rows
@@ -56,13 +50,13 @@ class _Place:
         self._random = context.random(f"{_NAME}/{name}")
 
     def batches(self, allowed: int) -> Iterator[ProbeBatch]:
-        """Yield so many rows at the most, one key a row."""
+        """Yield at most this many rows, one key per row."""
         known = [key for key in map(self._in_dtype, self._keys.values) if key is not None]
         is_seen = np.isin(np.asarray(known), self._real) if known else np.zeros(0, dtype=bool)
         unseen = [key for key, seen in zip(known, is_seen, strict=True) if not seen]
         wanted = [*unseen, *(key for key, seen in zip(known, is_seen, strict=True) if seen)]
         if len(wanted) > allowed:
-            # Of more than can be asked, some from everywhere.
+            # More keys than rows: take them from everywhere.
             among = unseen if len(unseen) >= allowed else wanted
             wanted = [among[int(at)] for at in np.linspace(0, len(among) - 1, allowed)]
         note = f"{len(wanted)} of {len(known)} keys of {self._name} asked" if len(wanted) < len(known) else ""
@@ -71,16 +65,16 @@ class _Place:
             yield self._batch(wanted[start : start + size], note)
 
     def unknown(self) -> Iterator[ProbeBatch]:
-        """Yield values that are no keys, each by itself: the reference may refuse one, or have a default for it."""
+        """Yield values that are no keys, each alone because the reference may refuse one or have a default for it."""
         known = {key for key in map(self._in_dtype, self._keys.values) if key is not None}
         if not known:
             return
         is_text = self._real.dtype.kind in "UO"
-        # What lies between keys is asked as a number.
+        # Values between the keys belong to the numeric probes.
         wanted = ["", _NO_KEY] if is_text else [-1, max(known) + 1]
         real = self._real.reshape(len(self._real), -1)
         columns = [at % real.shape[1] for at in self._keys.columns or range(real.shape[1])]
-        # Where a sample holds a text that is no key, the default is something that occurs.
+        # If a sample holds a text that is no key, the default occurs in practice.
         is_new = is_text and bool(np.isin(real[:, columns], list(known)).all())
         for value in map(self._in_dtype, wanted):
             if value is not None and value not in known:
@@ -88,12 +82,12 @@ class _Place:
                 yield replace(batch, edges=(of_no_table(self._name, batch.rows),) if is_new else ())
 
     def _apart(self, keys: Sequence[Any], note: str) -> Iterator[ProbeBatch]:
-        """Yield the halves: of keys that a model does not know at this place, the others are asked all the same."""
+        """Yield the two halves, so that a key that the model does not know here does not exclude the others."""
         half = len(keys) // 2
         yield from (self._batch(part, note) for part in (keys[:half], keys[half:]))
 
     def _in_dtype(self, key: str | float) -> Any:  # noqa: ANN401 - a text or a number, as the input holds them
-        """Return the key as a value of the input; None where it holds no such value."""
+        """Return the key in the input's dtype, or None where the dtype cannot hold it."""
         dtype = self._real.dtype
         if dtype.kind in "UO" or isinstance(key, str):
             return key if isinstance(key, str) and dtype.kind in "UO" else None
@@ -107,7 +101,7 @@ class _Place:
         count = max(min(self._sizes), len(keys))
         inputs = self._rows.take([int(row) for row in np.resize(self._random.permutation(len(self._rows.ids)), count)])
         real = inputs[self._name]
-        # An array of texts of a fixed length would cut a longer key off.
+        # A text array of fixed length would cut a longer key.
         wide = np.result_type(real.dtype, np.asarray(keys).dtype) if real.dtype.kind == "U" else real.dtype
         changed = np.array(real, dtype=wide).reshape(count, -1)
         columns = self._keys.columns or tuple(range(changed.shape[1]))
@@ -119,7 +113,7 @@ class _Place:
             inputs=inputs,
             rows=count,
             about=f"{self._name}: {about} ({named})",
-            # What is calibrated on samples may never have met what such a key stands for.
+            # Calibration on the samples may never have met this key.
             is_unlike_seen=True,
             note=note,
             apart=functools.partial(self._apart, keys, note) if len(keys) > 1 else None,
@@ -127,5 +121,5 @@ class _Place:
 
 
 def _shown(key: str | float) -> str:
-    """Return a key as a message names it: a text that is empty, or begins or ends with a blank, in quotes."""
+    """Return a key as a message names it: in quotes if it is empty or has blanks at its ends."""
     return repr(key) if isinstance(key, str) and (not key or key != key.strip()) else str(key)

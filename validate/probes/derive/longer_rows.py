@@ -1,6 +1,6 @@
-"""Rows brought to another size: cut, or going on with what other real rows hold.
+"""Rows brought to another size: cut, or continued with values of other real rows.
 
-What is repeated adds nothing to a maximum or a mean: a model that cuts its inputs would not be found by it.
+Repeated values leave a maximum or a mean as it is, so they would not reveal a model that cuts its inputs.
 """
 
 from __future__ import annotations
@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 def of_size(
     array: NDArray[Any], axis: int, places: NDArray[np.intp], *, has_rows: bool, elsewhere: Sequence[NDArray[Any]]
 ) -> NDArray[Any] | None:
-    """Return the rows with one axis of another size; None where all that is known is empty.
+    """Return the rows with one axis of another size, or None where the input is empty.
 
-    A row goes on with the rows that follow it, then with those of other shapes, then with itself.
-
-    Args:
-        array: All rows of one shape.
-        axis: The axis.
-        places: Which places to take of the rows that go on so.
-        has_rows: Whether the first axis holds the rows; if not, there is one.
-        elsewhere: The same input in rows of other shapes.
+    A row continues with the rows that follow it, then with `elsewhere` (the input in rows of other shapes), then with
+    itself. `places` are taken from the continued row; with `has_rows` the first axis holds rows.
     """
     parts: list[NDArray[Any]] = []
     filled = 0
@@ -44,9 +38,9 @@ def real_throughout(size: int) -> NDArray[np.intp]:
 
 
 def real_at_both_ends(size: int) -> NDArray[np.intp]:
-    """Return the places of a row of which the first and the last quarter are real, and one place fills the middle.
+    """Return the places of a row that is real in its first and last quarter, with one place repeated in between.
 
-    So much of it is at its ends that a cut is seen, whatever the model makes of it.
+    Its ends hold so much that any model shows a cut.
     """
     places = np.arange(size)
     quarter = max(1, size // 4)
@@ -69,6 +63,6 @@ def _parts(
         if not has_rows:
             yield other
             continue
-        # Each row another one, as far as there are.
+        # Each row continues with a different one, as far as there are.
         for step in range(len(other)):
             yield other[np.arange(step, step + len(array)) % len(other)]

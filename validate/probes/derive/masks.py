@@ -1,4 +1,4 @@
-"""Masks and padding: on the right, on the left, inside, none at all, and a row without anything in it."""
+"""Masks and padding: on the right, on the left, inside, none, and an empty row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NAME = "masks"
 _GROUPS = 2
 _ROWS = 4
-# Rows and positions: what has no positions has no padding.
+# Rows and positions: an input without positions has no padding.
 _MATRIX_RANK = 2
 
 
@@ -42,7 +42,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
 
 
 def _patterns(positions: int, shortest: int) -> Iterator[tuple[str, Padding, Pattern]]:
-    """Yield masks over so many positions, by name, with the kind of padding; no sample has fewer than `shortest`."""
+    """Yield (name, kind of padding, mask over this many positions); no sample has fewer than `shortest`."""
     at = np.arange(positions)
     half = min(positions, max(1, positions // 2, shortest))
     third = max(1, positions // 3, -(-shortest // 2))
@@ -57,7 +57,7 @@ def _patterns(positions: int, shortest: int) -> Iterator[tuple[str, Padding, Pat
 
 
 def _may_occur(role: InputRole, kind: Padding) -> bool:
-    """Return whether a kind of padding is not declared not to occur."""
+    """Return whether the declared roles allow this kind of padding."""
     declared = role.declared
     if kind is Padding.EMPTY:
         return declared.empty is not False
@@ -79,7 +79,7 @@ def _masked(context: ProbeContext, rows: Rows, name: str, random: np.random.Gene
         yield masker.batch([row] * low, [pattern] * low, about, is_unlike=number > 0)
     count = max(low, min(high, _ROWS))
     yield from masker.moved([int(row) for row in np.resize(np.asarray(order), count)])
-    # All of them in one batch: a mask of one row must not be that of another.
+    # All in one batch, to find a mask of one row applied to another.
     count = max(low, min(high, len(patterns)))
     at = [int(row) for row in np.resize(np.asarray(order), count)]
     mixed = [patterns[number % len(patterns)][1] for number in range(count)]
@@ -100,7 +100,7 @@ def _masked(context: ProbeContext, rows: Rows, name: str, random: np.random.Gene
 
 
 class _Masker:
-    """Puts real rows under other masks; the mask is an input of its own, or where the id of padding does not stand."""
+    """Puts real rows under other masks; the mask is an input, or every position without the padding id."""
 
     def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
         role = context.roles[name]
@@ -114,20 +114,15 @@ class _Masker:
 
     @property
     def has_padding_id(self) -> bool:
-        """Whether ids stand beside the mask, of which one means padding."""
+        """Whether the masked input has an id for padding."""
         return self._is_mask and self._pad is not None
 
     def batch(
         self, at: list[int], patterns: list[Pattern], about: str, *, is_unlike: bool = False, is_filled: bool = False
     ) -> ProbeBatch:
-        """Return the rows at these positions, each under its mask.
+        """Return the rows at these positions, each under its pattern (True: a real position).
 
-        Args:
-            at: Positions of the rows.
-            patterns: For each row which of its positions count.
-            about: What is special about them.
-            is_unlike: Whether no row of the samples is like these.
-            is_filled: Whether real ids stand where the mask is 0, and not the id of padding.
+        `is_filled` puts real ids, instead of the padding id, where the mask is 0.
         """
         inputs = self._rows.take(at)
         chosen = np.stack(patterns)
@@ -136,21 +131,21 @@ class _Masker:
             inputs[self._name] = np.broadcast_to(_spread(chosen, mask.ndim), mask.shape).astype(mask.dtype)
         if self._of is not None and self._pad is not None:
             ids = inputs[self._of]
-            # What is masked holds what real rows hold there, and what is not is real.
+            # Padding gets ids of real rows here, and real positions stay real.
             filled = np.where(ids == self._pad, _content(ids, self._pad), ids)
             kept = np.ones_like(chosen) if is_filled else chosen
             inputs[self._of] = np.where(_spread(kept, ids.ndim), filled, self._pad).astype(ids.dtype)
         return ProbeBatch(inputs=inputs, rows=len(at), about=f"{about} ({self._name})", is_unlike_seen=is_unlike)
 
     def moved(self, at: list[int]) -> Iterator[ProbeBatch]:
-        """Yield the rows as they are, but with their own padding in another place: nothing else of them changes."""
+        """Yield the rows with their own padding moved to another place, and nothing else changed."""
         inputs = self._rows.take(at)
         mask = inputs[self._name] != (0 if self._is_mask else self._pad)
         real = mask.reshape(*mask.shape[:2], -1).any(axis=2)
         if real.all():
             return
         for about, is_real in (("on the left", _at_end(real)), ("inside", _at_both_ends(real))):
-            # Real positions, in their order, to where they are to be, and the others to where those are not.
+            # Move real positions, in their order, to the new real places, and padding to the others.
             to, of = (np.argsort(~where, axis=1, kind="stable") for where in (is_real, real))
             source = np.empty_like(to)
             np.put_along_axis(source, to, of, axis=1)
@@ -176,7 +171,7 @@ def _at_both_ends(real: Pattern) -> Pattern:
 
 
 def _content(ids: NDArray[Any], pad: int) -> NDArray[Any]:
-    """Return rows in which the real ids of each go on to the end."""
+    """Return rows in which the real ids of each repeat to the end."""
     found: NDArray[Any] = ids.copy()
     for row, values in enumerate(ids):
         real = values[values != pad]

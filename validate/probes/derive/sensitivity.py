@@ -1,4 +1,4 @@
-"""Sensitivity: each input changed alone, and two of one kind exchanged: inputs that are ignored or swapped."""
+"""Sensitivity: inputs that are ignored or swapped, found by changing each alone and exchanging two of one kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = 6
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows of which one input comes from other rows, or from another input."""
+    """Yield real rows in which one input comes from other rows, or from another input."""
     for rows in context.survey.groups:
         if not rows.with_rows:
             return
@@ -41,18 +41,18 @@ def _changed_alone(rows: Rows, at: list[int], other: list[int]) -> Iterator[Prob
 
 
 def _exchanged(context: ProbeContext, rows: Rows, at: list[int]) -> Iterator[ProbeBatch]:
-    """Yield rows in which two inputs of one kind are exchanged; ids in place of a mask would mean nothing."""
+    """Yield rows with two inputs of one kind exchanged; ids in place of a mask would mean nothing."""
     inputs = rows.take(at)
     for first, second in itertools.combinations(inputs, 2):
         one, two = inputs[first], inputs[second]
         roles = context.roles[first], context.roles[second]
-        # A text of another input may be one that no sample has there.
+        # A text of another input may occur nowhere in this one.
         is_one_kind = roles[0].role is roles[1].role is not Role.TEXT and Form.FIXED not in {
             role.form for role in roles
         }
         if is_one_kind and one.shape == two.shape and one.dtype == two.dtype and not np.array_equal(one, two):
             exchanged = {**inputs, first: two, second: one}
-            # Ids as large as no position was: what a position goes through in lower precision is not made for them.
+            # Positions beyond those seen are outside what lower precision was chosen for.
             is_beyond = any(context.survey.inputs[name].reach(exchanged[name])[1] for name in (first, second))
             about = f"{first} and {second} exchanged"
             yield ProbeBatch(inputs=exchanged, rows=len(at), about=about, is_beyond_seen=is_beyond)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _NAME = "shapes"
 _ROWS = 3
-# What far larger sizes may cost: bytes of one call, and work, in rows of the largest size seen, as a share of the rows
-# of a probe. From so many positions on, attention costs more than all else.
+# Limits of far larger sizes: bytes of one call, and work in rows of the largest size seen, as a share of the rows of a
+# probe. From the last number of positions on, attention dominates the cost.
 _FAR_BYTES = 4 << 20
 _FAR_SHARE = 0.5
 _FAR_LEAST_WORK = 96
@@ -30,7 +30,7 @@ _QUADRATIC_FROM = 512
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows, brought to other sizes by cutting them or going on with other rows; the largest come last."""
+    """Yield real rows cut or continued to other sizes; the largest come last."""
     for rows in context.survey.groups[:1]:
         dims = open_dims(context, rows)
         sizes = batch_sizes(context)
@@ -39,7 +39,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
         for chosen in _combinations(dims):
             if _is_declared(context, coherent(dims, chosen)):
                 batch = _batch(context, rows, at, chosen)
-                # Long rows may be asked one by one where there is no time for three.
+                # Long rows may run one by one where there is no time for three.
                 few = functools.partial(_batch, context, rows, at[: min(sizes)], chosen)
                 yield replace(batch, fewer=few) if min(sizes) < count else batch
         yield from _far(context, rows, dims, at[: min(sizes)])
@@ -62,13 +62,13 @@ def _batch(
 
 
 def _is_declared(context: ProbeContext, sizes: Mapping[OpenDim, int]) -> bool:
-    """Return whether the sizes are within those declared, where some are: a sum may grow beyond its own."""
+    """Return whether the sizes are within the declared ranges; a sum may outgrow its own."""
     declared = [(context.dims[dim.name], size) for dim, size in sizes.items() if dim.name in context.dims]
     return all(dim.min <= size <= dim.max for dim, size in declared)
 
 
 def _is_seen(context: ProbeContext, dim: OpenDim, size: int) -> bool:
-    """Return whether the size lies between sizes that the samples have."""
+    """Return whether the size is between two sizes of the samples."""
     name, axis = dim.places[0]
     seen = [shape[axis] for shape in context.survey.inputs[name].shapes if axis < len(shape)]
     return min(seen) <= size <= max(seen)
@@ -85,7 +85,7 @@ def _combinations(dims: tuple[OpenDim, ...]) -> Iterator[dict[OpenDim, int]]:
 
 
 def _far(context: ProbeContext, rows: Rows, dims: tuple[OpenDim, ...], at: list[int]) -> Iterator[ProbeBatch]:
-    """Yield few rows of sizes far beyond those seen, the smaller first, as far as bytes and work allow."""
+    """Yield few rows of sizes far beyond those seen, the smallest first, as far as bytes and work allow."""
     left = max(_FAR_LEAST_WORK, context.max_rows * _FAR_SHARE)
     wanted = [(size, dim) for dim in dims for size in dim.far]
     for size, dim in sorted(wanted, key=lambda item: item[0]):
@@ -116,14 +116,14 @@ def resized(
     *,
     places_of: Callable[[int], NDArray[np.intp]] = real_throughout,
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the rows with some dims of other sizes: they go on with other real rows, and every mask is full.
+    """Return the rows with some dims of other sizes, continued with other real rows, with all masks set.
 
-    Lengths of what was resized are the new size, and what is the sum of dims grows with them. What was always empty, as
-    the cache of a model that begins, holds normal numbers, and zeros where it is of whole numbers.
+    Lengths and sums of dims follow the new sizes. An input that is always empty, such as the first cache of a decoder,
+    gets normal random numbers, or zeros where it holds whole numbers.
     """
     if not sizes:
         return rows.take(at)
-    # The same order for all inputs: an id keeps what stands beside it.
+    # All inputs use one order, so that values of a row stay together.
     order = [int(row) for row in context.random(f"{_NAME}/going on").permutation(len(rows.ids))]
     whole = rows.take(order)
     sizes = coherent(open_dims(context, rows), sizes)
@@ -152,7 +152,7 @@ def _set_masks_and_lengths(
 
 
 def _fill_padding(context: ProbeContext, inputs: dict[str, NDArray[np.generic]], name: str | None) -> None:
-    """Put ids of the same row in place of that of padding: where a mask is set, no sample has it."""
+    """Replace padding ids by other ids of the row, because no sample has padding where the mask is set."""
     role = context.roles.get(name) if name is not None else None
     if name is None or role is None or role.role is not Role.ID or role.pad is None:
         return

@@ -11,39 +11,35 @@ from paritygate.validate.probes.inputs.probe import ProbeContext
 from paritygate.validate.probes.inputs.roles import Role
 from paritygate.validate.probes.inputs.survey import Rows
 
-# The largest batch of a wide declared range, and the one where none is declared: where rows are small, and where not.
+# Largest batch of a wide declared range, and of an undeclared one: for small rows, and for others.
 _LARGEST_DECLARED = (256, 64)
 _LARGEST_UNDECLARED = (33, 17)
 _SMALL_ROW_BYTES = 4096
-# Rows of so few numbers are those of a table: hundreds of them cost what a call costs.
+# Hundreds of rows this small, as of a table, cost about as much as one call.
 _TINY_ROW_BYTES = 512
 _ROWS_OF_TINY = 512
-# One more than what a batch may have been cut to.
+# One more than batch sizes that a model may be cut to.
 _LARGE_BATCHES = (257, 129, 65)
-# An open dim is not tried beyond so many times the largest size seen, unless that is declared.
+# Largest multiple of the size seen, unless a larger one is declared.
 _LARGEST_FACTOR = 64
-# Sizes far beyond those seen, as least multiples of the largest, while they stay within so many positions.
+# Far sizes, as least multiples of the largest seen, up to this many positions.
 _FAR_FACTORS = (4, 8, 16)
 _FAR_SIZE = 2048
-# Where two dims are open, as in a picture, the only multiple.
+# The only multiple where two dims are open, as in a picture.
 _FAR_FACTOR_OF_TWO = 4
-# What converters write where they know no name.
+# Names that converters invent.
 _NO_NAME = re.compile(r"\?.*|unk__\d+|unknown\w*|DynamicDimension\.\d+|dynamic_axes_\d+|None")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenDim:
-    """One size that the model leaves open, but for the rows.
+    """An open dim of the inputs, other than that of the rows.
 
-    Attributes:
-        name: The symbolic dim, or in words which dim it is.
-        is_named: Whether the model has a name for it, other than what tools put where nothing is known.
-        places: Where it stands: `(input, axis)` each.
-        size: What it is in the rows at hand.
-        others: Other sizes to try, in order.
-        far: Sizes far beyond those seen to try, in order; none where sizes are declared.
-        largest: The largest size seen; where that is none at all, the largest of another dim.
-        sum: The other dims that it is the sum of; None where it is none.
+    - `is_named`: the model has a name for it that no tool invented.
+    - `places`: `(input, axis)` each.
+    - `size`: its size in the rows at hand. `largest`: the largest seen, or that of another dim where it is always 0.
+    - `others`, `far`: sizes to try, and sizes far beyond those seen; `far` is empty where sizes are declared.
+    - `sum`: the other dims that it is the sum of.
     """
 
     name: str
@@ -57,7 +53,7 @@ class OpenDim:
 
 
 def batch_sizes(context: ProbeContext) -> tuple[int, ...]:
-    """Return the numbers of rows to try, the largest first: what follows a large batch is a case of its own."""
+    """Return the batch sizes to try, the largest first because a small batch after a large one is a case of its own."""
     bounds = _batch_bounds(context)
     if bounds is None:
         return (_fixed_batch(context),)
@@ -67,18 +63,13 @@ def batch_sizes(context: ProbeContext) -> tuple[int, ...]:
 
 
 def more_batch_sizes(context: ProbeContext, *, rows: int) -> tuple[int, ...]:
-    """Return further numbers of rows, in order: all small ones, and larger ones than any seen, as rows allow.
-
-    Args:
-        context: What is known of the model.
-        rows: How many rows there may be in all of them.
-    """
+    """Return further batch sizes in order, of `rows` rows in all: the small ones, and some larger than any seen."""
     bounds = _batch_bounds(context)
     if bounds is None:
         return ()
     row_bytes = _row_bytes(context)
     is_declared = _declared_batch(context) is not None
-    # A declared range ends where a service does.
+    # Services use a declared range up to its end.
     low, high = bounds if is_declared else (1, max(_LARGE_BATCHES))
     of_rows = max(context.max_rows, _ROWS_OF_TINY) if row_bytes <= _TINY_ROW_BYTES else context.max_rows
     left = min(rows, of_rows if row_bytes <= _SMALL_ROW_BYTES else context.max_rows // 2)
@@ -91,12 +82,12 @@ def more_batch_sizes(context: ProbeContext, *, rows: int) -> tuple[int, ...]:
 
 
 def _batch_bounds(context: ProbeContext) -> tuple[int, int] | None:
-    """Return the smallest and the largest number of rows to try; None where there is one only."""
+    """Return the smallest and the largest batch to try; None where the batch is fixed."""
     if _fixed_batch(context):
         return None
     declared = _declared_batch(context)
     at = 0 if _row_bytes(context) <= _SMALL_ROW_BYTES else 1
-    # Larger than any seen: what goes wrong in large batches alone is found in one.
+    # Some faults show in large batches alone.
     seen_high = context.survey.batch_sizes[1]
     low, high = declared or (1, max(2 * seen_high, _LARGEST_UNDECLARED[at]))
     return low, min(high, max(_LARGEST_DECLARED[at], low))
@@ -108,7 +99,7 @@ def _batch_symbols(context: ProbeContext) -> set[int | str | None]:
 
 
 def _fixed_batch(context: ProbeContext) -> int:
-    """Return the one number of rows that there is, and 0 where it is open."""
+    """Return the fixed number of rows, or 0 where it is open."""
     if not any(seen.has_rows for seen in context.survey.inputs.values()):
         return 1
     return min((size for size in _batch_symbols(context) if isinstance(size, int)), default=0)
@@ -125,10 +116,9 @@ def _row_bytes(context: ProbeContext) -> int:
 
 
 def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
-    """Return every open dim but that of the rows.
+    """Return every open dim except that of the rows.
 
-    Dims without a name are one dim where they always have one size, but for two of the same input: the sides of a
-    picture.
+    Dims without a name are one dim where they always have one size. Two of one input stay two: the sides of a picture.
     """
     found: dict[tuple[object, ...], tuple[str, list[tuple[str, int]]]] = {}
     for spec in context.signature.inputs:
@@ -161,7 +151,7 @@ def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
 
 
 def _sizes_of(place: tuple[str, int], groups: Iterable[Rows]) -> tuple[int, ...]:
-    """Return the size of a dim in every group of rows; 0 where an input has another rank there."""
+    """Return the size of a dim in every group of rows; 0 where the input has another rank there."""
     name, axis = place
     return tuple(
         int(array.shape[axis]) if axis < array.ndim else 0 for array in (group.inputs[name] for group in groups)
@@ -169,7 +159,7 @@ def _sizes_of(place: tuple[str, int], groups: Iterable[Rows]) -> tuple[int, ...]
 
 
 def coherent(dims: Iterable[OpenDim], sizes: Mapping[OpenDim, int]) -> dict[OpenDim, int]:
-    """Return the sizes, with those of all sums of them: a mask over a cache and what follows grows with either."""
+    """Return the sizes, with all sums adapted: a mask over a cache and new tokens grows with either."""
     found = dict(sizes)
     by_places = {dim.places: found.get(dim, dim.size) for dim in dims}
     for dim in dims:
@@ -192,7 +182,7 @@ def _with_others(dim: OpenDim, dims: list[OpenDim], context: ProbeContext) -> Op
         return replace(dim, others=tuple(sorted(allowed - {size})))
     shapes = [(context.survey.inputs[name].shapes, axis) for name, axis in dim.places]
     seen = {shape[axis] for found, axis in shapes for shape in found if axis < len(shape)} | {size}
-    # What was always empty, as the cache of a model that begins, may come to hold what stands beside it.
+    # A dim that is always empty, such as a first cache, may grow to the size of another dim.
     low, high = min(seen), max(seen) or max(other.size for other in dims) or 1
     wanted = {1, max(1, low // 2), _odd((low + high) // 2), _odd(high + 1), 2 * high, *_by_tables(dim.places, context)}
     others = {item for item in wanted - {size} if item <= _LARGEST_FACTOR * high}
@@ -201,7 +191,7 @@ def _with_others(dim: OpenDim, dims: list[OpenDim], context: ProbeContext) -> Op
 
 
 def _far_sizes(dim: OpenDim, dims: list[OpenDim], high: int) -> Iterator[int]:
-    """Yield sizes far beyond the largest seen, where cuts show: well beyond a power of two, which most are at."""
+    """Yield sizes far beyond the largest seen, well above a power of two because most cuts are at one."""
     inputs = {name for name, _ in dim.places}
     if any(inputs & {name for name, _ in other.places} for other in dims if other.places != dim.places):
         yield _FAR_FACTOR_OF_TWO * high
@@ -212,7 +202,7 @@ def _far_sizes(dim: OpenDim, dims: list[OpenDim], high: int) -> Iterator[int]:
 
 
 def _by_tables(places: Iterable[tuple[str, int]], context: ProbeContext) -> set[int]:
-    """Return the most positions that the tables of the model hold, and one less."""
+    """Return the number of positions in the model's tables, and one less."""
     roles = [context.roles[name] for name, axis in places if axis == 1 and name in context.roles]
     return {size for role in roles if role.positions for size in (role.positions, role.positions - 1) if size > 0}
 

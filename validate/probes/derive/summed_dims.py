@@ -1,4 +1,4 @@
-"""Dims that are the sum of others: the mask of a decoder stands over its cache and what follows."""
+"""Dims that are the sum of others, as a decoder's mask covers its cache and the new tokens."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-# Where a dim stands, the input and the axis of each place, is what tells it from others.
+# A dim is identified by its places (input, axis).
 _Places = tuple[tuple[str, int], ...]
 _Sizes = tuple[int, ...]
 
 
-# So many sizes a step further than those of another dim are none by chance: a decoder that is given one token a call.
+# This many sizes at a constant step from another dim are no chance: a decoder fed one token per call.
 _SHAPES_OF_A_STEP = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sum:
-    """What a dim is the sum of.
+    """The parts of a dim that is a sum: the places of the other dims, and a constant.
 
-    Attributes:
-        parts: The places of each of the other dims.
-        plus: What is added to them.
-        is_sure: Whether its name says so, or samples of several shapes do: one shape may be so by chance.
+    `is_sure` where its name shows it, or samples of several shapes do: one shape may fit by chance.
     """
 
     parts: tuple[_Places, ...]
@@ -38,7 +35,7 @@ def sums_of(dims: Mapping[_Places, tuple[str, _Sizes]], masks: Collection[str] =
         masks: The inputs that are masks.
     """
     found = {whole: said for whole, (name, _) in dims.items() if (said := _by_name(name, dims)) is not None}
-    # Beside what is always empty, two dims are the sum of each other: it is that of the mask.
+    # Next to an always empty dim, two dims are each other's sum: choose the mask's.
     for whole in sorted(dims, key=lambda places: not any(name in masks for name, _ in places)):
         sizes = dims[whole][1]
         is_part = any(whole in item.parts for item in found.values())
@@ -56,7 +53,7 @@ def sums_of(dims: Mapping[_Places, tuple[str, _Sizes]], masks: Collection[str] =
 def _longer(
     whole: _Places, dims: Mapping[_Places, tuple[str, _Sizes]], found: Mapping[_Places, Sum]
 ) -> dict[_Places, Sum]:
-    """Return that the dim is always longer than another one by so many, where enough shapes show it."""
+    """Return the dim as another one plus a constant, where enough shapes show it."""
     sizes = dims[whole][1]
     for part in _apart(whole, dims, found) if len(set(sizes)) >= _SHAPES_OF_A_STEP else ():
         steps = {size - other for size, other in zip(sizes, dims[part][1], strict=True)}

@@ -1,4 +1,4 @@
-"""Values that are rare: zeros, ones, negative, constant, tied, beyond what was seen, missing and infinite."""
+"""Rare values: zeros, ones, negative, constant, tied, beyond those seen, missing and infinite."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _NAME = "values"
 _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})
 _ROWS = 4
-# How far beyond the seen range: what a service may meet, not what overflows honestly.
+# Factors that a service may meet, below those that overflow legitimately.
 _BEYOND = (2.0, 4.0)
-# Where clips, guards and epsilons show, and where float32 alone can be held to an answer.
+# Factors at which clips, guards and epsilons show; only float32 has to agree there.
 _FAR = (32.0, 1024.0, 2.0**-10)
-# One value among real ones: what is normalised by its own row does not see all of them grow.
+# A single spike: a row normalised by itself hides that all its values grow.
 _SPIKE = 64.0
-# Features that are looked at one by one; of more, so many are drawn, and all are looked at by halves.
+# Up to this many features run one by one; of more, a random part does, and all run in halves.
 _FEATURES = 32
 _BEYOND_FLOAT32 = 2**24 + 1
 _BEYOND_INT32 = 2**31 + 1
@@ -38,7 +38,7 @@ _SERIES_RANK = 3
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows in which the values of one input are others."""
+    """Yield real rows in which one input has other values."""
     yield from at_divisions(context)
     yield from at_boundaries(context)
     yield from _of_inputs(context)
@@ -81,7 +81,7 @@ def _floats(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
     yield batch.of(np.broadcast_to(highs, real.shape), "the largest value seen, everywhere")
     yield batch.of(np.full_like(real, real.mean()), "the mean, everywhere")
     yield batch.of(_constant_rows(real, batch.has_rows), "each row constant")
-    # What is symmetric in real rows is not in these: sides of a picture, channels, places.
+    # Real rows may be symmetric in sides, channels or places; these rows are not.
     rising = np.linspace(0.0, 1.0, max(1, real[:1].size if batch.has_rows else real.size))
     rising = np.broadcast_to(rising.reshape(real.shape[1:] if batch.has_rows else real.shape), real.shape)
     yield batch.of(lows + (highs - lows) * rising, "rising from the smallest to the largest value seen")
@@ -100,7 +100,7 @@ def _floats(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
 
 
 def _without_missing(real: Floats, seen: InputSurvey) -> Floats:
-    """Return the values, each that is not finite replaced by the middle of its feature."""
+    """Return the values, with each that is not finite replaced by the middle of its feature."""
     lows, highs = seen.bounds()
     return np.where(np.isfinite(real), real, np.broadcast_to((lows + highs) / 2, real.shape))
 
@@ -113,7 +113,7 @@ def _constant_rows(real: Floats, has_rows: bool) -> Floats:  # noqa: FBT001 - th
 
 
 def _spikes(batch: _Batches, real: Floats, bounds: tuple[Floats, Floats]) -> Iterator[ProbeBatch]:
-    """Yield rows one place of which, in each row another, holds a value far beyond."""
+    """Yield rows with one value far beyond those seen, at another place in each row."""
     if not batch.has_rows or real.ndim < _TABLE_RANK:
         return
     far = np.broadcast_to(bounds[1] + _SPIKE * np.maximum(bounds[1] - bounds[0], 1e-6), real.shape).reshape(
@@ -129,7 +129,7 @@ def _spikes(batch: _Batches, real: Floats, bounds: tuple[Floats, Floats]) -> Ite
 def _by_feature(
     batch: _Batches, real: Floats, bounds: tuple[Floats, Floats], *, low: float, high: float
 ) -> Iterator[ProbeBatch]:
-    """Yield rows of which some features alone are the smallest, the largest or beyond."""
+    """Yield rows in which single features are at, or beyond, the smallest and largest value seen."""
     lows, highs = bounds
     spread = np.where(highs > lows, highs - lows, 1.0)
     axis = batch.feature_axis
@@ -198,7 +198,7 @@ def _flags(batch: _Batches, when_set: float) -> Iterator[ProbeBatch]:
 
 
 def _one_hot(batch: _Batches) -> Iterator[ProbeBatch]:
-    """Yield rows of every class, and of the classes beside the real ones."""
+    """Yield rows of every class, and of the classes next to the real ones."""
     size = batch.real.shape[-1]
     classes = np.arange(batch.real.size // size)
     for start in range(0, min(size, _FEATURES), len(classes)):
@@ -208,7 +208,7 @@ def _one_hot(batch: _Batches) -> Iterator[ProbeBatch]:
 
 
 class _Batches:
-    """Some real rows, of which one input is to be replaced."""
+    """Real rows, in which one input is replaced."""
 
     def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
         sizes = batch_sizes(context)
@@ -226,7 +226,7 @@ class _Batches:
         self.feature_axis = self._feature_axis(context.roles[name].role)
 
     def _feature_axis(self, role: Role) -> int | None:
-        """Return the axis of features: the last one up to rank 3, and of a picture the shortest."""
+        """Return the axis of features: the last one up to rank 3; for a picture, the shortest."""
         rank = self.real.ndim
         if not self.has_rows or rank < _TABLE_RANK:
             return None
@@ -235,13 +235,7 @@ class _Batches:
         return rank - 1 if rank <= _SERIES_RANK else None
 
     def of(self, values: NDArray[Any], about: str, *, is_far: bool = False) -> ProbeBatch:
-        """Return the rows with these values in place of the real ones, as far as their form allows.
-
-        Args:
-            values: The values, of the shape of the real ones.
-            about: What is special about them.
-            is_far: Whether they are so far from those seen that float32 alone can be held to an answer.
-        """
+        """Return the rows with these values, as far as their form allows; `is_far` values bind float32 alone."""
         inputs = self._rows.take(self._at)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             inputs[self._name] = _in_form(np.array(values), self._form).astype(self.real.dtype)
@@ -256,7 +250,7 @@ class _Batches:
         )
 
     def _hangs_on_runtime(self, values: NDArray[Any]) -> bool:
-        """Return whether there is NaN or infinity that neither the samples hold nor the model looks for."""
+        """Return whether NaN or infinity occurs that neither the samples hold nor the model handles."""
         if values.dtype.kind not in "fV" or self._takes_missing:
             return False
         wide = values.astype(np.float64)
@@ -265,7 +259,7 @@ class _Batches:
         )
 
     def with_features(self, real: NDArray[Any], wanted: NDArray[Any], about: str) -> Iterator[ProbeBatch]:
-        """Yield rows of which one feature each is taken from what is wanted, and where there are many, half of them."""
+        """Yield rows that take one feature each from `wanted`; of many features, also half of them."""
         axis = self.feature_axis or 0
         count = real.shape[axis]
         chosen = [int(at) for at in self._random.permutation(count)[:_FEATURES]]
@@ -276,7 +270,7 @@ class _Batches:
             yield self._mixed(real, wanted, is_wanted, f"{about} {features_in_words(part)}")
         if count <= _FEATURES:
             return
-        # Every feature is in one half for some bit and in the other for another.
+        # Every two features are in different halves for some bit.
         bits = [(np.arange(count) >> bit & 1) == side for bit in range(count.bit_length()) for side in (0, 1)]
         for start in range(0, len(bits), size):
             yield self._mixed(real, wanted, bits[start : start + size], f"{about} in half of {count} features")
@@ -293,7 +287,7 @@ class _Batches:
 
 
 def _in_form(values: NDArray[Any], form: Form | None) -> NDArray[Any]:
-    """Return the values brought to what all values seen have in common."""
+    """Return the values in the form that all samples share."""
     if form is Form.WHOLE:
         return np.asarray(np.rint(values))
     if form is Form.SHARES:

@@ -1,1 +1,1 @@
-"""What an ONNX graph says about inputs: what it compares them with, indexes by them, keeps constant."""
+"""Facts about inputs from an ONNX graph: what it compares them with, indexes by them, or keeps constant."""

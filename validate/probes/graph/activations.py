@@ -1,6 +1,6 @@
-"""Outputs behind a bounded function, of which implementations differ by an absolute amount at any value.
+"""Outputs behind a bounded function, where implementations differ by the same absolute amount at any value.
 
-Sigmoid, Tanh and Erf are approximated: the error of a small answer is as large as that of one near 1.
+Sigmoid, Tanh and Erf are approximated: the error of a small output is as large as that of one near 1.
 """
 
 from __future__ import annotations
@@ -18,28 +18,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BOUNDED = frozenset({"Erf", "Sigmoid", "Tanh"})
-# Operators that move no value, or all by the same.
+# Operators that keep differences between implementations as they are.
 _KEEPING = frozenset({"Cast", "Clip", "Dropout", "Identity", "Neg"})
-# Operators by which an amount becomes another one, that only the values tell.
+# Operators that change a difference by an amount that depends on the values.
 _COMBINING = frozenset({"Add", "Div", "Exp", "Log", "Mean", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub", "Sum"})
-# Operators by which columns may become something else.
+# Operators that may rearrange columns.
 _RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _LOGISTIC = "LOGISTIC"
 
 
 def activation_floors(model: onnx.ModelProto) -> dict[str, NDArray[np.float64]]:
-    """Return what implementations differ by, for each output behind a bounded function.
+    """Return by output the amount by which implementations differ: one number, or one per column.
 
-    Args:
-        model: The model; weights need not be there.
-
-    Returns:
-        By output, one number for all its values, or one for each of its columns; NaN where such a function is computed
-        with other values, so that the amount is not known.
+    Only outputs behind a bounded function have one; weights need not be present. NaN is an unknown amount, because the
+    function is combined with other values.
     """
     graph = _Graph(model)
     found = {output.name: graph.floor_of(output.name) for output in model.graph.output}
-    # NaN is no zero.
+    # NaN counts as nonzero.
     return {name: floor for name, floor in found.items() if floor.any()}
 
 
@@ -48,7 +44,7 @@ _UNKNOWN = np.full(1, np.nan)
 
 
 class _Graph:
-    """The main graph of a model, walked from its outputs back."""
+    """The main graph of a model, walked from its outputs backwards."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
@@ -58,7 +54,7 @@ class _Graph:
         self._inferred: dict[str, tuple[int | None, ...]] | None = None
 
     def floor_of(self, name: str) -> NDArray[np.float64]:
-        """Return the floor of a value: one number, or one for each entry of its last axis; zeros without any."""
+        """Return the floor of a value: one number, or one per entry of its last axis; zeros without any."""
         if name not in self._floors:
             # A graph has no circles, and long chains of such operators are none that models end in.
             self._floors[name] = _NONE
@@ -92,7 +88,7 @@ class _Graph:
         return found
 
     def _constant_and_other(self, node: onnx.NodeProto) -> tuple[NDArray[np.float64], str] | None:
-        """Return the constant that a value is combined with, one number or one a column, and that value."""
+        """Return the constant (one number, or one per column) that a value is combined with, and that value's name."""
         for at, other in ((1, 0), (0, 1)):
             value = self._constants.values.get(node.input[at])
             if value is not None and value.dtype.kind in "fiu" and value.size == (value.shape or (1,))[-1]:
@@ -150,7 +146,7 @@ class _Graph:
             return _smallest(floor)
         start, end, axis = (int(part.reshape(-1)[0]) for part in parts if part is not None)
         own = np.array(floor[start:end] if axis % rank == rank - 1 else floor)
-        # By a step the columns are others than these.
+        # With a step, these are not the columns.
         return own if own.size == self._width_of(name) else _smallest(floor)
 
     def _split(self, node: onnx.NodeProto, name: str) -> NDArray[np.float64]:
@@ -183,13 +179,13 @@ def _smallest(floor: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Return the shape of each value of the main graph, as far as it can be inferred."""
+    """Return the inferred shapes of the values of the main graph."""
     import onnx
 
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except (ValueError, RuntimeError):
-        # Of more than 2 GB, or of operators that are not ONNX's own.
+        # The model is larger than 2 GB, or has operators that are not ONNX's own.
         graph = model.graph
     shapes = {
         value.name: value.type.tensor_type.shape.dim

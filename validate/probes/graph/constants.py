@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-# More values than this are weights.
+# Larger constants are weights.
 _SMALL = 4096
 _KEEPING = frozenset({"Cast", "DequantizeLinear", "Identity"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
@@ -20,23 +20,18 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constants:
-    """The constants of a graph, by name.
-
-    Attributes:
-        sizes: The shape of each, but of those whose shape is made on the way.
-        values: The values of those that are small and stand in the file itself.
-    """
+    """The shapes of a graph's constants, and the values of those that are small and in the file itself."""
 
     sizes: Mapping[str, tuple[int, ...]]
     values: Mapping[str, NDArray[Any]]
 
     def whole(self, name: str) -> int | None:
-        """Return the constant where it is one whole number."""
+        """Return the constant if it is a single whole number."""
         value = self.values.get(name)
         return int(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype.kind in "iu" else None
 
     def scalar(self, name: str) -> float | None:
-        """Return the constant where it is one number."""
+        """Return the constant if it is a single number."""
         value = self.values.get(name)
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
@@ -49,7 +44,7 @@ def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:  
 
 
 def constants_of(graph: onnx.GraphProto) -> Constants:
-    """Return the constants of the main graph; weights need not be there."""
+    """Return the constants of the main graph; weights need not be present."""
     sizes: dict[str, tuple[int, ...]] = {}
     values: dict[str, NDArray[Any]] = {}
     for name, tensor in _tensors(graph):
@@ -91,7 +86,7 @@ def _keep(values: dict[str, NDArray[Any]], name: str, tensor: onnx.TensorProto) 
 
 
 def _changed(node: onnx.NodeProto, value: NDArray[Any]) -> NDArray[Any]:
-    """Return a constant after a cast or a change of shape; of the shape only what is along one axis is kept."""
+    """Return a constant after a cast or reshape; reshaped constants are flattened."""
     if node.op_type != "Cast":
         return value.reshape(-1) if node.op_type in _RESHAPING and value.ndim else value
     from onnx import helper

@@ -1,7 +1,7 @@
 """The numbers that a graph divides the whole numbers of an input by: `//`, `%`, shifts, Floor of a quotient, casts.
 
-A value is followed as `floor((scale * x - offset) / step)` through additions, products and further divisions by
-constants, so that the boundaries of each division are known as values of the input itself.
+A value is followed as `floor((scale * x - offset) / step)` through additions, products and divisions by constants. So
+the boundaries of each division are values of the input itself.
 """
 
 from __future__ import annotations
@@ -18,31 +18,25 @@ if TYPE_CHECKING:
     import onnx
 
 _MOST = 8
-# What only moves values, from its first input to all of its outputs.
+# Operators that only move values, from their first input to all outputs.
 _PASSING = frozenset(
     {"Cast", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile",
      "Transpose", "Unsqueeze"}
 )  # fmt: skip
 _DIVIDING = frozenset({"BitShift", "BitwiseAnd", "Div", "Mod"})
 _BITS = 62
-# Beyond it neither products nor steps are numbers that an input could hold.
+# No input holds larger numbers.
 _LARGEST = 1 << _BITS
-# A factor is the reciprocal of a whole number where it is so near to one, as float32 can hold.
+# A factor this close to the reciprocal of a whole number is that reciprocal in float32.
 _NEAR = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Value:
-    """What a tensor holds of an input: `floor((scale * x - offset) / step)`, or the quotient itself.
+    """A tensor as a function of an input x: `floor((scale * x - offset) / step)`, or the quotient itself.
 
-    Attributes:
-        scale: What the input was multiplied by.
-        offset: What was taken from that.
-        step: What it was divided by in all.
-        columns: The features of the input; None for all, or where they are not known.
-        is_quotient: Whether the last division was one of floats, which is not brought to whole numbers yet.
-        is_float: Whether any of it was computed in floats.
-        is_computed: Whether numbers that are not whole, or other inputs, came in.
+    `columns` is None for all features, or unknown ones. `is_quotient` means a float quotient that is not yet rounded.
+    `is_float` means float arithmetic; `is_computed` means fractions or other inputs came in.
     """
 
     scale: int = 1
@@ -57,7 +51,7 @@ class _Value:
 def divisions_in(
     graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants
 ) -> tuple[Division, ...]:
-    """Return what the whole numbers of an input are divided by, the input's own before computed ones."""
+    """Return the divisions of an input's whole numbers, those of the input itself before computed ones."""
     values = {
         name: _Value(columns=held.columns)
         for name, held in carried.items()
@@ -78,7 +72,7 @@ def divisions_in(
 
 
 def _by_feature(node: onnx.NodeProto, values: Mapping[str, _Value], constants: Constants) -> Iterator[Division]:
-    """Yield what whole numbers are divided by where each feature has a divisor of its own."""
+    """Yield the divisions of whole numbers in which each feature has its own divisor."""
     value, other = values.get(node.input[0]), constants.values.get(node.input[-1])
     if value is None or other is None or node.op_type not in {"Div", "Mod"} or other.dtype.kind not in "iu":
         return
@@ -96,11 +90,11 @@ def _by_feature(node: onnx.NodeProto, values: Mapping[str, _Value], constants: C
 def _after(
     node: onnx.NodeProto, values: Mapping[str, _Value], constants: Constants
 ) -> tuple[_Value | None, Division | None]:
-    """Return what a node makes of a value, and the division that it ends."""
+    """Return the value after a node, and the division that the node completes."""
     at = next(place for place, name in enumerate(node.input) if name in values)
     value = values[node.input[at]]
     if is_to_whole(node) and value.is_quotient:
-        # A tie may be rounded either way.
+        # Round may break ties either way.
         is_tied = node.op_type == "Round"
         return (None, None) if is_tied else (replace(value, is_quotient=False), _division(value))
     if (node.op_type in _PASSING and at == 0) or is_to_whole(node):
@@ -115,7 +109,7 @@ def _after(
 
 
 def _number(node: onnx.NodeProto, at: int, constants: Constants) -> float | None:
-    """Return the constant that a value meets: one number, or the same for all features."""
+    """Return the constant on the other side of a node, if it is one number for all features."""
     if len(node.input) != 2:  # noqa: PLR2004 - both sides
         return None
     other = constants.values.get(node.input[1 - at])
@@ -126,7 +120,7 @@ def _number(node: onnx.NodeProto, at: int, constants: Constants) -> float | None
 
 
 def _of_bits(node: onnx.NodeProto, value: _Value, number: int) -> tuple[_Value | None, Division | None]:
-    """Return the value after a shift, or of some of its lowest bits."""
+    """Return the value after a shift or a mask of its lowest bits."""
     is_shift = node.op_type == "BitShift"
     divisor = 1 << number if is_shift and 0 <= number < _BITS else number + 1
     if divisor < 2 or divisor & (divisor - 1):  # noqa: PLR2004 - nothing is divided
@@ -146,7 +140,7 @@ def _divided(node: onnx.NodeProto, value: _Value, number: float) -> tuple[_Value
         return None, None
     after = replace(after, is_float=after.is_float or is_float)
     if node.op_type == "Mod":
-        # A rest is divided further at the same places, if what divides it divides the number too.
+        # A remainder is divided at the same places where the next divisor divides the number too.
         return replace(value, is_float=after.is_float), _division(after)
     return replace(after, is_quotient=is_float), None if is_float else _division(after)
 

@@ -1,6 +1,6 @@
-"""Following the values of an input through a graph, as long as they are the input's own, shifted or scaled.
+"""Follow the values of an input through a graph while they stay the input's own, shifted, scaled or rounded.
 
-What is kept is which features they are of, so that a table is known by the column that indexes it.
+The flow keeps which features they are, so that each table is known by the column that indexes it.
 """
 
 from __future__ import annotations
@@ -22,33 +22,25 @@ _FEATURE_RANKS = (2, 3)
 _LIMITING = frozenset({"Clip", "Max", "Min"})
 _SHIFTING = frozenset({"Add", "Sub"})
 _SCALING = frozenset({"Div", "Mul"})
-# Of the values of onnx.TensorProto.DataType: float16 and bfloat16, and bool.
+# Values of onnx.TensorProto.DataType: float16 and bfloat16, then bool.
 _HALF_TYPES = frozenset({10, 16})
 _BOOL = 9
 _INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _ROUNDED_BY = {"Cast": 0.0, "Ceil": 0.0, "Floor": 0.0, "Round": 0.5}
-# A slice that ends further on is open: converters write any large number for it.
+# A larger end of a slice means "to the end": converters write any large number.
 _MOST_COLUMNS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFlow:
-    """What a tensor holds of an input: its values, or `scale * value + shift`, or the whole number below that.
+    """The values of an input that a tensor holds: as they are, `scale * value + shift`, or the whole number below that.
 
-    Attributes:
-        rank: Its rank; None where it is not known.
-        columns: The features of the input that it holds values of; None for all, or where they are not known.
-        width: How many features the input has; None where that is open.
-        is_ordered: Whether its last axis is those features, in that order.
-        scale: What the values were multiplied by.
-        shift: What was added to them before they became whole.
-        is_whole: Whether they are whole numbers, by the dtype of the input or since they were rounded.
-        is_rounded: Whether they were rounded on the way.
-        after: What was added to the whole numbers: to every feature the same, or to each its own, as pairs of a
-            feature and what was added to it.
-        is_plain: Whether nothing at all was done to them but casts, limits and changes of shape.
-        where: The condition by which they were multiplied, and what it has to be for them to be left; None for none.
+    - `columns`: the features; None for all, or unknown. `width`: the input's number of features; None if open.
+    - `is_ordered`: the last axis is those features, in that order.
+    - `is_whole`: whole numbers, by dtype or rounding. `after` is added to them: one number, or (feature, number) pairs.
+    - `is_plain`: only casts, limits and changes of shape so far.
+    - `where`: the condition that they were multiplied by, and its value where they remain; None for none.
     """
 
     rank: int | None
@@ -65,18 +57,18 @@ class InputFlow:
 
     @property
     def is_raw(self) -> bool:
-        """Whether they are the input's own values, without arithmetic."""
+        """True for the input's own values, without arithmetic."""
         return self.scale == 1 and self.shift == 0 and self.after == 0 and not self.is_rounded
 
     def features(self) -> tuple[int, ...] | None:
-        """Return the features along the last axis, in order; None where that is not known."""
+        """Return the features along the last axis, in order; None where they are unknown."""
         if not self.is_ordered:
             return None
         return self.columns if self.columns is not None else None if self.width is None else tuple(range(self.width))
 
 
 def input_flow_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constants: Constants) -> dict[str, InputFlow]:
-    """Return every tensor of the main graph that holds values of an input, and what it holds of them."""
+    """Return all tensors of the main graph that hold values of an input, with the flow of each."""
     kind = value.type.tensor_type
     shape = kind.shape.dim if kind.HasField("shape") else None
     rank = None if shape is None else len(shape)
@@ -100,7 +92,7 @@ def input_flow_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constant
 
 
 def is_to_whole(node: onnx.NodeProto) -> bool:
-    """Return whether a node makes whole numbers of others."""
+    """Return whether a node rounds its input to whole numbers."""
     is_cast = node.op_type == "Cast" and attribute_of(node, "to") in _INTEGERS
     return is_cast or node.op_type in {"Ceil", "Floor", "Round"}
 
@@ -117,9 +109,9 @@ def _through(
     is_joining = node.op_type in _LIMITING | {"Concat", "Where"}
     if is_joining or node.op_type in _SHIFTING | _SCALING:
         if any(item is not None and item.where is not None for item in handed):
-            # A part of a selection is followed to where its parts are added, and no further.
+            # Parts of a selection are followed only to their sum.
             return []
-        # The condition of a selection is not handed on.
+        # The condition of Where carries no values.
         parts = [item for item in handed[node.op_type == "Where" :] if item is not None]
         if node.op_type == "Concat" and len(parts) == len(handed):
             return [_beside(node, parts) or _merged(node, parts)]
@@ -131,7 +123,7 @@ def _through(
 
 
 def _kept(node: onnx.NodeProto, carried: InputFlow) -> InputFlow | None:
-    """Return what is left of each value by itself; None where it is no value of the input any more."""
+    """Return the flow after an elementwise node; None where the values are no longer the input's."""
     if is_to_whole(node):
         return _rounded(carried, _ROUNDED_BY[node.op_type])
     is_lossy = node.op_type == "Cast" and attribute_of(node, "to") in _HALF_TYPES | {_BOOL} and not carried.is_whole
@@ -139,7 +131,7 @@ def _kept(node: onnx.NodeProto, carried: InputFlow) -> InputFlow | None:
 
 
 def _merged(node: onnx.NodeProto, parts: list[InputFlow]) -> InputFlow | None:
-    """Return what holds values of all the parts: plain ones where others of the same input are shifted."""
+    """Return the flow of a tensor that holds values of all parts; plain parts win over shifted ones."""
     if not parts:
         return None
     kept = [part for part in parts if part.is_plain] or parts
@@ -155,7 +147,7 @@ def _merged(node: onnx.NodeProto, parts: list[InputFlow]) -> InputFlow | None:
 
 
 def _beside(node: onnx.NodeProto, parts: Sequence[InputFlow]) -> InputFlow | None:
-    """Return features put beside each other along the last axis; None where they are not known to be that."""
+    """Return the flow of features joined along the last axis; None where their order is unknown."""
     first = parts[0]
     alike = (first.scale, first.shift, first.is_whole, first.is_rounded)
     features = [feature for part in parts for feature in part.features() or ()]
@@ -171,7 +163,7 @@ def _beside(node: onnx.NodeProto, parts: Sequence[InputFlow]) -> InputFlow | Non
 
 
 def _added(carried: InputFlow, features: Sequence[int]) -> dict[int, int]:
-    """Return what was added to each of these features."""
+    """Return the number added to each of these features."""
     if isinstance(carried.after, int):
         return dict.fromkeys(features, carried.after)
     return dict(carried.after)
@@ -185,7 +177,7 @@ def _after(added: Mapping[int, int]) -> int | tuple[tuple[int, int], ...]:
 def _selected(
     node: onnx.NodeProto, handed: Sequence[InputFlow | None], by: Sequence[tuple[str, bool] | None]
 ) -> InputFlow | None:
-    """Return what is selected as `a * condition + b * (not condition)`, which is how tf2onnx writes it; else None."""
+    """Return the flow of `a * condition + b * (not condition)`, which is how tf2onnx writes a selection; else None."""
     if len(handed) != 2:  # noqa: PLR2004 - both sides
         return None
     one, other = handed
@@ -221,7 +213,7 @@ def _moved(node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: 
 
 
 def _with_after(carried: InputFlow, other: NDArray[np.generic], sign: int) -> InputFlow | None:
-    """Return whole numbers to which one number was added, or to each feature its own."""
+    """Return whole numbers after the addition of one number, or of one per feature."""
     numbers = other.astype(np.float64).reshape(-1) * sign
     if not (numbers == np.rint(numbers)).all():
         return None
@@ -250,7 +242,7 @@ def _axis(node: onnx.NodeProto, carried: InputFlow, default: int = 0) -> int | N
 
 
 def _chosen(carried: InputFlow, at: Sequence[int] | None) -> InputFlow:
-    """Return it with these places of its last axis alone; None for some that are not known."""
+    """Return the flow with these places of its last axis alone; None means unknown places."""
     features = carried.features()
     if at is None or (features is None and (not carried.is_ordered or min(at, default=0) < 0)):
         return replace(carried, is_ordered=False)
@@ -302,7 +294,7 @@ def _has(node: onnx.NodeProto, at: int) -> bool:
 
 
 def _numbers(node: onnx.NodeProto, at: int, name: str, constants: Constants) -> list[int] | None:
-    """Return whole numbers that are an input in newer opsets and an attribute in older ones."""
+    """Return whole numbers that newer opsets take as an input and older ones as an attribute."""
     if _has(node, at):
         value = constants.values.get(node.input[at])
         return None if value is None else [int(item) for item in value.reshape(-1)]
@@ -339,7 +331,7 @@ def _unsqueezed(node: onnx.NodeProto, carried: InputFlow, constants: Constants) 
         return [replace(carried, rank=None, is_ordered=False)]
     rank = carried.rank + len(axes)
     is_last = bool({-1, rank - 1} & set(axes))
-    # One feature with an axis of its own is all of that axis.
+    # A single feature with its own axis is the whole axis.
     is_alone = is_last and len(axes) == 1 and len(carried.columns or ()) == 1 and not carried.is_ordered
     return [replace(carried, rank=rank, is_ordered=is_alone or (carried.is_ordered and not is_last))]
 
@@ -363,7 +355,7 @@ def _transposed(node: onnx.NodeProto, carried: InputFlow, _: Constants) -> Seque
 
 
 def _extracted(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
-    """Return what ai.onnx.ml takes of the last axis."""
+    """Return the flow after ai.onnx.ml's choice of features."""
     index = constants.values.get(node.input[1])
     return [_chosen(carried, None if index is None else [int(at) for at in index.reshape(-1)])]
 

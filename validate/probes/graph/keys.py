@@ -1,4 +1,4 @@
-"""The keys of the tables that an input is looked up in, which samples hardly ever hold all of."""
+"""The keys of the lookup tables of an input; samples hardly ever hold all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def keys_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow]) -> tuple[Keys, ...]:
-    """Return the keys of every table that values of an input are looked up in as they are."""
+    """Return the keys of every table in which the graph looks up values of an input as they are."""
     found = (
         Keys(values=_keys_of(node), columns=carried[node.input[0]].columns)
         for node in graph.node

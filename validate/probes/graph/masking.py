@@ -1,7 +1,7 @@
-"""Whether an ONNX graph leaves out what stands where an input is 0, or chooses between two results by the input.
+"""Decide whether an ONNX graph masks values where an input is 0, or chooses between two results by the input.
 
-The first is what a mask of padding does: it adds -1e9 to scores, multiplies by 0, or puts a constant in place of what
-was computed. The second is no mask, whatever its name is: both results are answers.
+A padding mask adds -1e9 to scores, multiplies by 0, or replaces computed values by a constant. An input that chooses
+between two results is no mask, whatever its name, because both results count.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from paritygate.validate.probes.graph.constants import Constants, attribute_of
 if TYPE_CHECKING:
     import onnx
 
-# What is added to scores so that a softmax leaves them out is no larger than this.
+# A score this low, or lower, drops out of a softmax.
 _LEFT_OUT = -1000.0
 _SHAPE_OPS = frozenset({"Shape", "Size"})
-# They hand on the values of their first input, in another shape or some of them alone.
+# Operators that pass on values of their first input.
 _SHAPING = frozenset(
     {"Cast", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice",
      "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )  # fmt: skip
-# The number that, on either side, is the result by itself.
+# The operand that alone decides the result.
 _ABSORBING: Mapping[str, float] = {"And": 0.0, "Mul": 0.0, "Or": 1.0}
 _COMPUTED: Mapping[str, Callable[[float, float], float]] = {
     "Add": lambda a, b: a + b,
@@ -45,19 +45,14 @@ _ATTENTION_MASK = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masking:
-    """What a graph does by an input of zeros and ones.
-
-    Attributes:
-        leaves_out: It leaves out what stands where the input is 0.
-        why_no_mask: Why it is no mask of that kind nevertheless, in words; empty where nothing says so.
-    """
+    """A graph's use of an input of zeros and ones: whether it masks at 0, and why it is no mask even so."""
 
     leaves_out: bool = False
     why_no_mask: str = ""
 
     @property
     def is_mask(self) -> bool:
-        """Whether the input masks where it is 0, and does nothing else by itself."""
+        """True where the input masks at 0 and does nothing else by itself."""
         return self.leaves_out and not self.why_no_mask
 
 
@@ -66,9 +61,9 @@ NO_MASKING = Masking()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tensor:
-    """What is known of a tensor: its value where the input is 0 and where it is 1, None where that is open.
+    """A tensor's values where the input is 0 and where it is 1 (None: open), and what it depends on.
 
-    `of_input` says that it hangs on the input element by element, `of_data` that it hangs on anything else that is fed.
+    `of_input`: on the input, element by element. `of_data`: on any other fed value.
     """
 
     at_zero: float | None = None
@@ -85,14 +80,7 @@ _CONSTANT = _Tensor()
 
 
 def masking_by(name: str, graph: onnx.GraphProto, constants: Constants, functions: frozenset[str]) -> Masking:
-    """Return what the main graph does by an input.
-
-    Args:
-        name: The input.
-        graph: The main graph.
-        constants: Its constants.
-        functions: The names of local functions, which are not looked into.
-    """
+    """Return the main graph's use of an input; local functions, given by name, are not searched."""
     walk = _Walk(constants, functions)
     for value in graph.input:
         if value.name not in constants.sizes:
@@ -111,7 +99,7 @@ class _Walk:
         self._functions = functions
 
     def take(self, node: onnx.NodeProto) -> None:
-        """Take in one node of the graph, whose inputs are known."""
+        """Process a node whose inputs are done."""
         inputs = [self._tensor(name) for name in node.input]
         inner = [self._tensor(name) for name in _names_inside(node)]
         is_inner = bool(inner) or node.op_type in self._functions
@@ -139,7 +127,7 @@ class _Walk:
         self.found = replace(self.found, why_no_mask=self.found.why_no_mask or why)
 
     def _leaves_out(self, node: onnx.NodeProto, at_zero: bool, at_one: bool) -> None:  # noqa: FBT001 - two of a kind
-        """Take in that something is left out where the input is 0, or where it is 1."""
+        """Record that something is masked where the input is 0, or where it is 1."""
         if at_one and not at_zero:
             self._no_mask(f"{node.op_type} {node.name or node.output[0]} of the graph leaves out where it is set")
         elif at_zero and not at_one:
@@ -150,7 +138,7 @@ class _Walk:
         if of_input and of_data:
             self._meet_data(node, inputs)
         if node.op_type in _SHAPING and inputs:
-            # Which of them are taken is no value.
+            # The chosen places are no values.
             is_cast_to_bool = node.op_type == "Cast" and attribute_of(node, "to") == 9  # noqa: PLR2004 - bool of ONNX
             first = _as_bool(inputs[0]) if is_cast_to_bool else inputs[0]
             return replace(first, of_input=first.of_input or (of_input and not of_data), of_data=of_data)
@@ -167,7 +155,7 @@ class _Walk:
             at_zero, at_one = _of_both(node.op_type, *inputs)
         else:
             at_zero = at_one = None
-        # What was computed of data is no value of the input any more, but for a condition on both and what it chooses.
+        # Values computed from data are no longer the input's, except conditions and their choices.
         is_condition = node.op_type in {"And", "Or"} or (
             node.op_type == "Where" and inputs[0].of_input and inputs[1].is_fill and inputs[2].is_fill
         )
@@ -175,7 +163,7 @@ class _Walk:
         return _Tensor(at_zero=at_zero, at_one=at_one, of_input=is_of_input, of_data=of_data)
 
     def _meet_data(self, node: onnx.NodeProto, inputs: Sequence[_Tensor]) -> None:
-        """Take in what a node does where the input meets other values."""
+        """Record what a node does where the input meets other values."""
         of_input = next(item for item in inputs if item.of_input)
         at_zero, at_one = of_input.at_zero, of_input.at_one
         if node.op_type == "Where" and inputs[0].of_input:
@@ -213,7 +201,7 @@ def _as_bool(item: _Tensor) -> _Tensor:
 
 
 def _chosen(inputs: Sequence[_Tensor], at: str) -> float | None:
-    """Return what a selection returns where the input is 0, or 1."""
+    """Return the result of a selection where the input is 0, or 1."""
     condition = getattr(inputs[0], at)
     if condition is None:
         return None
@@ -222,11 +210,11 @@ def _chosen(inputs: Sequence[_Tensor], at: str) -> float | None:
 
 
 def _of_both(kind: str, one: _Tensor, other: _Tensor) -> tuple[float | None, float | None]:
-    """Return what is computed of two tensors where the input is 0, and where it is 1."""
+    """Return the result of a binary operator where the input is 0, and where it is 1."""
     at_zero = _computed(kind, one.at_zero, other.at_zero)
     at_one = _computed(kind, one.at_one, other.at_one)
     if one.of_input and other.of_input:
-        # They may hold different positions: what one leaves out is left out, all else is open.
+        # The two may mask different positions: only the absorbing result is certain.
         absorbing = _ABSORBING.get(kind)
         return (at_zero if at_zero is not None and at_zero == absorbing else None), None
     return at_zero, at_one
@@ -236,7 +224,7 @@ def _computed(kind: str, one: float | None, other: float | None) -> float | None
     if _ABSORBING.get(kind) in {one, other} and kind in _ABSORBING:
         return _ABSORBING[kind]
     if one is None or other is None:
-        # A score that is left out stays so, whatever is added to it.
+        # A masked score stays masked, whatever is added to it.
         known = [value for value in (one, other) if value is not None and value <= _LEFT_OUT]
         return known[0] if kind == "Add" and known else None
     return _COMPUTED[kind](one, other)

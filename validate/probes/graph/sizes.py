@@ -1,6 +1,6 @@
-"""Which inputs of an ONNX graph decide, by their values, how large its tensors are or how often its loops run.
+"""Find the inputs whose values decide how large an ONNX graph's tensors are or how often its loops run.
 
-Twice the value is twice the memory or the time there, and a made-up value may be any number of times what was seen.
+Twice the value takes twice the memory or time there, and a generated value may be many times those seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paritygate.validate.probes.graph.constants import attribute_of
 if TYPE_CHECKING:
     import onnx
 
-# At which of its inputs a node takes a size, a count or a shape.
+# The inputs at which a node takes a size, a count or a shape.
 _SIZES: Mapping[str, frozenset[int]] = {
     "AffineGrid": frozenset({1}),
     "BlackmanWindow": frozenset({0}),
@@ -36,24 +36,24 @@ _SIZES: Mapping[str, frozenset[int]] = {
     "Tile": frozenset({1, 2}),
     "Upsample": frozenset({1}),
 }
-# What these return hangs on the shape of their first input, not on its values.
+# Outputs that depend on the shape of the first input, not on its values.
 _OF_SHAPES = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size"})
-# What these return is no larger for larger values: an answer, a share, a place in a tensor, or what a table holds.
+# Outputs that do not grow with the values: booleans, shares, places, entries of a table.
 _BOUNDED = frozenset(
     {"And", "ArgMax", "ArgMin", "CategoryMapper", "Equal", "Greater", "GreaterOrEqual", "Hardmax", "IsInf", "IsNaN",
      "LabelEncoder", "Less", "LessOrEqual", "NonZero", "Not", "OneHotEncoder", "Or", "Sigmoid", "Softmax", "Tanh",
      "Xor"}
 )  # fmt: skip
-# And these hand on what stands at the places that this input names, or chooses.
+# The input that only chooses among values of the others.
 _CHOOSING = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "Where": 0}
 
-# The inputs that the values of a tensor hang on, each with whether it can make them no larger.
+# The inputs that a tensor's values depend on, each with whether the dependence is bounded.
 _Origins = frozenset[tuple[str, bool]]
 _NOTHING: _Origins = frozenset()
 
 
 def inputs_of_sizes(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the inputs whose values reach a shape, the count of a loop, or the condition on which it goes on."""
+    """Return the inputs whose values reach a shape, a loop's count, or a loop's condition."""
     walk = _Walk(model)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value.name for value in model.graph.input if value.name not in weights]
@@ -62,7 +62,7 @@ def inputs_of_sizes(model: onnx.ModelProto) -> frozenset[str]:
 
 
 class _Walk:
-    """Follows what is known of the inputs through a graph, the graphs inside it and the local functions."""
+    """Follows the inputs through a graph, its inner graphs and local functions."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.found: set[str] = set()
@@ -70,7 +70,7 @@ class _Walk:
         self._calls: list[tuple[str, str]] = []
 
     def graph(self, graph: onnx.GraphProto, known: Mapping[str, _Origins]) -> list[_Origins]:
-        """Return what each output of a graph hangs on."""
+        """Return the origins of each output of a graph."""
         return self._through(graph.node, [value.name for value in graph.output], known)
 
     def _through(
@@ -114,28 +114,24 @@ class _Walk:
     def _loop(self, node: onnx.NodeProto, inputs: list[_Origins], outer: Mapping[str, _Origins]) -> Sequence[_Origins]:
         self._take(inputs[:1])
         self._take(inputs[1:2], even_bounded=True)
-        # Into its body go the number of the round, the condition, and what is carried from round to round.
+        # The body takes the round number, the condition, and the carried values.
         begin = [_NOTHING, *inputs[1:]]
         results = self._rounds(attribute_of(node, "body"), begin, outer, back=range(1, len(begin)))
-        # What the condition becomes in a round decides whether there is another.
+        # The new condition decides on another round.
         self._take(results[:1], even_bounded=True)
         return results[1:]
 
     def _scan(self, node: onnx.NodeProto, inputs: list[_Origins], outer: Mapping[str, _Origins]) -> Sequence[_Origins]:
-        # What it goes through step by step follows what is carried from step to step.
+        # The scanned inputs follow the carried values.
         carried = len(inputs) - int(attribute_of(node, "num_scan_inputs", 0))
         return self._rounds(attribute_of(node, "body"), inputs, outer, back=range(carried))
 
     def _rounds(
         self, body: onnx.GraphProto, begin: list[_Origins], outer: Mapping[str, _Origins], *, back: range
     ) -> list[_Origins]:
-        """Return what the outputs of a body hang on after any number of rounds.
+        """Return the origins of a body's outputs after any number of rounds.
 
-        Args:
-            body: The body.
-            begin: What its inputs hang on in the first round.
-            outer: What is known around it.
-            back: Where the first outputs of a round go in again.
+        `begin` are the origins of its inputs in the first round; the first outputs re-enter at the places `back`.
         """
         names = [value.name for value in body.input]
         while True:

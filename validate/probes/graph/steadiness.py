@@ -1,4 +1,4 @@
-"""Whether what a graph computes from an input may jump: where it does, its answer hangs on how things are rounded."""
+"""Decide whether a graph's computation on an input may jump, so that the output depends on rounding."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 if TYPE_CHECKING:
     import onnx
 
-# Of operators of other domains, such as trees and functions of the model itself, nothing is known.
+# Other domains (trees, local functions) are unknown.
 _KNOWN = frozenset({"", "ai.onnx", "com.microsoft"})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-# What is computed is compared, rounded or divided with a rest there; of bodies of loops nothing is known.
+# These compare, round or take remainders of computed values; loop bodies are unknown.
 _JUMPING = _COMPARING | {
     "DynamicQuantizeLinear", "If", "Loop", "Mod", "QuantizeLinear", "Scan", "Sign",
 }  # fmt: skip
-# Where the result is an output, a tie is judged as a decision; where the model goes on with it, it jumps.
+# A tie in an output is judged as a decision; a model that computes on with it jumps.
 _CHOOSING = frozenset({"ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "NonZero", "TopK", "Unique"})
 _NORMALISING = frozenset(
     {"BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization",
@@ -33,11 +33,9 @@ _EXACT = frozenset({"And", "IsInf", "IsNaN", "Not", "Or", "OneHot", "Shape", "Si
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steadiness:
-    """What becomes of what is computed from an input.
+    """Properties of the computation on an input.
 
-    Attributes:
-        is_exact: Whether nothing of it is rounded or compared.
-        is_level: Whether nothing is divided by it, and nothing normalised.
+    `is_exact`: it rounds and compares nothing computed. `is_level`: it neither divides by it nor normalises it.
     """
 
     is_exact: bool
@@ -55,10 +53,10 @@ class _Step:
 
 
 class Steps:
-    """The nodes of a graph, read once: of each set of features they are gone through again."""
+    """The nodes of a graph, read once because every set of features is analysed separately."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        """Read them."""
+        """Read the nodes."""
         self.nodes = [
             _Step(
                 op_type=node.op_type,
@@ -75,15 +73,12 @@ class Steps:
 
 
 def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple[int, ...] | None) -> Steadiness:
-    """Return what becomes of what is computed from an input.
+    """Return the steadiness of what is computed from these features of an input (None: all).
 
-    Args:
-        steps: The nodes of the main graph.
-        carried: The tensors that hold values of the input.
-        columns: The features that count; None for all.
+    `carried` are the tensors that hold values of the input.
     """
     if steps.has_bodies:
-        # What bodies of branches and loops do with it is not looked at.
+        # Bodies of branches and loops are not analysed.
         return Steadiness(is_exact=False, is_level=False)
     raw = {name: held for name, held in carried.items() if held.is_raw}
     own = {
@@ -91,9 +86,9 @@ def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple
         for name, held in raw.items()
         if columns is None or held.columns is None or set(columns) & set(held.columns)
     }
-    # What holds other features alone is none of theirs, though it was taken out of a tensor of all.
+    # A tensor of other features alone is not these, though it came from a tensor of all.
     others = raw.keys() - own
-    # Whole numbers made of the input's own values are exact, and what is computed from them no more.
+    # Whole numbers of the input itself are exact; values computed from them are not.
     computed: set[str] = set()
     is_level = True
     for node in steps.nodes:
@@ -116,9 +111,9 @@ def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple
 
 
 def goes_on_with_choices(graph: onnx.GraphProto) -> bool:
-    """Return whether the model goes on with places that it chose among: of equal ones, it may take any.
+    """Return whether the model computes on with chosen places, where any of several equal ones may be chosen.
 
-    Of bodies of branches and loops nothing is known.
+    Graphs with bodies of branches or loops count as such.
     """
     steps = Steps(graph)
     return steps.has_bodies or any(
@@ -127,7 +122,7 @@ def goes_on_with_choices(graph: onnx.GraphProto) -> bool:
 
 
 def is_trees(node: onnx.NodeProto) -> bool:
-    """Return whether a node compares features with the numbers of its trees."""
+    """Return whether a node compares features with the thresholds of its trees."""
     return node.domain == "ai.onnx.ml" and node.op_type in {"TreeEnsembleClassifier", "TreeEnsembleRegressor"}
 
 

@@ -1,4 +1,4 @@
-"""Which constant tables the values of an input index, in which column, and by which numbers."""
+"""Find the constant tables that the values of an input index, by which column and with which values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ _Range = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lookup:
-    """One table that values of an input index.
+    """A table that values of an input index.
 
-    Attributes:
-        low: The value that takes its first row.
-        high: The value that takes its last row.
-        columns: The features that index it; None for all, or where they are not known.
-        width: How many features the input has; None where that is open.
-        is_shifted: Whether a number is added to the value before.
-        reach: Of a part of a table that several features share: the values that take the first and the last row of
-            the whole; None for a table of its own.
+    `low` and `high` are the values for its first and last row. `columns` is None for all features, or unknown ones;
+    `width` is None if open. `is_shifted`: a number is added first. `reach`: the values for the first and last row of a
+    table that several features share by parts; None for a table of its own.
     """
 
     low: int
@@ -38,7 +33,7 @@ class Lookup:
 
 
 def lookups_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants) -> tuple[Lookup, ...]:
-    """Return the tables that the whole numbers of an input index as they are, or shifted."""
+    """Return the tables that the whole numbers of an input index, as they are or shifted."""
     indexing = [
         (node, at, carried[tensor])
         for node in graph.node
@@ -54,7 +49,7 @@ def lookups_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constan
 
 
 def _starts(indexing: Sequence[tuple[onnx.NodeProto, int, InputFlow]]) -> dict[str, tuple[int, ...]]:
-    """Return by name of a table where its parts begin, if features are led to parts by what is added to them."""
+    """Return where the parts of a table begin, by table, if added numbers lead features to different parts."""
     added: dict[str, set[int]] = {}
     is_known: dict[str, bool] = {}
     for node, at, indices in indexing:
@@ -63,7 +58,7 @@ def _starts(indexing: Sequence[tuple[onnx.NodeProto, int, InputFlow]]) -> dict[s
         name = node.input[0]
         numbers = {indices.after} if isinstance(indices.after, int) else {number for _, number in indices.after}
         added[name] = added.get(name, set()) | numbers
-        # One number added to all features of an input moves the table and divides nothing.
+        # One number added to all features moves the table but does not divide it.
         is_known[name] = is_known.get(name, True) and (
             not isinstance(indices.after, int) or (indices.columns is not None and len(indices.columns) == 1)
         )
@@ -75,7 +70,7 @@ def _starts(indexing: Sequence[tuple[onnx.NodeProto, int, InputFlow]]) -> dict[s
 
 
 def rows_indexed(node: onnx.NodeProto, at: int, constants: Constants) -> tuple[int, ...]:
-    """Return how many rows of a constant table an input of a node may choose from; of several axes, each of them."""
+    """Return how many rows of a constant table an input of a node chooses from, for each indexed axis."""
     if node.op_type == "OneHot" and at == 0:
         depth = constants.whole(node.input[1])
         return () if depth is None else (depth,)
@@ -93,7 +88,7 @@ def _lookups(
 ) -> Iterator[Lookup]:
     rows, features = rows_indexed(node, at, constants), carried.features()
     if node.op_type == "GatherND" and len(rows) > 1:
-        # The last axis of the indices goes through the axes of the table.
+        # The last axis of the indices addresses the axes of the table.
         for size, feature in zip(rows, features or (), strict=False):
             yield from _shifted(size, replace(carried, columns=(feature,)), ())
         if features is None:
@@ -114,7 +109,7 @@ def _shifted(rows: int, carried: InputFlow, starts: Sequence[int]) -> Iterator[L
         return
     if not starts or starts[-1] >= rows:
         return
-    # Features share one table: the part of each ends where the next part begins.
+    # Features share one table: each part ends where the next begins.
     ends = dict(zip(starts, (*starts[1:], rows), strict=True))
     columns = carried.columns or ()
     added = dict.fromkeys(columns, carried.after) if isinstance(carried.after, int) else dict(carried.after)
@@ -140,7 +135,7 @@ def widest_range(lookups: Sequence[Lookup]) -> _Range | None:
 
 
 def column_ranges(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
-    """Return the range of each column; empty where all have the same, or where columns are not told apart."""
+    """Return the range of each column; empty where all have the same, or columns are unknown."""
     width = next((lookup.width for lookup in lookups if lookup.width is not None), None)
     if width is None or all(lookup.columns is None for lookup in lookups):
         return ()
@@ -152,7 +147,7 @@ def column_ranges(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
 
 
 def reaches(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
-    """Return the first and the last number of each column that the table it shares has a row for; empty where none."""
+    """Return for each column the first and the last number that its shared table has a row for; empty without one."""
     width = next((lookup.width for lookup in lookups if lookup.width is not None), None)
     if width is None or not any(lookup.reach for lookup in lookups):
         return ()
@@ -162,7 +157,7 @@ def reaches(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
         if not any(lookup.reach for lookup in of):
             found.append(None)
             continue
-        # A table of its own beside the shared one takes no more than it has rows for.
+        # A column's own table also limits its values.
         whole = [item if item.reach is None else replace(item, low=item.reach[0], high=item.reach[1]) for item in of]
         found.append(widest_range(whole))
     return tuple(found)

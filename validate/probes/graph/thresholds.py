@@ -1,4 +1,4 @@
-"""The numbers that a graph compares the values of an input with, and the buckets that it rounds them into."""
+"""Find the numbers that a graph compares the values of an input with, and the buckets that it rounds them into."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _LIMITING = frozenset({"Clip", "Max", "Min"})
 _MEETING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}) | _LIMITING
 _MOST = 64
-# What is larger stands for infinity.
+# Larger numbers mean infinity.
 _LARGEST = 1e15
 
 
 def thresholds_in(
     graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants
 ) -> tuple[Threshold, ...]:
-    """Return the numbers that the values of an input meet before any arithmetic, those looked for first."""
+    """Return the numbers that the values of an input meet before any arithmetic, equality tests first."""
     found: dict[tuple[float, tuple[int, ...] | None], Threshold] = {}
     for node in graph.node if carried else ():
         for at, tensor in enumerate(node.input):
@@ -45,7 +45,6 @@ def thresholds_in(
     looked_for = [item for item in found.values() if item.is_equality][:_MOST]
     others = [item for item in found.values() if not item.is_equality]
     left = min(len(others), _MOST - len(looked_for))
-    # Of more than can be asked, some from everywhere.
     kept = [*looked_for, *(others[at * len(others) // left] for at in range(left))]
     if not kept:
         return ()
@@ -79,7 +78,7 @@ def _met(
 
 
 def _of_trees(node: onnx.NodeProto, carried: InputFlow) -> Iterator[tuple[float, tuple[int, ...] | None]]:
-    """Yield what trees compare each feature with."""
+    """Yield the thresholds of trees, with their features."""
     if not carried.is_raw or not carried.is_ordered:
         return
     features = carried.features()

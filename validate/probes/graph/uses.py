@@ -1,4 +1,4 @@
-"""What an ONNX graph does with each of its inputs: the strongest sign of what the input is."""
+"""Analyse what an ONNX graph does with each of its inputs: the strongest sign of an input's role."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CONVOLVING = frozenset({"AveragePool", "Conv", "ConvInteger", "GlobalAveragePool", "MaxPool", "QLinearConv"})
 _TESTING = frozenset({"IsInf", "IsNaN"})
 _MASK_RANK = 2
-# At which of its inputs a node takes where to read or write.
+# The inputs at which a node takes places to read or write.
 _PLACES: Mapping[str, frozenset[int]] = {
     "GatherElements": frozenset({1}),
     "GatherND": frozenset({1}),
@@ -38,30 +38,17 @@ _PLACES: Mapping[str, frozenset[int]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphUse:
-    """What is done with one input, as far as it goes through casts and changes of shape.
+    """The use of one input, as far as it can be followed through casts and changes of shape.
 
-    Attributes:
-        table_rows: It indexes a constant table with this many rows, or several, of which these are the rows that all
-            have; None if it indexes none.
-        first_id: What the first of these rows is asked by: not 0 where a number is added before, as to ids from 1 on.
-        columns: Of a matrix whose columns index tables of their own: the first and the last id of each column, None
-            for a column that indexes none; empty where all index the same, or where that is not known.
-        reach: Of a matrix whose columns have parts of one table, led to them by what is added to each: the first and
-            the last number of each column that the whole table has a row for, None for other columns; empty where no
-            table is shared.
-        is_shifted: A number is added to it before it indexes a table.
-        is_place: It says where something is read or written.
-        is_size: A shape, the count of a loop or the condition on which it goes on hangs on its values.
-        is_convolved: It goes into a convolution or a pooling.
-        is_tested: It is looked at for NaN or infinity.
-        equals: A whole number that it is compared with for equality, such as the id of padding; None if with none.
-        thresholds: Numbers that it is compared with or clipped to.
-        buckets: What it is rounded into.
-        keys: What it is looked up by in tables.
-        divisions: What its whole numbers are divided by.
-        positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
-        chooses: The graph goes on with places that it chose among, such as those of the largest scores.
-        masking: Of an input of rows and positions: whether it leaves out what stands where it is 0.
+    - `table_rows`: rows of the constant table that it indexes, shared by all its tables; `first_id` takes the first
+      row.
+    - `columns`: first and last id of each column where columns index their own tables; None for a column without one.
+    - `reach`: first and last number of each column that a table, which columns share by parts, has a row for.
+    - `is_shifted`: a number is added before the table. `is_place`: it addresses places to read or write.
+    - `is_size`: a shape, a loop's count or a loop's condition depends on it. `is_convolved`: it is convolved or pooled.
+    - `is_tested`: the graph tests for NaN or infinity. `equals`: a whole number that it is compared with for equality.
+    - `positions`: sizes of constant tables that no input indexes, which limit the positions of a row.
+    - `chooses`: the graph computes on with chosen places, such as those of the largest scores.
     """
 
     table_rows: int | None = None
@@ -84,7 +71,7 @@ class GraphUse:
 
 
 def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
-    """Return what the main graph does with each input, by name; weights need not be there."""
+    """Return the main graph's use of each input, by name; weights need not be present."""
     graph = model.graph
     constants = constants_of(graph)
     flows = {
@@ -96,7 +83,7 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
     sizes = inputs_of_sizes(model)
     chooses = goes_on_with_choices(graph)
     functions = frozenset(function.name for function in model.functions)
-    # A mask of padding has rows and positions; every walk goes through the whole graph.
+    # Only inputs with rows and positions, because every walk goes through the whole graph.
     masking = {
         value.name: masking_by(value.name, graph, constants, functions)
         for value in graph.input
@@ -115,7 +102,7 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
 
 
 def _positions(graph: onnx.GraphProto, constants: Constants, flows: Iterable[str]) -> tuple[int, ...]:
-    """Return sizes of constants of which a part is taken, by something else than the values of an input."""
+    """Return the sizes of constants from which something other than an input's values takes a part."""
     found: set[int] = set()
     for node in graph.node:
         shape = constants.sizes.get(node.input[0]) if node.op_type in {"Gather", "Slice"} else None

@@ -1,1 +1,1 @@
-"""What the inputs of a model are, what its samples hold of them, and what a probe makes of both."""
+"""The roles of a model's inputs, the survey of its samples, and the probes' view of both."""

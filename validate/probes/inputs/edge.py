@@ -1,4 +1,4 @@
-"""One way in which rows are unlike every sample, and what to declare about it."""
+"""One way in which rows are unlike every sample, and how to declare it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class EdgeKind(str, Enum):
-    """How a row is unlike every sample."""
+    """The ways in which a row is unlike every sample."""
 
     EMPTY_MASK = "empty_mask"
     PADDING = "padding"
@@ -29,13 +29,8 @@ class EdgeKind(str, Enum):
 class Edge:
     """Rows of a batch that are unlike every sample in one way.
 
-    Attributes:
-        input: The input that they are unlike in, or the dim; empty where it is none of the inputs.
-        kind: How.
-        words: The same in words, such as `an empty row of attention_mask`.
-        rows: Their positions in the batch.
-        if_it_occurs: What to write in the spec where the service can get such rows.
-        if_it_never_occurs: What to write where it cannot; empty where nothing says it.
+    `input` is empty where no input differs. `if_it_occurs` and `if_it_never_occurs` are what to write in the spec if a
+    service can, or cannot, get such rows; the latter is empty where no declaration exists.
     """
 
     input: str
@@ -50,12 +45,12 @@ class Edge:
 
 
 def edges_in_words(edges: Iterable[Edge]) -> str:
-    """Return in which ways rows are unlike every sample, such as `an empty row of attention_mask`."""
+    """Return the ways in which rows are unlike every sample, such as `an empty row of attention_mask`."""
     return " and ".join(dict.fromkeys(map(str, edges)))
 
 
 def beyond_calibration(rows: int) -> Edge:
-    """Return the edge of rows whose activations go beyond the ranges that an INT8 variant was calibrated to."""
+    """Return the edge of rows whose activations exceed the ranges that an INT8 variant was calibrated to."""
     return Edge(
         input="",
         kind=EdgeKind.CALIBRATION,
@@ -67,7 +62,7 @@ def beyond_calibration(rows: int) -> Edge:
 
 
 def where_rounded(name: str, rows: Iterable[int]) -> Edge:
-    """Return the edge of rows whose numbers are divided after they were rounded: a correct conversion may round too."""
+    """Return the edge of rows that divide rounded numbers, where a correct conversion may round differently."""
     return Edge(
         input=name,
         kind=EdgeKind.ROUNDED,
@@ -79,7 +74,7 @@ def where_rounded(name: str, rows: Iterable[int]) -> Edge:
 
 
 def of_no_table(name: str, rows: int) -> Edge:
-    """Return the edge of rows with a text that is in no table in which it is looked up."""
+    """Return the edge of rows with a text that no lookup table holds."""
     return Edge(
         input=name,
         kind=EdgeKind.IDS,

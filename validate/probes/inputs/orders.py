@@ -1,4 +1,4 @@
-"""Inputs of which one is never above another in any sample, such as where something begins and where it ends."""
+"""Pairs of inputs whose order is the same in every sample, such as the begin and the end of a span."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ _LEAST_VALUES = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """One input whose values are below, or at most, those of another one.
-
-    Attributes:
-        first: The input of the smaller values.
-        second: That of the larger ones, of the same shape.
-        is_strict: Whether they were never equal.
-    """
+    """Two inputs of one shape: the values of `first` never exceed those of `second`, and never equal them if strict."""
 
     first: str
     second: str
@@ -43,16 +37,16 @@ class Order:
 
 
 class OrderState:
-    """Takes in batch after batch of inputs; only whole numbers of one dtype and shape are held against each other."""
+    """Collects the orders over batches; only whole numbers of one dtype and shape are compared."""
 
     def __init__(self) -> None:
-        # By pair: whether never above, and whether never equal either.
+        # By pair: (never above, never equal).
         self._found: dict[tuple[str, str], tuple[bool, bool]] = {}
         self._values = 0
         self._is_first = True
 
     def add(self, inputs: Inputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         whole = {name: array for name, array in inputs.items() if array.dtype.kind in "iu" and array.ndim}
         pairs = set(itertools.permutations(whole, 2)) if self._is_first else set(self._found)
         self._is_first = False
@@ -67,7 +61,7 @@ class OrderState:
         self._values += max((array.size for array in whole.values()), default=0)
 
     def finish(self) -> tuple[Order, ...]:
-        """Return the orders that held in every batch; two inputs that are always equal are in none."""
+        """Return the orders that every batch keeps, without pairs that are always equal."""
         if self._values < _LEAST_VALUES:
             return ()
         return tuple(

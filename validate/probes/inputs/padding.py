@@ -1,4 +1,4 @@
-"""How the real positions of a row lie: all of them, padded on one side or on both, with holes, or none at all."""
+"""Classify the padding of a row: none, on one side or both, with holes, or an empty row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MATRIX_RANK = 2
 
 
 class Padding(str, Enum):
-    """Where a row is padded."""
+    """The place of a row's padding."""
 
     NONE = "none"
     RIGHT = "right"
@@ -31,24 +31,14 @@ class Padding(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaddingSeen:
-    """What the samples show of the real positions of an input.
-
-    Attributes:
-        kinds: The kinds of padding, in the order of `Padding`.
-        shortest: The fewest real positions of a row that has any; None where no row has.
-    """
+    """The kinds of padding in the samples, in the order of `Padding`, and the fewest real positions of a row."""
 
     kinds: tuple[Padding, ...] = ()
     shortest: int | None = None
 
 
 def real_positions(array: NDArray[np.generic], pad: float = 0) -> NDArray[np.bool_] | None:
-    """Return which positions of each row count, of shape (rows, positions); None where there are no positions.
-
-    Args:
-        array: A mask, or ids; the first axis holds rows, the second one positions.
-        pad: What stands where nothing counts.
-    """
+    """Return flags [row, position] of the positions that are not `pad`; None for an input without positions."""
     if array.ndim < _MATRIX_RANK or not array.size:
         return None
     real = np.asarray(array != pad).reshape(*array.shape[:2], -1)
@@ -57,7 +47,7 @@ def real_positions(array: NDArray[np.generic], pad: float = 0) -> NDArray[np.boo
 
 
 def kinds_by_row(real: NDArray[np.bool_]) -> Mapping[Padding, NDArray[np.bool_]]:
-    """Return for each kind of padding which rows have it; every row has one."""
+    """Return for each kind of padding which rows have it; every row has exactly one."""
     count = real.sum(axis=1)
     first, behind_last = real.argmax(axis=1), real.shape[1] - real[:, ::-1].argmax(axis=1)
     is_empty, is_full = count == 0, count == real.shape[1]

@@ -1,4 +1,4 @@
-"""What each input of a model is: ids, a mask, lengths, a picture or plain numbers; inferred, and said why."""
+"""The role of each input (ids, mask, lengths, picture, numbers or text), inferred with a reason or declared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paritygate.validate.probes.inputs.thresholds import Buckets, Division, Keys
 
 
 class Role(str, Enum):
-    """What the values of an input stand for."""
+    """The meaning of an input's values."""
 
     ID = "id"
     MASK = "mask"
@@ -24,10 +24,10 @@ class Role(str, Enum):
 
 
 class Form(str, Enum):
-    """What all values seen of plain numbers have in common: what is made up keeps to it.
+    """A property of all values seen of a number input, which generated values keep.
 
-    Right conversions may differ where it is broken: half a category means nothing, nor do shares that sum up to three.
-    What is fixed is asked as it was seen alone: of two values that name one place, either may be written last.
+    Correct conversions may differ where it is broken: half a category means nothing, nor do shares that sum to three. A
+    fixed input runs only as seen: of two values for one place, either may be written last.
     """
 
     FLAG = "flag"
@@ -42,21 +42,11 @@ class Form(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeclaredRole:
-    """What the user says of one input; None where nothing is said.
+    """The user's declarations about one input; None where nothing is declared.
 
-    What is said to occur has to hold though no sample shows it, and what is said not to occur is not asked.
-
-    Attributes:
-        role: What its values stand for.
-        low: The smallest value that occurs.
-        high: The largest value that occurs; of ids, the last one.
-        of: For a mask or lengths: the input whose positions it is about.
-        pad: For ids: what stands where the mask is 0.
-        empty: For a mask: whether a row occurs without any position.
-        padding: For a mask, or ids with an id for padding: the kinds of padding that occur.
-        shortest: For the same: the fewest real positions of a row that occurs.
-        nan: Whether NaN occurs.
-        infinity: Whether infinity occurs.
+    What is declared to occur must hold even without a sample; what is declared not to occur does not run. `of` is the
+    input whose positions a mask or lengths count. `pad` is the id where the mask is 0. `empty` tells if a row without
+    positions occurs. `shortest` is the fewest real positions of a row.
     """
 
     role: Role | None = None
@@ -73,33 +63,17 @@ class DeclaredRole:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputRole:
-    """What one input is.
+    """The role of one input, and what the graph and the samples show about it.
 
-    Attributes:
-        role: What its values stand for.
-        why: How that is known, in words, such as `it indexes a table of 8002 rows`.
-        low: Smallest value that makes sense; None where nothing says.
-        high: Largest value that makes sense; None where nothing says. Of ids, the last row of the table.
-        of: For a mask or lengths: the input whose positions it is about; None where there is none.
-        pad: For ids: what stands where the mask is 0; None where that is not known.
-        positions: For ids: how many positions a row may have, by the graph's own tables; None where nothing says.
-        is_table: For ids: whether the range is that of a table in the graph, and not guessed.
-        takes_missing: Whether the model looks for NaN or infinity in it.
-        axis: For a mask, ids or a picture: the axis of positions; None where there is none.
-        columns: For ids whose columns index tables of their own: the first and the last id of each, None for a column
-            that indexes none; empty where one range holds for all.
-        reach: For ids whose columns have parts of one table: the first and the last number of each column that the
-            whole table has a row for, None for other columns; empty where no table is shared.
-        is_shifted: For ids: whether the model adds a number to them before it indexes a table, as to ids from 1 on;
-            what lies outside of the range then means nothing.
-        thresholds: Numbers that the model compares the values with, or clips them to.
-        buckets: What the model rounds the values into.
-        keys: What the model looks the values up by in tables.
-        divisions: What the model divides its whole numbers by.
-        is_size: Whether a shape or the rounds of a loop hang on its values, as far as is known: nothing outside of the
-            range seen is asked.
-        form: For numbers: what all values seen have in common; None where nothing, or where the spec says the role.
-        declared: What the user says of it.
+    - `why`: the reason for the role, such as `it indexes a table of 8002 rows`.
+    - `low`, `high`: the range that makes sense, for ids that of the table if `is_table`; None where unknown.
+    - `of`: the input whose positions a mask or lengths count. `axis`: the axis of positions. `pad`: the id of padding.
+    - `positions`: the most positions that the graph's tables allow for ids.
+    - `columns`: first and last id of each column where columns index their own tables; None for a column without one.
+    - `reach`: first and last number of each column that a table, which columns share by parts, has a row for.
+    - `is_shifted`: a number is added to ids before the table, so ids outside the range mean nothing.
+    - `is_size`: a shape or a loop depends on the values, so nothing outside the range seen runs.
+    - `takes_missing`: the model handles NaN or infinity. `form`: None if none, or if the spec declares the role.
     """
 
     role: Role

@@ -1,4 +1,4 @@
-"""What the samples hold: the range of every input, the sizes seen, and some real rows to derive others from."""
+"""Survey the samples: the range of every input, the sizes seen, and some real rows to derive probes from."""
 
 from __future__ import annotations
 
@@ -19,26 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputSurvey:
-    """What was seen of one input.
+    """The values and shapes seen of one input.
 
-    Attributes:
-        dtype: NumPy's name of its dtype.
-        has_rows: Whether its first axis holds the rows of the batch.
-        low: The smallest finite value; None if there is none, or for texts.
-        high: The largest finite value.
-        has_nan: Whether a value is NaN.
-        has_infinity: Whether a value is infinite.
-        padding: How the positions lie that are not zero, or for ids not the id of padding.
-        distinct: Its distinct values, in order, where they are few; None otherwise.
-        shapes: Distinct shapes, the first ones.
-        least_sizes: The smallest size of each axis; empty where inputs differ in rank.
-        largest_sizes: The largest.
-        feature_lows: The smallest finite value of each feature, which is the last axis up to rank 3; None where that
-            axis changes its size or is long, and beyond rank 3. What is not finite at all has `inf` here.
-        feature_highs: The largest finite value of each feature; `-inf` where there is none.
-        values: How many values there were.
-        is_whole: Whether every finite value is a whole number.
-        is_shares: Whether the last axis always holds numbers from 0 to 1 that sum up to 1, as shares of a whole do.
+    - `has_rows`: the first axis holds the rows. `low`, `high`: finite values; None if there are none, or for texts.
+    - `padding`: of zeros, or for ids of the padding id. `distinct`: sorted values where they are few, else None.
+    - `shapes`: the first distinct ones. `least_sizes`, `largest_sizes`: by axis; empty where the rank differs.
+    - `feature_lows`, `feature_highs`: finite values by feature, the last axis up to rank 3; None where that axis is
+      long or
+      changes its size. A feature without finite values has `inf` and `-inf`.
+    - `is_shares`: the last axis always holds numbers from 0 to 1 that sum to 1.
     """
 
     dtype: str
@@ -59,10 +48,9 @@ class InputSurvey:
     is_shares: bool = False
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the smallest and the largest value by feature, or of all where features are not told apart.
+        """Return the smallest and the largest value by feature, or of all where there are no features.
 
-        A value seen in one feature may be far beyond what another one holds. A feature without a finite value has the
-        range of all.
+        A feature without a finite value has the range of all.
         """
         low, high = self.low or 0.0, self.high or 0.0
         if self.feature_lows is None or self.feature_highs is None:
@@ -72,9 +60,9 @@ class InputSurvey:
         return np.where(is_known, lows, low), np.where(is_known, highs, high)
 
     def reach(self, values: NDArray[np.generic]) -> tuple[bool, bool]:
-        """Return whether a finite value lies outside of the range seen, and whether one is larger in magnitude.
+        """Return whether a value is outside the range seen, and whether one is larger in magnitude.
 
-        NaN where none was seen lies outside; so does infinity, which is larger as well.
+        New NaN and infinity are outside; infinity is also larger.
         """
         if values.dtype.kind not in "fiubV" or not values.size:
             return False, False
@@ -83,7 +71,7 @@ class InputSurvey:
         is_infinite = np.isinf(wide)
         outside = self.outside(values) | (is_infinite & (not self.has_infinity))
         with np.errstate(invalid="ignore"):
-            # Whether a flag is set is no question of size, though it was never set in the samples.
+            # A set flag is not larger in magnitude, though no sample sets it.
             least = 0.0 if values.dtype.kind in "fV" else 1.0
             larger = np.abs(wide) > np.maximum(np.maximum(np.abs(lows), np.abs(highs)), least) + _slack(lows, highs)
         if self.has_infinity:
@@ -92,7 +80,7 @@ class InputSurvey:
         return bool(outside.any()) or is_new_nan, bool(larger.any())
 
     def outside(self, values: NDArray[np.generic]) -> NDArray[np.bool_]:
-        """Return which finite numbers lie outside of the range seen."""
+        """Return which finite numbers are outside the range seen."""
         wide = values.astype(np.float64)
         lows, highs = self._bounds_of(wide)
         # Rounding to the dtype of the input moves a bound itself.
@@ -102,14 +90,14 @@ class InputSurvey:
         return found
 
     def _bounds_of(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the bounds as they fit to an array, which may have other features than were seen."""
+        """Return the bounds that fit an array, which may have other features than those seen."""
         lows, highs = self.bounds()
         if lows.ndim and (not values.ndim or values.shape[-1] != lows.size):
             return np.asarray(lows.min()), np.asarray(highs.max())
         return lows, highs
 
     def widened(self, declared: DeclaredRole) -> InputSurvey:
-        """Return the same with what is declared to occur, as if samples had shown it."""
+        """Return the survey with declared values added as if samples had them."""
         kinds = {*self.padding.kinds, *(declared.padding or ()), *([Padding.EMPTY] if declared.empty else [])}
         known = [self.padding.shortest, declared.shortest]
         padding = PaddingSeen(
@@ -143,11 +131,8 @@ def _slack(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> NDArray[np.
 class Rows:
     """Real rows whose inputs have the same shapes, so that they fit into one batch.
 
-    Attributes:
-        inputs: Every input, the rows along the first axis of those that have rows; of the others, what stood in one
-            call.
-        ids: Which row of the samples each of them is, counted from 0: their ids are data of the user.
-        with_rows: The inputs that have rows; the others are the same in every call.
+    `ids` are positions in the samples, from 0, because the rows' own ids are user data. Inputs not in `with_rows` have
+    no rows and are those of one call.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -155,21 +140,16 @@ class Rows:
     with_rows: frozenset[str]
 
     def take(self, at: Sequence[int]) -> dict[str, NDArray[np.generic]]:
-        """Return the inputs of the rows at these positions, in this order, as often as they are named."""
+        """Return the inputs of the rows at these positions, in this order and with repeats."""
         chosen = list(at)
         return {name: array[chosen] if name in self.with_rows else array for name, array in self.inputs.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """What the samples hold.
+    """The contents of the samples.
 
-    Attributes:
-        rows: How many rows there are.
-        batch_sizes: The smallest and the largest batch.
-        inputs: What was seen of each input.
-        groups: Real rows, those of one shape together; the group of most rows first.
-        orders: Whole numbers that never were above those of another input.
+    `batch_sizes` are the smallest and the largest. `groups` are real rows by shape, the largest group first.
     """
 
     rows: int
@@ -179,7 +159,7 @@ class Survey:
     orders: tuple[Order, ...] = ()
 
     def widened(self, roles: Mapping[str, InputRole]) -> Survey:
-        """Return the same with what is declared to occur, as if samples had shown it; no size is set free by it."""
+        """Return the survey with declared values added as if samples had them; sizes are never widened."""
         inputs = {
             name: seen if name not in roles or roles[name].is_size else seen.widened(roles[name].declared)
             for name, seen in self.inputs.items()

@@ -1,4 +1,4 @@
-"""Where the answer of a model may jump: what an input is compared with, looked up by, and rounded into."""
+"""Where a model's output may jump: the numbers that an input is compared with, looked up by, and rounded into."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ _Columns = tuple[int, ...] | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Threshold:
-    """One number that the values of an input are compared with, or clipped to, before any arithmetic.
+    """A number that the values of an input are compared with, or clipped to, before any arithmetic.
 
-    Attributes:
-        value: The number.
-        columns: The features that meet it; None for any.
-        is_equality: Whether values are looked for that are equal to it, as a code for what is missing is.
-        is_limit: Whether values are only clipped to it: beyond it they are all alike.
-        is_exact: Whether nothing computed from the same values is rounded or compared, so that the answer exactly at
-            the number, and one step beside it, hangs on no rounding.
-        is_level: Whether nothing computed from them is divided by or normalised, so that the same holds where every
-            value is the number.
+    `columns`: the features that meet it; None for any. `is_equality`: the graph tests for it, as for a code of missing
+    values. `is_limit`: values are only clipped to it. `is_exact`: nothing computed from the values is rounded or
+    compared, so outputs at the number and one step beside it depend on no rounding. `is_level`: nothing computed from
+    them is a divisor or normalised, so the same holds where every value is the number.
     """
 
     value: float
@@ -32,15 +27,10 @@ class Threshold:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Buckets:
-    """What values are rounded into: bucket `floor(scale * value + shift) + after`.
+    """The rounding of values into bucket `floor(scale * value + shift) + after`, where `scale` is never 0.
 
-    Attributes:
-        scale: What they are multiplied by before; never 0.
-        shift: What is added before; half of one where they are rounded to the nearest.
-        after: What is added to the whole number.
-        rows: How many rows the table has that the bucket indexes; None where it indexes none.
-        columns: The features that are rounded so; None for any.
-        is_exact: As of a threshold, for the edges of the buckets; never where there is arithmetic before.
+    `rows`: rows of the table that the bucket indexes; None for no table. `columns`: None for any feature. `is_exact`:
+    as for a threshold, at the edges of the buckets; never with arithmetic before.
     """
 
     scale: float = 1.0
@@ -53,12 +43,7 @@ class Buckets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Keys:
-    """The keys of a table in which the values of an input are looked up, as those of a vocabulary are.
-
-    Attributes:
-        values: The keys: texts, or numbers.
-        columns: The features that are looked up; None for any.
-    """
+    """The keys of a table in which the values of an input are looked up; `columns` is None for any feature."""
 
     values: tuple[str | float, ...]
     columns: _Columns = None
@@ -66,15 +51,10 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Division:
-    """A division of whole numbers: its answer jumps where `scale * value - offset` is a multiple of `step`.
+    """A division of whole numbers: its result jumps where `scale * value - offset` is a multiple of `step`.
 
-    Attributes:
-        step: What they are divided by, in all; at least 2.
-        scale: What they are multiplied by before; never 0.
-        offset: What is taken from that.
-        columns: The features that are divided; None for any.
-        is_float: Whether some of it is computed in floats.
-        is_computed: Whether numbers that are not whole, or other inputs, come into it.
+    `step` is at least 2, `scale` never 0; `columns` is None for any feature. `is_float`: with float arithmetic.
+    `is_computed`: fractions or other inputs come in.
     """
 
     step: int

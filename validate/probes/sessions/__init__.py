@@ -1,1 +1,1 @@
-"""Probes of the session: the same real rows asked again, in other ways, and held to the first answers as well."""
+"""Session probes: the same real rows in other sessions, compared with the reference and with the first outputs."""

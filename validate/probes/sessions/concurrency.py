@@ -1,4 +1,4 @@
-"""The same batches from several threads at once, where the runner may be called so."""
+"""Run the same batches from several threads at once, where the runner allows it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _ROUNDS = 2
 
 
 def ask(session: SessionProbe, plan: SessionPlan) -> str:
-    """Ask every batch twice, four at a time, and hold the answers to those given one after another."""
+    """Run every batch twice, four at a time, and compare with the outputs of sequential calls."""
     if plan.why_not_at_once:
         return plan.why_not_at_once
     random = plan.random()
     count = len(session.asked)
     order = [int(at) for _ in range(_ROUNDS) for at in random.permutation(count)]
-    # Few batches are asked more often: four calls at once need four to make.
+    # Four concurrent calls need four batches, so few batches repeat.
     order = (order * -(-_THREADS // len(order)))[: max(len(order), _THREADS)]
-    # Part by part, so that few answers wait to be judged.
+    # Run in parts, so that few outputs wait to be judged.
     for start in range(0, len(order), 2 * _THREADS):
         part = order[start : start + 2 * _THREADS]
         with ThreadPoolExecutor(_THREADS) as pool:

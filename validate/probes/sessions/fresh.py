@@ -1,4 +1,4 @@
-"""The same batches in a fresh process, whose first calls they are."""
+"""Run the same batches in a fresh process, as its first calls."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from paritygate.errors import BackendError
 if TYPE_CHECKING:
     from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
-# The smallest batch is asked first there, and of several the first one.
+# The smallest batch runs first there; of equal ones, the first.
 _FIRST_CALL = "in the first call in a new process"
 _LATER_CALL = "in a new process, after other calls"
 
 
 def ask(session: SessionProbe, plan: SessionPlan) -> str:
-    """Have another process load the candidate and answer."""
+    """Load the candidate in another process and run the batches there."""
     if plan.why_not_afresh:
         return plan.why_not_afresh
     if not session.asked:
@@ -23,7 +23,7 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
     try:
         answers = plan.answer_afresh(session.asked)
     except BackendError as err:
-        # It answered here: that another process does not is what this looks for.
+        # It ran here, so a failure in another process is a finding of this probe.
         session.fail_all(str(err))
         return ""
     first = min(session.asked, key=lambda asked: asked.stored.record.rows)

@@ -1,4 +1,4 @@
-"""The same batches with the runtime's graph optimisations off, against the reference and against them as deployed."""
+"""Run the same batches without graph optimisations; compare with the reference and with the deployed outputs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def ask(session: SessionProbe, plan: SessionPlan) -> str:
-    """Ask the candidate as it is before the runtime rewrites it."""
+    """Run the candidate before the runtime rewrites its graph."""
     if plan.why_not_plain:
         return plan.why_not_plain
     try:
         plain = plan.open_plain()
     except BackendError as err:
-        # What is deployed is optimised: that it does not load otherwise is no fault of it.
+        # The deployed model is optimised, so a failure to load otherwise is no fault of it.
         return f"it does not load without graph optimisations: {err}"
     for asked in session.asked:
         session.judge(asked, session.answer(asked, plain), is_same_build=False)

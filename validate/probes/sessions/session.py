@@ -1,7 +1,6 @@
-"""What a probe of the session is: it derives nothing, it asks again what was asked, in another way.
+"""Define a session probe: it derives nothing, but runs batches of the probe `batches` again in another way.
 
-Each asks some batches of the probe `batches`, whose answers of the reference are recorded. The answers are held to
-those, within the limits of the samples, and to the first answers of the candidate itself.
+Outputs are compared with the reference's, within the limits of the samples, and with the candidate's own first ones.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-# Rows of all batches asked again, about how often each is asked, rows of one of them, and how much of their answers is
-# held in memory.
+# Limits: rows of all repeated batches, repeats of each, rows of one batch, bytes of outputs in memory.
 _ROWS = 150
 _TIMES = 8
 _ROWS_OF_ONE = 64
@@ -49,14 +47,10 @@ _BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedBatch:
-    """One batch that is asked again.
+    """A batch to repeat.
 
-    Attributes:
-        at: Its position among the batches of the probe, from 0.
-        stored: The batch, with what the reference answered.
-        first: The first answer of the candidate; None where it gave none.
-        is_failed: Whether the probe it belongs to fails by it already: then only another answer is news.
-        is_judged: Whether the first answer is right, or fails that probe: then the same answer is no news.
+    `first` is the candidate's first output; None where it refused. `is_failed`: its own probe fails by it, so that only
+    a change is news. `is_judged`: the first output passed or failed there, so that the same output is no news.
     """
 
     at: int
@@ -68,19 +62,14 @@ class AskedBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionPlan:
-    """What the probes of the session need besides the candidate.
+    """The needs of session probes besides the candidate.
 
-    Attributes:
-        seed: Seed of the orders.
-        why_not_at_once: Why several calls may not run at once; empty where they may.
-        why_not_plain: Why there is no such thing as without graph optimisations; empty where there is.
-        open_plain: Opens the candidate without graph optimisations.
-        why_not_afresh: Why no fresh process is asked; empty where one is.
-        answer_afresh: Has the batches answered by a fresh process; returns each answer, or why there is none, in their
-            order, and raises a `BackendError` where that process crashed or did not start.
-        most_rows: About how many rows all of them may ask, each counted as often as it is asked; None for any number.
-        failed_before: Of the probe that the batches belong to, the positions of those that it fails by.
-        progress: Called with each probe when it begins.
+    - `why_not_at_once`, `why_not_plain`, `why_not_afresh`: why a probe cannot run, or empty.
+    - `open_plain`: opens the candidate without graph optimisations.
+    - `answer_afresh`: runs batches in a fresh process and returns each output, or an error text, in order. It raises
+      `BackendError` where the process crashes or does not start.
+    - `most_rows`: rows that all of them may run, counting repeats; None for any number.
+    - `failed_before`: positions of batches that failed in their own probe.
     """
 
     seed: int
@@ -94,20 +83,20 @@ class SessionPlan:
     progress: Callable[[str], None] = lambda _: None
 
     def random(self) -> np.random.Generator:
-        """Return the random numbers of orders: always the same for one seed."""
+        """Return the generator of orders; one seed always gives the same numbers."""
         return np.random.default_rng([self.seed, *b"sessions"])
 
 
 class _ProbeModule(Protocol):
-    """What every module of such a probe offers."""
+    """The interface of a session probe's module."""
 
     def ask(self, session: SessionProbe, plan: SessionPlan) -> str:
-        """Ask again; return why nothing was asked, or nothing."""
+        """Run the batches; return why nothing ran, or an empty text."""
         ...
 
 
 class SessionProbe:
-    """One probe of the session while it asks."""
+    """A session probe while it runs."""
 
     def __init__(
         self,
@@ -117,7 +106,7 @@ class SessionProbe:
         asked: Sequence[AskedBatch],
         question: ProbeQuestion,
     ) -> None:
-        """Begin."""
+        """Start without results."""
         self.candidate = candidate
         self.asked = tuple(asked)
         self._judged = JudgedProbe(recording, question, name=name)
@@ -128,20 +117,17 @@ class SessionProbe:
         self.batches = self.rows = 0
 
     def answer(self, asked: AskedBatch, candidate: Candidate) -> Outputs | str:
-        """Return the answer to a batch, or why there is none; may be called from several threads at once."""
+        """Return the output on a batch, or why there is none; safe to call from several threads."""
         try:
             return candidate.answer(self._judged.batch(asked.at, asked.stored))
         except RefusedInputsError as err:
             return str(err)
 
     def judge(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True, when: str = "") -> None:
-        """Judge an answer.
+        """Judge an output, or the reason why there is none.
 
-        Args:
-            asked: What was asked.
-            actual: The answer, or why there is none.
-            is_same_build: Whether the same build answered first: then the limit of repeats holds between the two.
-            when: Among which calls it was asked, in words; empty where nothing is to be said of it.
+        With `is_same_build` the limit of repeats applies between it and the first output. `when` names the calls
+        before.
         """
         self._judged.when = when
         self.batches += 1
@@ -158,20 +144,20 @@ class SessionProbe:
             self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
 
     def _is_first_answer(self, asked: AskedBatch, actual: Outputs) -> bool:
-        """Return whether an answer is the first one bit for bit, in all that it is held to."""
+        """Return whether all compared outputs equal the first ones bit for bit."""
         first = asked.first or {}
         held = [name for name in actual if name in self._judged.held and name in asked.stored.outputs]
         return bool(first) and set(held) == set(first) and all(_is_same(actual[name], first[name]) for name in held)
 
     def fail_all(self, reason: str) -> None:
-        """Take in that no batch was answered at all, though each was before."""
+        """Record that no batch ran, though each did before."""
         self.batches = len(self.asked)
         self._of_all = [
             ProbeFailure(batch=-1, about="all batches", check="refused", words=say("probe.refused_all", reason=reason))
         ]
 
     def failures(self) -> tuple[list[ProbeFailure], int]:
-        """Return the first batches that failed, and how many failed."""
+        """Return the first failed batches, and the number of all."""
         found = self._of_all or self._judged.failures()
         return found[:FAILURES_KEPT], len(found)
 
@@ -187,7 +173,7 @@ class SessionProbe:
         self, asked: AskedBatch, actual: Outputs, first: Outputs, what: str, *, is_same_build: bool
     ) -> FailedBatch | None:
         for name, profile in self._profiles.items():
-            # The rows are those of the samples, so a declared limit of repeats is about them too.
+            # The rows are real, so the declared limit of repeats applies.
             limits = limits_for(self._tolerance, profile)
             if not is_same_build:
                 made_up = limits_of_made_up(self._tolerance, profile)
@@ -225,7 +211,7 @@ class SessionProbe:
 
 
 def _is_same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
-    """Return whether two arrays are the same bit for bit: two NaN may be, 0 and -0 are not."""
+    """Return whether two arrays are equal bit for bit: two NaN may be, 0 and -0 are not."""
     if one.dtype != other.dtype or one.shape != other.shape or one.dtype.hasobject:
         return False
     bits, others = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
@@ -246,14 +232,9 @@ def _first_answers(
     most_rows: int,
     failed_before: Collection[int],
 ) -> tuple[AskedBatch, ...]:
-    """Return the batches that are asked again, with the candidate's first answers to them.
+    """Return the batches to repeat, of at most `most_rows` rows but at least one, with the candidate's first outputs.
 
-    Args:
-        candidate: What answers.
-        recording: The probes, with the reference's answers.
-        question: What answers are held to.
-        most_rows: How many rows these may be; one batch in any case.
-        failed_before: The batches by which the probe fails that they belong to.
+    `failed_before` are the positions of batches that failed in their own probe.
     """
     probe = probe_asked(recording)
     if probe is None:
@@ -269,7 +250,7 @@ def _first_answers(
         judged = JudgedProbe(recording, replace(question, keep=lambda *_: ""), name=probe.name)
         asked = _first_answer(candidate, judged, at, stored)
         if asked.is_failed and at not in failed_before:
-            # It was right when that probe asked: such a change is what is looked for here.
+            # It passed in that probe, and such a change is what this one looks for.
             asked = replace(asked, is_failed=False, is_judged=False)
         if asked.first is None and asked.is_failed:
             continue
@@ -290,7 +271,7 @@ def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: St
 
 
 def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:
-    """Return the probe whose batches are asked again; None if it was not recorded."""
+    """Return the probe whose batches run again; None if it was not recorded."""
     return next((probe for probe in recording.probes if probe.name == ASKED_AGAIN), None)
 
 
@@ -301,14 +282,7 @@ def run_sessions(
     plan: SessionPlan,
     names: Collection[str],
 ) -> tuple[ProbeOutcome, ...]:
-    """Ask the candidate again what it was asked.
-
-    Args:
-        candidate: What answers; a loaded model.
-        recording: The probes, with the reference's answers.
-        question: What answers are held to.
-        plan: How to ask.
-        names: The probes of the session to ask.
+    """Run the named session probes on the candidate.
 
     Raises:
         ArtifactIntegrityError: A recorded chunk is missing or was changed.
@@ -318,7 +292,7 @@ def run_sessions(
     if not wanted or probe is None:
         return ()
     if probe.error and ASKED_AGAIN not in names:
-        # No other outcome says so, and what was made by then is not what is to be asked again.
+        # No other outcome reports this, and the batches may be incomplete.
         return tuple(_failed(name, probe.error) for name in wanted)
     question = with_labels(recording, question)
     most_rows = _ROWS if plan.most_rows is None else min(_ROWS, plan.most_rows // _TIMES)

@@ -1,1 +1,1 @@
-"""Whether the reference has one answer to rows that were made up."""
+"""Decide whether the reference has a single output on generated rows."""

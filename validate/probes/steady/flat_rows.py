@@ -1,8 +1,8 @@
-"""Whether the reference has one answer to rows with one value all over.
+"""Decide whether the reference has a single output on rows with one value throughout.
 
-Moved value by value, such a row is flat no more: what is normalised by its spread then jumps, though every right
-conversion answers the flat row alike. So it is moved as a whole, to values whose sums are exact as well, and what the
-reference answers has to follow a straight line. Where it does not, it answers by what rounding leaves of a zero.
+Moved value by value, such a row is no longer flat: what is normalised by its spread jumps, though all correct
+conversions agree on the flat row. So the whole row moves, to values with exact sums as well, and the outputs must
+follow a straight line. If they do not, they depend on what rounding leaves of a zero.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[np.generic]]
     Profiles = Mapping[str, OutputProfile]
 
-# An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
+# Outputs that move by more than this share of a limit, when inputs move by a rounding, are unsteady.
 STEADY_SHARE = 0.5
 
 
 def moved_in_limits(found: Outputs, outputs: Outputs, profiles: Profiles, precision: Precision) -> float:
-    """Return how far an answer is from another one, in the limits that a precision has of the outputs."""
+    """Return the difference of two outputs, in limits of a precision."""
     ratios = []
     for name, profile in profiles.items():
         limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
@@ -43,13 +43,9 @@ def moved_in_limits(found: Outputs, outputs: Outputs, profiles: Profiles, precis
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlatRows:
-    """Flat rows, and what they are answered.
+    """Flat rows and the reference's outputs on them.
 
-    Attributes:
-        inputs: The rows.
-        outputs: The reference's answer to them.
-        series: The same rows moved as a whole by more and more steps; one of them that is straight is enough.
-        profiles: Of each output that is compared.
+    `series` holds the rows moved as a whole by more and more steps; one straight series is enough.
     """
 
     inputs: Outputs
@@ -59,12 +55,9 @@ class FlatRows:
 
 
 def why_flat_unsteady(runner: Runner, others: Sequence[Runner], rows: FlatRows) -> str:
-    """Return why the answer to flat rows counts for nothing, in words; empty where it is steady.
+    """Return why the outputs on flat rows do not count; empty where they are steady.
 
-    Args:
-        runner: The reference.
-        others: The same model as it runs otherwise, such as on one thread.
-        rows: The rows.
+    `others` are the same model in other sessions, such as on one thread.
     """
     outputs, profiles = rows.outputs, rows.profiles
     for other in others:
@@ -89,7 +82,7 @@ def _answered_within(runner: Runner, inputs: Outputs, outputs: Outputs, profiles
 
 
 def _bend(runner: Runner, series: Sequence[Outputs], outputs: Outputs, profiles: Profiles) -> float:
-    """Return how far the answers to a row and its moved ones are from a straight line, in limits."""
+    """Return by how many limits the outputs on a row and its moved ones leave a straight line."""
     try:
         answers = [outputs, *(runner.run(inputs) for inputs in series)]
     except (BackendError, UsageError, MeasurementError):
@@ -102,7 +95,7 @@ def _bend(runner: Runner, series: Sequence[Outputs], outputs: Outputs, profiles:
 
 
 def _continued(beside: NDArray[np.generic], beyond: NDArray[np.generic], profile: OutputProfile) -> NDArray[np.generic]:
-    """Return what a straight line through two answers comes to one step before them; labels have to be the same."""
+    """Return the extrapolation of two outputs to one step before them; labels must be equal."""
     if not profile.is_float or beside.shape != beyond.shape:
         return beside
     near, far = beside.astype(np.float64), beyond.astype(np.float64)
