@@ -54,9 +54,7 @@ class RunOptions:
     repository: Path | None = None  # None: the spec's `promote.to`
     alias: str | None = None  # to move; None: the spec's
     root: Path = DEFAULT_ROOT  # replaces `artifacts/` in the spec's `promote.to`
-    limits: Mapping[str, float] = field(
-        default_factory=dict
-    )  # beside those of the spec, or in their place
+    limits: Mapping[str, float] = field(default_factory=dict)  # beside those of the spec, or in their place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
