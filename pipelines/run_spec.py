@@ -1,4 +1,4 @@
-"""A whole run: export, record, validate, benchmark, report, promote, for one spec."""
+"""Do a whole run of one spec: export, record, validate, benchmark, report, promote."""
 
 from __future__ import annotations
 
@@ -45,63 +45,35 @@ _NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """How a run is done.
+    """The options of a run."""
 
-    Attributes:
-        time_limit_s: Seconds that each conversion, recording or comparison may take.
-        device: Where models run.
-        is_benchmarking: Whether to measure speed; None to do so where the spec asks for it, or for a choice that
-            needs it.
-        is_promoting: Whether to release what passed.
-        repository: Where to; the spec's `promote.to` if None.
-        alias: The alias to move; the spec's if None.
-        root: What `artifacts/` in the spec's `promote.to` stands for.
-        limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
-    """
-
-    time_limit_s: float
+    time_limit_s: float  # of each conversion, recording or comparison
     device: str = "cpu"
-    is_benchmarking: bool | None = None
+    is_benchmarking: bool | None = None  # None: where the spec or a choice by speed needs it
     is_promoting: bool = True
-    repository: Path | None = None
-    alias: str | None = None
-    root: Path = DEFAULT_ROOT
-    limits: Mapping[str, float] = field(default_factory=dict)
+    repository: Path | None = None  # None: the spec's `promote.to`
+    alias: str | None = None  # to move; None: the spec's
+    root: Path = DEFAULT_ROOT  # replaces `artifacts/` in the spec's `promote.to`
+    limits: Mapping[str, float] = field(default_factory=dict)  # beside those of the spec, or in their place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOutcome:
-    """What came of a run.
-
-    Attributes:
-        run: Its folder.
-        results: The comparison of each variant that was exported.
-        failures: The variants that could not be made.
-        release: The release, if one was made.
-        repository: Where it was made, or would be; None where nobody asked for one.
-        not_released: Why none was made, in words; empty if one was.
-        would_release: What would have been released, and why, had everything required passed; empty for nothing.
-        advice: What to know and to do about that, one line each.
-        exit_code: The worst of the required variants.
-        reports: The report files.
-        views: The views on model servers that follow the alias, where it was moved.
-        jobs: Which jobs were taken over from an earlier run, and which were done; empty where all were to be done.
-        left_out: What could not be written after the release, which stays; one line each.
-    """
+    """The outcome of a run."""
 
     run: RunFolder
-    results: Mapping[str, ComparisonResult]
+    results: Mapping[str, ComparisonResult]  # of each exported variant
     failures: Mapping[str, FailedVariant]
     release: StoredRelease | None
-    repository: Path | None
-    not_released: str
-    exit_code: int
+    repository: Path | None  # of the release, made or not; None where nobody asked for one
+    not_released: str  # why there is no release
+    exit_code: int  # the worst of the required variants
     reports: tuple[Path, ...]
-    would_release: str = ""
-    advice: tuple[str, ...] = ()
-    views: tuple[ViewUpdate, ...] = ()
-    jobs: tuple[JobDone, ...] = ()
-    left_out: tuple[str, ...] = ()
+    would_release: str = ""  # and why, had nothing failed
+    advice: tuple[str, ...] = ()  # on that, one line each
+    views: tuple[ViewUpdate, ...] = ()  # those that follow the alias, where it was moved
+    jobs: tuple[JobDone, ...] = ()  # reused or done; empty without a cache
+    left_out: tuple[str, ...] = ()  # what could not be written after the release, which stays; one line each
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -112,7 +84,7 @@ class RunOutcome:
 
     @property
     def emulated(self) -> dict[str, ComparisonResult]:
-        """The comparison that stands for each variant on a device that is absent, where one was made."""
+        """The emulated row of each variant that has one."""
         evidence = self.run.evidence()
         entries = () if evidence is None else evidence.emulated
         return {entry.variant: entry.result for entry in entries if entry.result is not None}
@@ -124,7 +96,7 @@ class RunOutcome:
 
     @property
     def version(self) -> int | None:
-        """The version that was released; None if none was."""
+        """The released version; None without a release."""
         return None if self.release is None else self.release.version
 
     def to_json(self) -> dict[str, Any]:
@@ -158,13 +130,13 @@ def spec_to_run(
     targets: Sequence[str],
     probes: Sequence[str] | None,
 ) -> ResolvedSpec:
-    """Return the spec of a run, with only the targets and probes that are wanted.
+    """Return the spec of a run, limited to the wanted targets and probes.
 
     Args:
         spec: A path, the name of a packaged spec, or a spec that was made in Python.
-        samples_path: What is given in place of the spec's own samples.
-        targets: The targets; all of them if none is named.
-        probes: The probes, or none for an empty sequence; those of the spec if None.
+        samples_path: Replaces the spec's own samples.
+        targets: The targets; empty for all.
+        probes: The probes, maybe none; the spec's if None.
 
     Raises:
         InputFileError: There is no such spec, or a file that it names does not exist.
@@ -174,10 +146,10 @@ def spec_to_run(
 
 
 def check_options(resolved: ResolvedSpec, options: RunOptions) -> None:
-    """Check that a run of the spec can be done so.
+    """Check that the options fit the spec.
 
     Raises:
-        UsageError: The release is chosen by what is not given or not measured, or the alias cannot be one.
+        UsageError: The release is chosen by an unknown price or an unmeasured speed, or the alias is malformed.
     """
     if options.alias is not None:
         check_alias(options.alias)
@@ -196,7 +168,7 @@ def exit_code_of_run(
     *,
     device: str | None = None,
 ) -> int:
-    """Return the worst exit code of the variants that are required on the device, as `required_variants` takes it."""
+    """Return the worst exit code of the required variants on the device; see `required_variants`."""
     codes = []
     for name in required_variants(run, device):
         if name in results:
@@ -211,7 +183,7 @@ def exit_code_of_run(
 def _unmet(
     run: RunFolder, results: Mapping[str, ComparisonResult], failures: Mapping[str, FailedVariant], device: str
 ) -> dict[str, str]:
-    """Return the required variants that did not pass, each with its verdict: those that `exit_code_of_run` counts."""
+    """Return the verdicts of required variants that did not pass, which `exit_code_of_run` counts."""
     verdicts = {name: found.verdict for name, found in failures.items()}
     verdicts.update({name: found.verdict for name, found in results.items()})
     required = {name: verdicts.get(name, _NOT_MEASURED) for name in required_variants(run, device)}
@@ -224,17 +196,12 @@ def run_spec(
     progress: Progress,
     before_release: Callable[[RunOutcome], None] | None = None,
 ) -> RunOutcome:
-    """Do everything that the run's spec asks for. What is refused before anything is made leaves no run folder.
+    """Do everything that the run's spec asks for. A request that is refused before any work leaves no run folder.
 
-    Args:
-        run: The run.
-        options: How it is done.
-        progress: Is told what is done.
-        before_release: Called with what the run comes to before it is released; an error from it keeps the release from
-            being made.
+    `before_release` gets the expected outcome before the release, and an error from it prevents the release.
 
     Raises:
-        ParitygateError: Something that concerns all variants: the source, the samples, the reference, the disk.
+        ParitygateError: An error of all variants: the source, the samples, the reference, the disk.
     """
     after = Afterwards()
     try:
@@ -259,7 +226,7 @@ def _run(
     after: Afterwards,
     before_release: Callable[[RunOutcome], None] | None,
 ) -> RunOutcome:
-    # That there is no GPU is said before everything is converted.
+    # Report a missing GPU before everything is converted.
     device_name(options.device)
     check_asks_enough(run)
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
@@ -291,7 +258,7 @@ def _run(
     promotion = _promote(run, options, repository, unmet, after, commit)
     release = promotion.release
     said = None if release is None else to_data(release)
-    # A release carries the report from before it: where this one cannot be written, only the run folder lacks it.
+    # The release has its report already: if this one cannot be written, only the run folder lacks it.
     reports: tuple[Path, ...] = ()
     reports = after.do("write the report of the run", lambda: write_reports(run, release=said), otherwise=reports)
     views: tuple[ViewUpdate, ...] = ()
@@ -307,7 +274,7 @@ def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
         is_wanted = is_benchmark_wanted(run.resolved, options.limits)
     if is_wanted:
         plan = plan_of(run.resolved)
-        # Asked for by name, it is measured; figures of another moment may be others.
+        # An explicit request measures, because figures may have changed since.
         if options.is_benchmarking is None and take_over_benchmark(run, plan, options.device):
             return
         benchmark_stage(run, plan, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
@@ -330,7 +297,7 @@ def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what 
     after: Afterwards,
     commit: Commit[StoredRelease],
 ) -> _Promotion:
-    """Release what passed, unless something required did not: then the exit code is anything but 0."""
+    """Release the best passing variant, unless a required one did not pass: then the exit code is not 0."""
     if not options.is_promoting:
         return _Promotion(not_released="not asked for")
     alias = options.alias or run.resolved.spec.promote.alias
@@ -350,7 +317,7 @@ def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what 
 
 
 def _without_release(run: RunFolder, repository: Path, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
-    """Return why there is no release; what was measured is still to be shown, and may be released later."""
+    """Return why there is no release, together with what a later release needs."""
     if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
         return _Promotion(not_released=str(err), would_release=err.would_release, advice=advice)

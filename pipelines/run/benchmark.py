@@ -1,8 +1,8 @@
-"""Benchmark: how fast the source and every exported variant answer, on the same rows, in turns.
+"""Measure how fast the source and every exported variant answer, on the same rows, in rounds.
 
-All models are loaded at once, one process each, and called in rounds: in every round, at every batch size and
-concurrency, each has its turn, in an order that is drawn anew. What slows the machine for a while so slows all of
-them, and the speed-up is taken from pairs of turns of the same round. Only one process works at a time.
+All models are loaded at once, one process each. In every round, each model has its turn at every batch size and
+concurrency, in a new random order, and one process works at a time. So whatever slows the machine slows all models,
+and the speed-up comes from pairs of turns of the same round.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from paritygate.text import counted
 from paritygate.validate.measure.check import Verdict
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-# Enough for a look at every input of most models, and bounded for slow ones.
+# Enough to try every input of most models, with a bound for slow ones.
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3
-# How it is called among what was found out beside the jobs.
+# The name of its entry in the cache.
 BENCHMARK = "the benchmark"
 
 
 def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
-    """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
+    """Return the source, then the variants in the spec's order; a variant that cannot run has its error already."""
     resolved = run.resolved
     source = replace(resolved.source, name=SOURCE)
     recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
@@ -68,7 +68,7 @@ def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
             subject.errors.append(f"validation could not measure it: {result.why_not_measured}")
             continue
         try:
-            # What is about to run is what was made: the digest is the one that the result will name.
+            # The digest of the files that run is the one in the result.
             artifact.verify()
         except ParitygateError as err:
             subject.fail(err)
@@ -78,12 +78,9 @@ def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
 
 
 def take_over_benchmark(run: RunFolder, plan: BenchmarkPlan, device: str = "cpu") -> bool:
-    """Write the benchmark of an earlier run down as this one's, and say so in it, where it measured the same.
+    """Reuse the benchmark of an earlier run with a note in it, and return whether there was one.
 
-    The same is: the files of all variants, the source, the samples, the plan, the machine and all that is installed.
-
-    Returns:
-        Whether there was one.
+    It has the same files of all variants, source, samples, plan, machine and installed packages.
     """
     asked = None if run.cache is None else _asked(run, plan, device)
     if run.cache is None or asked is None:
@@ -100,7 +97,7 @@ def take_over_benchmark(run: RunFolder, plan: BenchmarkPlan, device: str = "cpu"
 
 
 def _asked(run: RunFolder, plan: BenchmarkPlan, device: str) -> dict[str, Any] | None:
-    """Return all that the figures follow from, beside what the jobs of the run read; None where that is not known."""
+    """Return all inputs of the figures besides the files that the run's jobs read; None where one is unknown."""
     evidence = run.evidence()
     if evidence is None or not (run.reference / RECORD_FILE).is_file():
         return None
@@ -122,23 +119,17 @@ def _asked(run: RunFolder, plan: BenchmarkPlan, device: str) -> dict[str, Any] |
 def benchmark_stage(
     run: RunFolder, plan: BenchmarkPlan, *, time_limit_s: float, progress: Progress, device: str = "cpu"
 ) -> BenchmarkResult:
-    """Measure the source and every exported variant that could be loaded in validation, and write `benchmark.json`.
+    """Measure the source and every exported variant that validation could load, and write `benchmark.json`.
 
-    A variant that cannot be measured has its error in the result; the others go on.
-
-    Args:
-        run: The run.
-        plan: What to measure.
-        time_limit_s: Seconds that may be spent on each of them altogether.
-        progress: Told what is done.
-        device: Where the models run.
+    A variant that cannot be measured has its error in the result, and the others go on. `time_limit_s` is the total
+    of one model.
 
     Raises:
-        BackendError: The device is not there.
+        BackendError: The device is missing.
         StorageError: The disk is full.
     """
     begin = time.monotonic()
-    # Raises if the device is not there.
+    # Raises if the device is missing.
     device_name(device)
     load = mark_load()
     subjects = subjects_of(run, device)
@@ -174,7 +165,7 @@ def benchmark_stage(
     distrust = _contradiction_note(result)
     result = replace(result, notes=(*result.notes, *distrust))
     write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
-    # Figures that tell nothing are not for other runs, and what failed is tried again. Those of a busy machine say so.
+    # Neither doubtful figures nor failures are for other runs. Those of a busy machine have a note.
     if not (doubts or distrust or any(subject.may_be_released and subject.errors for subject in subjects)):
         _keep(run, plan, device, result)
     return result
@@ -187,7 +178,7 @@ def _keep(run: RunFolder, plan: BenchmarkPlan, device: str, result: BenchmarkRes
 
 
 def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
-    """Return what is to be said where no variant can be chosen by these figures."""
+    """Return a note where these figures cannot choose a variant."""
     first = plan_of(run.resolved).points[0]
     if first in plan.points:
         return ()
@@ -195,7 +186,7 @@ def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
 
 
 def _uncertain_note(subjects: Sequence[BenchmarkSubject], point: Point) -> tuple[str, ...]:
-    """Return a note on the variants whose speed the rounds leave uncertain: a choice by speed treats them as tied."""
+    """Return a note on variants with uncertain speed: a choice by speed treats them as tied."""
     found = uncertain(subjects, point)
     if not found:
         return ()
@@ -205,7 +196,7 @@ def _uncertain_note(subjects: Sequence[BenchmarkSubject], point: Point) -> tuple
 
 
 def _contradiction_note(result: BenchmarkResult) -> tuple[str, ...]:
-    """Return a note on the variants whose medians and throughput disagree, where other work may be the reason."""
+    """Return a note on variants whose medians and throughput disagree, maybe because of other work on the machine."""
     found = [
         f"{item.variant} is {item.by_median:.3g} times by p50 and {item.by_throughput:.3g} times by rows/s at "
         f"{point_words(item.point)}"
@@ -218,7 +209,7 @@ def _contradiction_note(result: BenchmarkResult) -> tuple[str, ...]:
 
 
 def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:
-    """Return 5 if nothing was measured of the source or of a required variant, else 0."""
+    """Return 5 if there are no figures of the source or of a required variant, else 0."""
     needed = (result.of(name) for name in (SOURCE, *required_variants(run, result.device)))
     is_measured = all(item is not None and item.points for item in needed)
     return int(ExitCode.PASS if is_measured else ExitCode.NOT_MEASURED)
@@ -251,7 +242,7 @@ def _load(subject: BenchmarkSubject, job: WorkerJob, stack: ExitStack) -> None:
 
 
 def _check_same_rows(subjects: Sequence[BenchmarkSubject]) -> str:
-    """Return the digest of the rows; whoever was given others, as from samples drawn at random, is out."""
+    """Return the digest of the rows, and fail the subjects that got other rows, as from unseeded samples."""
     digest = ""
     for subject in subjects:
         if subject.loaded is None or subject.worker is None:
@@ -266,7 +257,7 @@ def _check_same_rows(subjects: Sequence[BenchmarkSubject]) -> str:
 def _warm_up(subjects: Sequence[BenchmarkSubject], plan: BenchmarkPlan, progress: Progress) -> dict[Point, int]:
     """Call every model at every point, and return how many calls a cycle has there.
 
-    As many as the slowest one makes in a turn: one that is faster makes the same calls several times.
+    The slowest model makes that many calls in a turn. A faster one repeats them.
     """
     cycles: dict[Point, int] = {}
     for point in plan.points:

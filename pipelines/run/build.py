@@ -1,4 +1,4 @@
-"""Build: what a run lacks is made from what it has, without its source, as on the machine with the GPU."""
+"""Build missing variants from those of the run, without its source, as on the machine with the GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ from paritygate.text import counted
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOutcome:
-    """What came of a build.
-
-    Attributes:
-        artifacts: What was made.
-        failures: What could not be made.
-        needs_source: What the run lacks and cannot be made without its source.
-    """
+    """The outcome of a build; `needs_source` names the missing variants that only the source can make."""
 
     artifacts: dict[str, Artifact]
     failures: dict[str, FailedVariant]
@@ -40,22 +34,15 @@ def build_stage(
     time_limit_s: float,
     progress: Progress,
 ) -> BuildOutcome:
-    """Make the targets that have no artifact yet, or whose engine is corrupt, from those that are there.
+    """Make the targets without an artifact or with a corrupt engine, from the artifacts in the run.
 
-    The source is not looked at. A rebuilt engine is a new artifact: what was measured of the earlier one does not
-    count for it.
-
-    Args:
-        run: The run, exported.
-        names: Of its targets, those to make; all if empty.
-        is_rebuilding: Whether those named, or every engine if none is, are made though they are there.
-        time_limit_s: Seconds that each may take.
-        progress: Told what is done.
+    `names` limits the targets. `is_rebuilding` also rebuilds those named, or every engine if none is. The source is not
+    needed. A rebuilt engine is a new artifact, so measurements of the old one do not count for it.
 
     Raises:
         UsageError: A name is no target of the run, or cannot be made without the source.
         ArtifactIntegrityError: An artifact to derive from was changed.
-        InputFileError: The record of one is corrupt.
+        InputFileError: The record of an artifact is corrupt.
         StorageError: The disk is full.
     """
     check_names(names, run.resolved)
@@ -100,7 +87,7 @@ def _is_damaged(run: RunFolder, name: str) -> bool:
 
 
 def _has_base(run: RunFolder, name: str) -> bool:
-    """Return whether something that the variant is made from, directly or not, is in the run."""
+    """Return whether the run has anything that the variant is made from, directly or indirectly."""
     targets = run.resolved.target_names
     return any(
         ((run.variant_folder(base) if base in targets else run.base_folder(base)) / ARTIFACT_FILE).is_file()

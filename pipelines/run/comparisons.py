@@ -1,8 +1,8 @@
-"""The comparisons of a run: of each artifact with the run's reference, as the spec asks for it now.
+"""The comparisons of a run: each artifact with the run's reference, by the rules of the current spec.
 
-An artifact may have a second one, its emulated row: how its file would answer where its precision is real, or where it
-runs at all. An engine runs on NVIDIA GPUs only. What stands for it is the ONNX file that it was built from, held to the
-engine's own limits: that predicts the engine, and is no evidence that the engine was built right.
+An artifact may have an emulated row: the answers of its file at its real precision, or on a device that is missing.
+An engine runs on NVIDIA GPUs only, so its emulated row runs the ONNX file that it was built from, with the engine's
+limits. That predicts the engine, and is no evidence of a correct build.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
 from paritygate.validate.reference.recording import Recording
 
-# What a comparison reads.
 MADE_FROM = "source"
 RAN = "ran"
 _ARTIFACT = "artifact"
@@ -48,22 +47,15 @@ _NOTES: Mapping[Precision, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunComparison:
-    """One comparison of a run.
-
-    Attributes:
-        job: What is compared, and by which rules.
-        stage: What the result follows from; of the artifact, by the digest in its record.
-        damage: Why it cannot be made; None if it can.
-        note: What a reader should know of the result; empty for nothing.
-    """
+    """One comparison of a run."""
 
     job: ComparisonJob
-    stage: Stage
-    damage: ParitygateError | None = None
-    note: str = ""
+    stage: Stage  # all inputs of the result; the artifact by the digest in its record
+    damage: ParitygateError | None = None  # why the comparison cannot be made
+    note: str = ""  # for readers of the result
 
     def described(self, result: ComparisonResult) -> ComparisonResult:
-        """Return the result of the job with the note: what ran is not what it is about."""
+        """Return the result with the note, because another model ran than the one that the result is about."""
         if result.error is not None or not self.note:
             return result
         candidate = replace(result.candidate, device=f"emulated:{self.job.rules.precision}")
@@ -71,7 +63,7 @@ class RunComparison:
 
 
 def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
-    """Return what is to be compared, and how, for an artifact on a device, `cpu` or `cuda`."""
+    """Return the comparison of an artifact on a device, `cpu` or `cuda`, as a job."""
     resolved, variant = run.resolved, artifact.variant
     return ComparisonJob(
         reference=recorded_model(run.reference, name=resolved.name),
@@ -86,7 +78,7 @@ def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> Compariso
 
 
 def _source_here(run: RunFolder) -> ModelRef | None:
-    """Return the source, to be asked again about rows that fail; None where it is not on this machine."""
+    """Return the source, which runs again on rows that fail; None where it is not on this machine."""
     try:
         return run.resolved.source
     except InputFileError:
@@ -101,18 +93,18 @@ def comparison_of(run: RunFolder, artifact: Artifact, recording: Recording, devi
 
 
 def has_emulated_row(variant: Variant) -> bool:
-    """Return whether a variant has an emulated row: not what runs on the CPU as it would anywhere."""
+    """Return whether a variant has an emulated row, because it does not run on the CPU as on every device."""
     return variant.format in ENGINE_FORMATS or (variant.format == "onnx" and variant.precision in _ROUNDED)
 
 
 def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Recording) -> RunComparison | None:
-    """Return the emulated row of an artifact, always on the CPU; None for what runs there as it would anywhere."""
+    """Return the emulated row of an artifact, always on the CPU; None for a variant without one."""
     own, variant = comparison_of(run, artifact, recording, _CPU), artifact.variant
     if not has_emulated_row(variant):
         return None
     name = f"compare {variant}, emulated"
     if variant.format == "onnx":
-        # What is emulated runs in ONNX Runtime's own provider, whatever that of its own comparison.
+        # Emulation is of ONNX Runtime's own provider, whatever the other comparison uses.
         job = replace(own.job, candidate=artifact_model(artifact), is_emulated=True)
         return replace(own, job=job, stage=_stage(name, job, artifact, recording, ran=artifact))
     try:
@@ -169,10 +161,7 @@ def _source_of(artifact: Artifact) -> str | None:
 
 
 def _other_source(artifact: Artifact, recording: Recording) -> ArtifactIntegrityError | None:
-    """Return that the artifact was made from another source than the one that answered; None if it was not.
-
-    Where the one or the other has no digest, nothing can be said.
-    """
+    """Return an error if the artifact and the reference are of different sources, as far as both have digests."""
     converted, recorded = _source_of(artifact), recording.model.get("digest")
     if converted is None or recorded is None or converted == recorded:
         return None
@@ -185,7 +174,7 @@ def _other_source(artifact: Artifact, recording: Recording) -> ArtifactIntegrity
 
 
 def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
-    """Return the artifact that the engine was built from, its files checked."""
+    """Return the artifact that the engine was built from, with verified files."""
     recorded = engine.made_by.get("base") or {}
     name, digest = recorded.get("variant"), recorded.get("digest")
     again = f"build the engine again: convert-and-validate build --run {shlex.quote(str(run.folder))}"
@@ -206,10 +195,9 @@ def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
 
 
 class Binding:
-    """Says whether what evidence holds still follows from what lies in the run, and from what its spec asks for now.
+    """Compares evidence with the files and the spec that the run has now.
 
-    What the command line had left out of the probes is no change: the evidence says itself what was not asked, and so
-    does a release.
+    Probes that the command line left out are no change: evidence and releases list them.
     """
 
     def __init__(self, run: RunFolder, recording: Recording) -> None:
@@ -218,18 +206,17 @@ class Binding:
         self._artifacts = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
 
     def changes(self, entry: EvidenceEntry, device: str, *, is_emulated: bool = False) -> tuple[str, ...]:
-        """Return what an entry follows from that is otherwise now: names of what a comparison reads, and `RULES`.
+        """Return the changed inputs of an entry: names of inputs, and `RULES`.
 
-        Of another file the rules are not known, and what is about no file cannot change: then it is nothing.
+        Nothing for an entry of another file, whose rules are unknown, or of no file, which cannot change.
 
         Args:
             entry: The entry.
-            device: The device of the evidence that it stands in.
+            device: The device of its evidence.
             is_emulated: Whether it is an emulated row.
 
         Raises:
-            ParitygateError: What the rules follow from is not there or damaged, such as the file that an engine was
-                built from.
+            ParitygateError: An input of the rules is missing or corrupt, such as the file an engine was built from.
         """
         artifact = self._artifacts.get(entry.variant)
         if artifact is None or entry.stage is None or entry.artifact is None or self.is_about_another_file(entry):
@@ -245,12 +232,12 @@ class Binding:
         return entry.stage.changes(now.stage)
 
     def is_about_another_file(self, entry: EvidenceEntry) -> bool:
-        """Return whether an entry is about another file than the one that is there, or about one where none is."""
+        """Return whether an entry is about a file that is not in the run (any more)."""
         artifact = self._artifacts.get(entry.variant)
         return entry.artifact is not None and (artifact is None or entry.artifact != artifact.digest)
 
     def kept(self, evidence: Evidence) -> Evidence:
-        """Return evidence without the entries that follow from something else, as far as it is known; others stay."""
+        """Return evidence without the entries whose inputs changed or are unknown."""
         return replace(
             evidence,
             variants=tuple(entry for entry in evidence.variants if self._is_kept(entry, evidence.device)),
@@ -263,5 +250,5 @@ class Binding:
         try:
             return not self.changes(entry, device, is_emulated=is_emulated)
         except ParitygateError:
-            # What cannot be told is not kept.
+            # Unknown inputs count as changed.
             return False

@@ -1,8 +1,8 @@
-"""What earlier evidence about the same source failed, and whether a run asks less of it: a gate is not talked round.
+"""Find what failed earlier of the same source, and refuse a spec that asks less since then without a reason.
 
-Earlier evidence is that of the other runs below the same root, and that which a new validation of a run replaces, of
-every device. A failure stays in evidence with what was asked then: to ask less again needs a reason again. Limits that
-the variant had passed by before it failed are no looser ones: who goes back to them needs none.
+Earlier evidence is that of other runs below the same root, and of this run before a new validation, of every device.
+A failure stays in evidence with the rules of that time, so asking less again needs a reason again. Limits that the
+variant had passed by before it failed need no reason.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from paritygate.validate.words.sentence import Words, render, say
 _CHECKS_NAMED = 5
 _RUNS_NAMED = 2
 _EVIDENCE = "evidence.json"
-# The verdict of a variant that failed, and a field of each failure that is handed on.
+# The verdict of a failed variant, and a field of each failure that evidence hands on.
 _WORDS_OF_FAILURES = (b'"fail"', b'"asked_less"')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """A failure that evidence holds: of which source, in which file, and whether that is about to be replaced."""
+    """A failure in evidence: of which source, in which file, and whether that is about to be replaced."""
 
     failure: EarlierFailure
     source: str | None
@@ -44,12 +44,9 @@ class _Known:
 
 
 def earlier_failures(run: RunFolder, source: str | None, rules: Mapping[str, GateRules]) -> list[EarlierFailure]:
-    """Return what failed earlier and is replaced by what the run now measures, or held to less by it.
+    """Return earlier failures that this run, about to be validated, replaces or asks less of.
 
-    Args:
-        run: The run, about to be validated.
-        source: Digest of the source that answered; None where it has none: then nothing is known to be the same.
-        rules: What is about to be asked of each variant.
+    `source` is the digest of the source that answered. Without one, nothing is known to be the same.
     """
     known = (item for item in _known(run, rules) if source is not None and item.source == source)
     found = (item.failure for item in known if item.failure.asked_less or item.is_replaced)
@@ -57,31 +54,31 @@ def earlier_failures(run: RunFolder, source: str | None, rules: Mapping[str, Gat
 
 
 def holds_failures(evidence: Path) -> bool:
-    """Return whether evidence says of anything that it failed: later runs of the same source are held to it."""
+    """Return whether evidence has any failure, so that later runs of the same source must ask as much."""
     return any(document.earlier_failures or any(_failures_in(document)) for document in _documents(evidence))
 
 
 def check_asks_enough(run: RunFolder) -> None:
-    """Check before anything is made that the spec does not ask less than what failed earlier, or says why.
+    """Check, before the run makes anything, that its spec does not ask less than what failed earlier, or has a reason.
 
-    Of a source that is code the digest is known only when it has answered: it is checked then.
+    The digest of a source that is code is known only after it answered, so it is checked then.
 
     Raises:
         InputFileError: The source cannot be read.
-        UsageError: It asks less, and does not say why.
+        UsageError: The spec asks less without a reason.
     """
     rules = {str(variant): run.resolved.rules(variant) for variant in run.resolved.variants}
-    # Of a large model the digest takes a while.
+    # The digest of a large model takes a while.
     if run.resolved.spec.reason or not any(item.failure.asked_less for item in _known(run, rules)):
         return
     check_reason(run, earlier_failures(run, digest_of_model(run.resolved.source), rules))
 
 
 def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
-    """Check that a spec which asks less than what failed earlier says why.
+    """Check that a spec which asks less than what failed earlier gives a reason.
 
     Raises:
-        UsageError: It does not.
+        UsageError: It has none.
     """
     weaker = [item for item in failures if item.asked_less]
     if not weaker or run.resolved.spec.reason:
@@ -115,16 +112,16 @@ def _declared_again(failures: Iterable[EarlierFailure], rules: GateRules, varian
 
 
 def _known(run: RunFolder, rules: Mapping[str, GateRules]) -> Iterator[_Known]:
-    """Yield the failures that are known, each with what the rules ask less: nothing of a variant without rules."""
+    """Yield all known failures, each with what the rules ask less; nothing of a variant without rules."""
     files = list(_evidence_files(run))
-    # Where nothing ever failed, no evidence needs to be understood: a root may hold that of hundreds of runs.
+    # Without any failure, skip parsing: a root may have the evidence of hundreds of runs.
     if not any(map(_may_hold_failures, files)):
         return
     documents = [(path, at, document) for path in files for at, document in enumerate(_documents(path))]
     passed = [item for _, _, document in documents for item in _passed_in(document, rules)]
     for path, at, document in documents:
         source = document.reference.model.get("digest")
-        # What was found on other devices stays evidence.
+        # Evidence of other devices stays.
         is_replaced = path == run.evidence_file and at == 0
         for failure in (*document.earlier_failures, *_failures_in(document)):
             had_passed = any((source, failure.variant) == item[:2] and item[2] < _begun(failure.run) for item in passed)
@@ -141,7 +138,7 @@ def _less_than(failure: EarlierFailure, rules: GateRules | None, *, had_passed: 
 
 
 def _passed_in(document: Evidence, rules: Mapping[str, GateRules]) -> Iterator[tuple[str | None, str, str]]:
-    """Yield what passed by no stricter limits than those of now, without a reason: source, variant, and when."""
+    """Yield source, variant and time of what passed by limits at least as loose as now, without a reason."""
     excused = {item.variant for item in document.earlier_failures if item.asked_less}
     for entry in document.variants:
         now = None if entry.variant in excused else rules.get(entry.variant)
@@ -152,12 +149,12 @@ def _passed_in(document: Evidence, rules: Mapping[str, GateRules]) -> Iterator[t
 
 
 def _begun(run: str) -> str:
-    """Return when a run was begun, as its id says it: two of the same second are in no order."""
+    """Return when a run began, by its id; runs of the same second have no order."""
     return run.partition("-")[0]
 
 
 def _evidence_files(run: RunFolder) -> Iterator[Path]:
-    """Yield the evidence of the other runs below the same root, the newest last, then what the run itself had."""
+    """Yield the evidence of the other runs below the same root, the newest last, then the run's own."""
     if run.beside is not None:
         found = sorted(run.beside.glob(f"*/*/{_EVIDENCE}"))
         yield from (path for path in found if path.parent != run.folder)
@@ -165,7 +162,7 @@ def _evidence_files(run: RunFolder) -> Iterator[Path]:
 
 
 def _may_hold_failures(path: Path) -> bool:
-    """Return whether the text of evidence has a word that all evidence has which says of anything that it failed."""
+    """Return whether the text has a word that all evidence with failures has."""
     try:
         text = path.read_bytes()
     except OSError:
@@ -174,7 +171,7 @@ def _may_hold_failures(path: Path) -> bool:
 
 
 def _documents(path: Path) -> Iterator[Evidence]:
-    """Yield the evidence in a file, the last validation first; what cannot be read shows nothing that failed."""
+    """Yield the evidence in a file, the last validation first; nothing where it cannot be read."""
     try:
         yield from read_evidence(path).documents() if path.is_file() else ()
     except (OSError, InputFileError):
@@ -218,7 +215,7 @@ def _failed(result: ComparisonResult) -> Iterator[Words]:
 
 
 def _left_out(asked: Asked, rules: GateRules) -> Iterator[str]:
-    """Yield what was asked then and the rules do not ask for, in words."""
+    """Yield messages on requirements of then that the rules lack."""
     probes = set(asked.probes) - set(rules.probes)
     if probes:
         yield f"without the probes {', '.join(in_order(probes))}"
@@ -242,11 +239,11 @@ def _asked_cosines(result: ComparisonResult) -> dict[str, float]:
 def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterator[str]:
     """Yield the limits that are looser than then, or no longer declared.
 
-    A limit that is declared for the first time is the service's own word on what it bears, and recorded as such.
+    A first declaration does not count: the service states what it bears, and evidence records that.
 
     Args:
-        asked: What was asked then.
-        rules: What is asked now.
+        asked: The rules of then.
+        rules: The rules of now.
         is_any: Whether limits count that were not declared then.
     """
     then: Mapping[str, Any] = asked.tolerance
@@ -261,7 +258,7 @@ def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterat
         elif now[name] > then[name]:
             yield f"{name} is {in_full(now[name])}, and was {in_full(then[name])}"
     if is_any:
-        # What a default comes to hangs on the output: a number is known to be no looser than another number alone.
+        # A default depends on the output, so only a number is comparable with a number.
         yield from (f"{name} was not declared" for name in now["declared"] if name not in declared)
     yield from _loosened_outputs(then, now, is_any=is_any)
     for output, least in asked.min_cosine_similarity.items():
@@ -273,7 +270,7 @@ def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterat
 
 
 def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any], *, is_any: bool) -> Iterator[str]:
-    """Yield the limits of single outputs, or of their columns, that are looser than then, or no longer declared."""
+    """Yield the limits of single outputs or columns that are looser than then, or no longer declared."""
     named = [
         (output, name) for each in (then, now) for output, limits in each.get("outputs", {}).items() for name in limits
     ]
@@ -292,14 +289,14 @@ def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any], *, is_any
 
 
 def _is_looser(old: float | None, new: float | None, *, is_any: bool) -> bool:
-    """Return whether a limit is looser than it was, None where the default holds; see `_loosened`."""
+    """Return whether a limit is looser than it was; None is the default. See `_loosened`."""
     if old is None:
         return is_any and new is not None
     return new is None or new > old
 
 
 def _of_output(tolerance: Mapping[str, Any], output: str, name: str) -> list[float | None]:
-    """Return what is declared for one output, or for all of them, a number a column; None where the default holds."""
+    """Return what is declared for one output, else for all of them, a number a column; None for the default."""
     of_all = tolerance[name] if name in tolerance.get("declared", ()) else None
     own = tolerance.get("outputs", {}).get(output, {}).get(name, [None])
     return [of_all if limit is None else limit for limit in own]

@@ -1,7 +1,6 @@
-"""The evidence of a run: what ran where, by digest, and what came of it.
+"""The evidence of a run: what ran where, by digest, and the outcome.
 
-A run folder may move from machine to machine. Each validation writes the evidence of its device, and keeps that of the
-others with it.
+A run folder may move between machines. Each validation writes the evidence of its device, and keeps the others'.
 """
 
 from __future__ import annotations
@@ -31,34 +30,23 @@ VERIFIED = "verified"
 EMULATED = "emulated"
 BUILT = "built"
 NONE = "none"
-# What stands in a tolerance beside its limits.
+# The keys of a tolerance that are no limits.
 _NO_LIMITS = frozenset({"declared", "outputs", "precision"})
 _OF_GPU = frozenset({"name", "device", "driver", "cuda"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceEntry:
-    """What was found about one target on one device.
-
-    Attributes:
-        variant: The target.
-        evidence: What was found out: `verified`, `emulated`, `built` or `none`.
-        verdict: What came of it; that of the result where there is one.
-        exit_code: The exit code of that.
-        reason: Why it was not compared, in words; empty if it was.
-        artifact: Digest of the artifact that it is about; None where there is none, or its files are corrupt.
-        stage: What the result follows from; None where nothing was to be compared.
-        result: The comparison; None where the target could not be made.
-    """
+    """The evidence of one target on one device."""
 
     variant: str
-    evidence: str
-    verdict: str
+    evidence: str  # `verified`, `emulated`, `built` or `none`
+    verdict: str  # of the result where there is one
     exit_code: int
-    reason: str = ""
-    artifact: str | None = None
-    stage: Stage | None = None
-    result: ComparisonResult | None = None
+    reason: str = ""  # why it was not compared
+    artifact: str | None = None  # digest; None where there is none, or its files are corrupt
+    stage: Stage | None = None  # all inputs of the result; None where there was nothing to compare
+    result: ComparisonResult | None = None  # None where the target could not be made
 
     def __post_init__(self) -> None:
         found = self.result
@@ -78,16 +66,8 @@ class EvidenceEntry:
     def of(
         cls, variant: str, result: ComparisonResult, stage: Stage, artifact: Artifact | None, *, is_emulated: bool
     ) -> EvidenceEntry:
-        """Return what a comparison shows.
-
-        Args:
-            variant: The target.
-            result: The comparison.
-            stage: What it follows from.
-            artifact: The artifact that it is about; None if its files are not what was made, or could not be run.
-            is_emulated: Whether it stands for a device that is absent.
-        """
-        # What could not be run has no evidence; what no runtime here runs was at least built.
+        """Return the entry of a comparison; without an artifact where its files are corrupt or could not run."""
+        # What failed to run has no evidence. What no runtime here can run was at least built.
         kind = EMULATED if is_emulated else VERIFIED
         return cls(
             variant=variant,
@@ -102,23 +82,23 @@ class EvidenceEntry:
 
     @property
     def device(self) -> str | None:
-        """Where it ran; None if it did not."""
+        """The device that it ran on; None if it did not."""
         return None if self.result is None else self.result.candidate.device
 
     @property
     def rows(self) -> int:
-        """How many rows were compared."""
+        """The number of compared rows."""
         return 0 if self.result is None else self.result.rows
 
     @property
     def max_abs_diff(self) -> float | None:
-        """The largest difference of any output; None where none was measured."""
+        """The largest difference of any output; None without one."""
         outputs = () if self.result is None else self.result.outputs.values()
         return max((item.max_abs_diff for item in outputs if item.max_abs_diff is not None), default=None)
 
 
 def _wrong_machine(machine: Mapping[str, Any]) -> str:
-    """Return what is wrong with what is said of a machine; empty for nothing."""
+    """Return an error about the description of a machine; empty for none."""
     cpu, gpu, versions = (machine.get(name) for name in ("cpu", "gpu", "versions"))
     are_mappings = all(isinstance(part, dict | None) for part in (cpu, gpu, versions))
     has_parts = are_mappings and isinstance((cpu or {}).get("flags", []), list) and (not gpu or gpu.keys() >= _OF_GPU)
@@ -126,7 +106,7 @@ def _wrong_machine(machine: Mapping[str, Any]) -> str:
 
 
 def _wrong_limits(result: ComparisonResult) -> str:
-    """Return what is wrong with what is said of the limits; empty for nothing."""
+    """Return an error about the limits; empty for none."""
     tolerance = result.tolerance
     declared = tolerance.get("declared", [])
     if not isinstance(declared, list):
@@ -146,49 +126,31 @@ def _wrong_limits(result: ComparisonResult) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What was asked of a variant that failed.
+    """The requirements of a variant that failed."""
 
-    Attributes:
-        probes: The probes, in the order of the table of all.
-        edge: What a finding where no sample is counted as: `fail`, `warn` or `off`.
-        tolerance: The limits, as the result has them.
-        decisions: The outputs with a decision.
-        min_cosine_similarity: The least cosine similarity of a row, by output.
-        valid_where: The outputs that were compared only where an input is set.
-    """
-
-    probes: tuple[str, ...]
-    edge: str
+    probes: tuple[str, ...]  # in catalogue order
+    edge: str  # of out-of-sample findings: `fail`, `warn` or `off`
     tolerance: Mapping[str, float | str | list[str] | Mapping[str, Mapping[str, list[float | None]]] | None]
-    decisions: tuple[str, ...]
-    min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
-    valid_where: tuple[str, ...] = ()
+    decisions: tuple[str, ...]  # outputs with a decision
+    min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)  # of a row, by output
+    valid_where: tuple[str, ...] = ()  # outputs that were compared only where an input is set
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierFailure:
-    """A variant of the same source that failed earlier, and is replaced now or held to less.
-
-    Attributes:
-        run: The run that it failed in.
-        variant: The variant.
-        failed: The checks that failed, in words.
-        asked_less: What the run now asks less of the variant than was asked then, in words; empty for nothing.
-        asked: What was asked then; None where it is not known.
-        failed_words: What `failed` is made of; empty in evidence of earlier versions.
-    """
+    """An earlier failure of a variant of the same source, which this run replaces or asks less of."""
 
     run: str
     variant: str
-    failed: tuple[str, ...]
-    asked_less: tuple[str, ...]
-    asked: Asked | None = None
-    failed_words: tuple[tuple[Sentence, ...], ...] = ()
+    failed: tuple[str, ...]  # checks, as messages
+    asked_less: tuple[str, ...]  # messages on what the run asks less of the variant now
+    asked: Asked | None = None  # None where it is unknown
+    failed_words: tuple[tuple[Sentence, ...], ...] = ()  # the parts of `failed`; empty in evidence of earlier versions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplesFacts:
-    """The samples: their digest, and how many rows they are."""
+    """Digest and number of rows of the samples."""
 
     digest: str
     rows: int
@@ -196,7 +158,7 @@ class SamplesFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReferenceFacts:
-    """The recorded reference: what answered, digest of the recording, what ran it, and what was found of its health."""
+    """The recorded reference: its model, digest and runtime, and the findings on its health."""
 
     model: dict[str, Any]
     digest: str
@@ -213,37 +175,21 @@ class ReferenceFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that a run measured on one device, and on others before.
-
-    Attributes:
-        schema_version: Version of this format.
-        paritygate: The version that measured.
-        model: The model's name.
-        run: The run.
-        device: The device.
-        machine: The machine, and its number of cores.
-        samples: The samples.
-        reference: The reference.
-        variants: One entry a target, in the spec's order.
-        emulated: How files would answer where their precision is real; no verdict of a file.
-        unpacked: The mark of the unpacked run that it was made in; empty where the run was not unpacked.
-        earlier_failures: What failed earlier, and was replaced or is held to less now.
-        others: The evidence of other devices, the newest first, one a device.
-    """
+    """All that a run measured on one device, and on others before."""
 
     schema_version: int = _SCHEMA
-    paritygate: str
+    paritygate: str  # the version that measured
     model: str
     run: str
     device: str
     machine: dict[str, Any]
     samples: SamplesFacts
     reference: ReferenceFacts
-    variants: tuple[EvidenceEntry, ...]
-    emulated: tuple[EvidenceEntry, ...] = ()
-    unpacked: str = ""
-    earlier_failures: tuple[EarlierFailure, ...] = ()
-    others: tuple[Evidence, ...] = ()
+    variants: tuple[EvidenceEntry, ...]  # one entry a target, in the spec's order
+    emulated: tuple[EvidenceEntry, ...] = ()  # no verdicts on files
+    unpacked: str = ""  # the mark of the unpacked run that measured
+    earlier_failures: tuple[EarlierFailure, ...] = ()  # those that this run replaced or asks less of
+    others: tuple[Evidence, ...] = ()  # of other devices, the newest first, one a device
 
     def __post_init__(self) -> None:
         if "cores" not in self.machine or _wrong_machine(self.machine):
@@ -256,13 +202,13 @@ class Evidence:
 
     @classmethod
     def of(cls, name: str, run: str, recording: Recording, device: str, **found: Any) -> Evidence:  # noqa: ANN401 - fields
-        """Return what was found on a device of this machine; `found` are the fields that are not said by the rest."""
+        """Return evidence of a device of this machine; `found` are the fields that do not follow from the rest."""
         return cls(
             paritygate=__version__,
             model=name,
             run=run,
             device=device,
-            # A benchmark of another machine says nothing of how fast the variants are on this one.
+            # Speed on one machine does not predict that on another.
             machine={**machine_facts(), "cores": cores()},
             samples=SamplesFacts(digest=recording.samples_digest, rows=recording.rows),
             reference=ReferenceFacts(
@@ -281,7 +227,7 @@ class Evidence:
         return (*self.variants, *self.emulated)
 
     def entry(self, variant: str) -> EvidenceEntry | None:
-        """Return what was found about a variant itself; None where nothing is said of it."""
+        """Return the entry of a variant itself; None where there is none."""
         return next((entry for entry in self.variants if entry.variant == variant), None)
 
     def emulated_entry(self, variant: str) -> EvidenceEntry | None:
@@ -309,7 +255,7 @@ def read_evidence(path: Path) -> Evidence:
     """Return the evidence in a file.
 
     Raises:
-        InputFileError: It is no evidence, or of another version; the message says what is wrong.
+        InputFileError: It is corrupt or of another version.
     """
     again = f"convert-and-validate validate --run {shlex.quote(str(path.parent))}"
     try:
@@ -326,7 +272,7 @@ class _OtherSchemaError(Exception):
     """Evidence has another schema."""
 
 
-# Stages of one run read the same evidence: the same text is parsed once.
+# All stages of a run read the same evidence.
 @functools.lru_cache(maxsize=4)
 def _evidence_of(text: str) -> Evidence:
     data = json_of(text)

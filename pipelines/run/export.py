@@ -1,4 +1,4 @@
-"""Export: the source becomes every target variant."""
+"""Export every target variant from the source."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from paritygate.text import counted
 
 
 def export_stage(run: RunFolder, *, time_limit_s: float, progress: Progress) -> dict[str, FailedVariant]:
-    """Make every target of the run's spec; what fails is written down, the others go on.
+    """Make every target of the run's spec; record failures, and go on with the others.
 
     Raises:
         InputFileError: The source does not exist.
         UsageError: The spec asks for what cannot be made of its source.
         StorageError: The disk is full.
     """
-    # A source that is not there is wrong for every variant: said once, before any child starts.
+    # A missing source concerns every variant: one error, before any child starts.
     _ = run.resolved.source
     names = run.resolved.target_names
     maker = VariantMaker(run, names, time_limit_s=time_limit_s, progress=progress)

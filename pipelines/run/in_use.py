@@ -1,4 +1,4 @@
-"""Whether a run folder is being worked on: whoever opens it holds a lock on its marker for as long as it is open.
+"""Lock run folders that are open, so that others see it.
 
 The kernel drops the lock when the process ends, however it ends. On a filesystem without locks nothing is known.
 """
@@ -14,23 +14,23 @@ from paritygate.files import MARKER
 
 
 class Hold:
-    """A lock on a run folder that many may hold at once; it is given up with the object."""
+    """A shared lock on a run folder; it ends with the object."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock; where there is none to be had, hold nothing."""
+        """Take the lock, or none where the filesystem has no locks."""
         self._descriptor: int | None = None
         with contextlib.suppress(OSError):
             self._descriptor = os.open(folder / MARKER, os.O_RDONLY)
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def __del__(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
 
 
 def is_in_use(folder: Path) -> bool:
-    """Return whether a process has the run open, this one among them."""
+    """Return whether a process, this one included, has the run open."""
     try:
         descriptor = os.open(folder / MARKER, os.O_RDONLY)
     except OSError:

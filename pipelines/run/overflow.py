@@ -1,8 +1,7 @@
-"""The overflow stop: before an engine of lower precision is built, the ONNX that it is built from is looked at.
+"""Check the ONNX model of a lower-precision engine for overflow before minutes are spent on building it.
 
-Its operators are run as a device of that precision would run them, on some of the run's samples, beside the FP32 model
-that it was made from. A model that leaves the range of its precision there is not worth minutes of building; all other
-differences are for the validation to judge.
+Some of the run's samples run through its operators as on a device of that precision, and through its FP32 base. Only
+values outside the range of the precision stop the build. Validation judges all other differences.
 """
 
 from __future__ import annotations
@@ -21,51 +20,41 @@ from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
 
-# What is rounded to these may leave their range; of integers, the calibration has seen to that.
+# Rounding to these may overflow. Calibration chooses the range of integers.
 OVERFLOW_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
-# Enough to meet what is common, at a small part of the cost of a validation.
+# Enough for common rows, at a small part of the cost of a validation.
 _MOST_ROWS = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverflowFinding:
-    """What came of the look at an ONNX model.
-
-    Attributes:
-        precision: The precision that was emulated.
-        rows: How many rows were run.
-        non_finite: How many of them came out NaN or infinite where FP32 is finite.
-        hidden: How many more became infinite on the way, and came out finite and off by more than the limit.
-        first: The id of the first of all these.
-        output: The output that it was seen in.
-        not_checked: Why nothing could be looked at; empty if it could.
-    """
+    """The outcome of an overflow check."""
 
     precision: Precision
-    rows: int = 0
-    non_finite: int = 0
-    hidden: int = 0
-    first: str = ""
-    output: str = ""
-    not_checked: str = ""
+    rows: int = 0  # that ran
+    non_finite: int = 0  # of these, came out NaN or infinite where FP32 is finite
+    hidden: int = 0  # others that became infinite on the way, and came out finite and off by more than the limit
+    first: str = ""  # the id of the first of all these
+    output: str = ""  # of the first one
+    not_checked: str = ""  # why the check was not possible
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said with an engine that was built all the same."""
+        """Notes on an engine that was built without the check."""
         return (f"not checked for overflow before the build: {self.not_checked}",) if self.not_checked else ()
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What goes into the engine's record."""
+        """The entry in the engine's record."""
         if self.not_checked:
             return {"overflow_check": {"not_checked": self.not_checked}}
         return {"overflow_check": {"precision": str(self.precision), "rows": self.rows}}
 
     def stop(self, engine: Variant) -> None:
-        """Do nothing if nothing overflowed.
+        """Stop the build of an engine after an overflow.
 
         Raises:
-            ConversionError: Some rows did: the engine is not to be built.
+            ConversionError: Some rows overflowed.
         """
         if not self.non_finite + self.hidden:
             return
@@ -89,19 +78,9 @@ def _hint(engine: Variant) -> str:
 def find_overflow(
     run: RunFolder, base: Artifact, reference: Artifact | None, *, time_limit_s: float, progress: Progress
 ) -> OverflowFinding:
-    """Run an ONNX artifact of lower precision as a device would, beside the FP32 artifact that it was made from.
+    """Run at most 256 rows, always the same, through a lower-precision ONNX artifact and its FP32 base.
 
-    Of the run's samples at most 256 rows are taken, the same ones every time.
-
-    Args:
-        run: The run.
-        base: What an engine is to be built from.
-        reference: What that was made from; None where it is not there.
-        time_limit_s: Seconds that it may take.
-        progress: Told what is done.
-
-    Returns:
-        What was found. Where it could not be looked at, the reason is in it: that stops nothing.
+    Where the check is not possible, as without that `reference`, the finding has the reason, and nothing stops.
 
     Raises:
         StorageError: The disk is full.
@@ -138,7 +117,7 @@ def find_overflow(
 
 
 def _limit(run: RunFolder, base: str) -> float:
-    """Return the loosest limit that the run's engines of a base are held to."""
+    """Return the loosest limit of the run's engines that are built from a base."""
     engines = [variant for variant in run.resolved.variants if _is_of(variant, base)] or [Variant.parse(base)]
     return max(run.resolved.rules(variant).tolerance.max_abs_diff for variant in engines)
 

@@ -1,4 +1,4 @@
-"""Which probes the evidence of a run leaves out: a release says so."""
+"""List the probes that the evidence of a run lacks, for its release."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 
 
 def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]]:
-    """Return, by variant, the probes that were switched off or could not be asked on some device.
+    """Return, by variant, the probes that were switched off or did not run on some device.
 
-    A probe that has nothing to ask of a model is none of these; one of which the reference or the candidate took no
-    batch is.
+    A probe that does not apply to a model does not count. One whose batches reference or candidate all refused does.
     """
     found: dict[str, set[str]] = {}
     for document in documents:
@@ -27,7 +26,7 @@ def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]
 
 
 def edge_findings(documents: Iterable[Evidence]) -> dict[str, list[dict[str, Any]]]:
-    """Return, by variant, what it answers otherwise where no sample is, on some device."""
+    """Return, by variant, its out-of-sample findings on any device."""
     found: dict[str, list[dict[str, Any]]] = {}
     for document in documents:
         for entry in document.variants:
@@ -38,7 +37,7 @@ def edge_findings(documents: Iterable[Evidence]) -> dict[str, list[dict[str, Any
 
 
 def padding_findings(documents: Iterable[Evidence]) -> dict[str, list[str]]:
-    """Return, by variant, what differs where a mask leaves out that nobody declared, in words, on some device."""
+    """Return, by variant, messages on differences at positions that an undeclared mask leaves out, on any device."""
     found: dict[str, dict[str, None]] = {}
     for document in documents:
         for entry in document.variants:
@@ -48,14 +47,14 @@ def padding_findings(documents: Iterable[Evidence]) -> dict[str, list[str]]:
 
 
 def edge_not_asked(documents: Iterable[Evidence]) -> tuple[str, ...]:
-    """Return the variants that were not asked, on some device, what is unlike every sample."""
+    """Return the variants without out-of-sample probes on some device."""
     entries = (entry for document in documents for entry in document.variants)
     off = str(EdgeRule.OFF)
     return tuple(dict.fromkeys(item.variant for item in entries if item.result and item.result.probes.edge == off))
 
 
 def _left_out(probes: ProbesResult) -> Iterable[str]:
-    # What is not known to have been asked was not, whatever else is said of it.
+    # An unknown probe counts as left out.
     asked = {} if probes.skipped else probes.asked
     return (name for name in ALL_PROBES if name not in asked or _was_not_taken(asked[name]))
 

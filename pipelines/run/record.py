@@ -1,4 +1,4 @@
-"""Record: the source answers the samples once, and its outputs are kept."""
+"""Run the source on the samples once, and keep its outputs as the reference."""
 
 from __future__ import annotations
 
@@ -21,45 +21,29 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.source import SampleSource
 
-# The variant that shows what the model does with its inputs.
+# The variant whose graph shows how the model uses its inputs.
 GRAPH_VARIANT = "onnx-fp32"
-# The digest of the rules that a recording was made by, in its settings.
+# The key, in the settings of a recording, of the digest of its rules.
 _RULES = "rules_digest"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordRequest:
-    """What to record, without a run.
+    """A recording without a run."""
 
-    Attributes:
-        model: Path of the model.
-        samples: Path of the samples, or `module:callable`.
-        here: What relative paths are relative to.
-        out: The folder to write; it must not exist, or be one of ours.
-        batch_size: Rows a batch, where the samples do not say.
-        pad: By input, what shorter lists of JSON lines are filled up with.
-        columns: Of a table: by input, the columns that it consists of.
-        cast: By input, the dtype that its values are cast to.
-        valid_where: By output, the input that says which of its positions count.
-        is_non_finite_declared: Whether NaN and infinity in the outputs are right.
-        seed: Seed of the choice of rows that are run twice.
-        device: Where the model runs.
-        signature_key: Which signature of a SavedModel is meant; None for `serving_default`.
-    """
-
-    model: str
-    samples: str
-    here: Path
-    out: Path
-    batch_size: int
-    pad: Mapping[str, float]
-    columns: Mapping[str, tuple[str, ...]]
-    cast: Mapping[str, str]
-    valid_where: Mapping[str, str]
-    is_non_finite_declared: bool
-    seed: int
+    model: str  # a path
+    samples: str  # a path, or `module:callable`
+    here: Path  # where relative paths start
+    out: Path  # must not exist, or be one of ours
+    batch_size: int  # where the samples do not say
+    pad: Mapping[str, float]  # by input, fills up shorter lists of JSON lines
+    columns: Mapping[str, tuple[str, ...]]  # of a table, by input
+    cast: Mapping[str, str]  # by input, the dtype to cast to
+    valid_where: Mapping[str, str]  # by output, the input that masks its positions
+    is_non_finite_declared: bool  # NaN and infinity in the outputs are correct
+    seed: int  # of the choice of rows that run twice
     device: str
-    signature_key: str | None = None
+    signature_key: str | None = None  # of a SavedModel; None for `serving_default`
 
 
 def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, device: str = "cpu") -> Recording:
@@ -68,7 +52,7 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
     Raises:
         ZeroRowsError: There are no samples.
         ReferenceRefusedError: The reference is not fit to judge by.
-        BackendError: It did not answer, crashed or hung.
+        BackendError: The reference failed, crashed or hung.
         UsageError: Samples and model do not fit each other.
         StorageError: The disk is full.
     """
@@ -93,10 +77,10 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
 
 
 def check_recording_rules(run: RunFolder, recording: Recording) -> None:
-    """Check that the reference was recorded as the run's spec asks for: limits and probes follow from it.
+    """Check that the reference was recorded by the rules of the run's spec, because limits and probes follow from them.
 
     Raises:
-        ArtifactIntegrityError: It was recorded otherwise, or does not say how.
+        ArtifactIntegrityError: The rules differ, or are not recorded.
     """
     found = recording.settings.get(_RULES)
     if found == _rules(run):
@@ -110,9 +94,9 @@ def check_recording_rules(run: RunFolder, recording: Recording) -> None:
 
 
 def _rules(run: RunFolder) -> str:
-    """Return the digest of what the spec asks of a recording, the same on every machine; no file need be there.
+    """Return the digest of what the spec asks of a recording, the same on every machine and without any file.
 
-    What answers, and which samples, the recording says itself; which probes were left out, the evidence does.
+    Model and samples are in the recording itself, and probes that were left out are in the evidence.
     """
     resolved, probes = run.resolved, _probes(run)
     samples = resolved.samples(run.samples_path)
@@ -123,7 +107,7 @@ def _rules(run: RunFolder) -> str:
                 "pad": samples.pad,
                 "split": samples.split,
                 "images": samples.images,
-                # Where they are empty, the digest is that of recordings from before there were any.
+                # Empty ones are left out, so that older recordings have the same digest.
                 **({"columns": samples.columns} if samples.columns else {}),
                 **({"cast": samples.cast} if samples.cast else {}),
             },
@@ -134,7 +118,7 @@ def _rules(run: RunFolder) -> str:
             "axes": resolved.spec.axes,
             "valid_where": resolved.valid_where,
             "non_finite": resolved.spec.non_finite,
-            # Why an output is ignored is for readers.
+            # The reasons are for readers.
             "ignored": sorted(resolved.ignored),
             "seed": resolved.spec.seed,
             "probes": {"dims": probes.dims, "roles": probes.roles, "seed": probes.seed},
@@ -148,7 +132,7 @@ def _probes(run: RunFolder) -> ProbeRequest:
 
 
 def _graph(run: RunFolder) -> Graph | None:
-    """Return the exported ONNX file, which says what the inputs are; None if there is none."""
+    """Return the exported ONNX file, which shows the inputs; None if there is none."""
     for folder in (run.variant_folder(GRAPH_VARIANT), run.base_folder(GRAPH_VARIANT)):
         if (folder / ARTIFACT_FILE).is_file():
             return Graph(path=Artifact.read_record(folder).path)
@@ -195,7 +179,7 @@ def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
     time_limit_s: float,
     progress: Progress,
 ) -> Recording:
-    """Record the outputs of an artifact, but for those that are not compared.
+    """Record the outputs of an artifact, without those that are not compared.
 
     Raises:
         ParitygateError: As `record_stage`.
@@ -213,7 +197,7 @@ def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
 
 
 def _args_of(name: str, source: ModelRef, samples: SampleSource, *, is_non_finite_declared: bool) -> dict[str, Any]:
-    """Return what the job is told of a model that no spec is about."""
+    """Return the job's arguments for a model without a spec."""
     return {
         "name": name,
         "source": to_data(source),
@@ -225,7 +209,7 @@ def _args_of(name: str, source: ModelRef, samples: SampleSource, *, is_non_finit
         "ignored": {},
         "seed": 0,
         "device": "cpu",
-        # Of a model file alone, no candidate is asked anything; what its graph does with a mask is looked at.
+        # No candidate will run, so there are no probes. The graph shows masks.
         "probes": to_data(
             ProbeRequest(names=(), graph=Graph(path=source.path) if source.kind is SourceKind.ONNX else None)
         ),
@@ -237,7 +221,7 @@ def _record_alone(args: dict[str, Any], *, out: Path, time_limit_s: float, progr
     out = out.resolve()
     jobs = make_marked_folder(out.with_name(f".{out.name}.jobs"))
     recording = _record(args, out=out, jobs=jobs, time_limit_s=time_limit_s, progress=progress, do=do_job)
-    # The log is wanted where something went wrong, and nothing did.
+    # The log is of use only after an error.
     remove_marked_folder(jobs)
     return recording
 

@@ -1,6 +1,6 @@
-"""Which repositories a run was released to, as its own folder notes it: `clean` looks there before it removes the run.
+"""Note in a run folder to which repositories it was released, so that `clean` does not remove it.
 
-The note is written before the release is made, so that no release is without one, whatever ends the process.
+The note is written before the release, so that no release is without one, whatever ends the process.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from paritygate.errors import InputFileError, StorageError
 from paritygate.files import read_json, write_json_atomically
 
 RELEASED_TO = "released-to.json"
-# Who may not write to a run folder cannot remove it either.
+# Without write permission, nobody can remove the run folder either.
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def released_to(folder: Path) -> tuple[Path, ...]:
-    """Return the repositories that the run in a folder was released to, or was about to be.
+    """Return the repositories that a run was released to, or was about to be.
 
     Raises:
         InputFileError: The note is corrupt.
@@ -38,11 +38,11 @@ def released_to(folder: Path) -> tuple[Path, ...]:
 
 
 def note_release_to(folder: Path, repository: Path) -> tuple[Path, ...]:
-    """Note in a run folder that it is about to be released to a repository; return what was noted before.
+    """Note that a run is about to be released to a repository, and return the earlier ones.
 
     Raises:
-        InputFileError: The note that is there is corrupt.
-        StorageError: It cannot be written although the folder may be written to.
+        InputFileError: The earlier note is corrupt.
+        StorageError: It cannot be written although the folder is writable.
     """
     before = released_to(folder)
     place = repository.resolve()
@@ -52,7 +52,7 @@ def note_release_to(folder: Path, repository: Path) -> tuple[Path, ...]:
 
 
 def write_released_to(folder: Path, repositories: tuple[Path, ...]) -> None:
-    """Write the note of a run folder; nothing where the folder may not be written to.
+    """Write the note of a run folder; do nothing where the folder is not writable.
 
     Raises:
         StorageError: The disk is full.
@@ -71,7 +71,7 @@ def write_released_to(folder: Path, repositories: tuple[Path, ...]) -> None:
 
 
 def _name_of(repository: Path, folder: Path) -> str:
-    """Return a repository as it is noted: from the run on if both lie in one project, which may be moved."""
+    """Return the name of a repository: relative to the run if both are in one project, which may be moved."""
     # `<project>/<root>/runs/<model>/<run>`
     project = folder.parents[min(3, len(folder.parents) - 1)]
     return os.path.relpath(repository, folder) if repository.is_relative_to(project) else str(repository)

@@ -1,29 +1,23 @@
-"""What a stage was done with: its results count for as long as it would be done with the same again."""
+"""Inputs of a stage: its results count as long as these are unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# How a change of the rules is named beside the names of what is read.
+# The name of a change of the rules, next to the names of inputs.
 RULES = "rules"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One stage of a run, by what its results follow from.
+    """One stage of a run, by its inputs."""
 
-    Attributes:
-        name: What was done, such as `compare onnx-fp16`.
-        reads: Digest of each thing that it read, by what that is to it; None for what is not there or has no digest.
-        rules: Digest of all that the spec asks of it.
-    """
-
-    name: str
-    reads: Mapping[str, str | None]
-    rules: str
+    name: str  # such as `compare onnx-fp16`
+    reads: Mapping[str, str | None]  # digest of each input by its role; None for one that is missing or has no digest
+    rules: str  # digest of all that the spec asks of it
 
     def changes(self, now: Stage) -> tuple[str, ...]:
-        """Return what would be otherwise if it were done now: names of what is read, and `RULES`."""
+        """Return the inputs that changed since: names of `reads`, and `RULES`."""
         names = [name for name in (*self.reads, *now.reads) if self.reads.get(name) != now.reads.get(name)]
         return (*dict.fromkeys(names), *([RULES] if self.rules != now.rules else []))

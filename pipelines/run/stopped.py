@@ -1,4 +1,4 @@
-"""What is left of a run that an error ended: nothing where nothing was made before it was refused, else the reason."""
+"""Clean up after an error that ends a run: remove an empty run folder, else note the reason in it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Stopped:
 
     @property
     def is_refused(self) -> bool:
-        """Whether what was asked for could not be: no command can go on with such a run."""
+        """Whether the request was refused, so that no command can go on with the run."""
         return self.exit_code == ExitCode.USAGE
 
 
 @contextlib.contextmanager
 def noting_why_it_stops(run: RunFolder) -> Iterator[None]:
-    """Leave with an error what there is to leave; a new run is done inside."""
+    """Remove or annotate the run folder after an error inside."""
     try:
         yield
     except ParitygateError as err:
         stopped = Stopped(message=_message(run, err), exit_code=int(err.exit_code))
-        # What is said stays the error itself, whatever the disk does.
+        # The error itself is reported, even if the disk fails as well.
         with contextlib.suppress(ParitygateError, OSError):
             is_without_jobs = stopped.is_refused or not (run.findings / "jobs").exists()
             if is_without_jobs and not run.exported() and not run.reference.exists():
@@ -48,11 +48,11 @@ def noting_why_it_stops(run: RunFolder) -> Iterator[None]:
 
 
 def why_stopped(folder: Path) -> Stopped | None:
-    """Return the error that ended the run in a folder; None where none did, or there is evidence since.
+    """Return the error that ended a run; None where there was none, or there is evidence since.
 
     Raises:
-        OSError: What says so cannot be read.
-        ValueError: What says so is corrupt.
+        OSError: The note cannot be read.
+        ValueError: The note is corrupt.
     """
     path = folder / _FILE
     if not path.is_file() or (folder / "evidence.json").is_file():

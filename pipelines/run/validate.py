@@ -1,4 +1,4 @@
-"""Validate: every exported variant against the recorded reference, and the evidence of it."""
+"""Compare every exported variant with the recorded reference, and write the evidence."""
 
 from __future__ import annotations
 
@@ -40,24 +40,16 @@ def validate_stage(
     device: str = "cpu",
     probes: Collection[str] | None = None,
 ) -> dict[str, ComparisonResult]:
-    """Compare every exported variant with the reference and write `evidence.json`.
+    """Compare every exported variant with the recorded reference, and write `evidence.json`.
 
-    Args:
-        run: The run, exported and recorded.
-        time_limit_s: Seconds that each comparison may take.
-        progress: Told what is done.
-        device: Where the variants run, `cpu` or `cuda`.
-        probes: The probes to ask in place of those that the spec asks for; the evidence says what was left out.
-
-    Returns:
-        The result of each variant that was exported, in the spec's order.
+    `probes` replaces those of the spec, and the evidence lists those left out. Results are in the spec's order.
 
     Raises:
         InputFileError: No reference was recorded.
         ArtifactIntegrityError: The reference was recorded by other rules than the spec's.
-        BackendError: The device is not there.
-        UsageError: The spec asks less than a failed run of the same source did, and does not say why; or its limits
-            of one output do not fit what the reference answers.
+        BackendError: The device is missing.
+        UsageError: The spec asks less than a failed run of the same source without a reason, or limits of one output
+            do not fit the reference's outputs.
         StorageError: The disk is full.
     """
     made = run.exported()
@@ -81,20 +73,20 @@ def _validate(
     earlier = [] if run.is_scratch else earlier_failures(run, recording.model.get("digest"), rules)
     check_reason(run, earlier)
     if run.cache is not None and any(comparison.damage is not None for comparison in comparisons.values()):
-        # A source that is another at every call: to do it again is of use only if it is done.
+        # A source that changes with every call: repeating the run helps only if nothing is cached.
         run.cache.forget()
     entries: dict[str, EvidenceEntry] = {}
     emulated: list[EvidenceEntry] = []
     for name, artifact in made.items():
         own, row = comparisons[name], emulated_comparison_of(run, artifact, recording)
-        # What is about to run is what was made: the digest is the one that the evidence will name.
+        # The digest of the files that run is the one in the evidence.
         damage = _damage(artifact)
         not_run = "" if damage or own.damage else _why_not_run(artifact, device)
         result = comparison_not_run(own.job, not_run) if not_run else validator.result_of(name, artifact, own, damage)
         measured = artifact if result.error is None else None
         entries[name] = EvidenceEntry.of(name, result, own.stage, measured, is_emulated=False)
         if row is not None:
-            # How the file would answer elsewhere is a second row, and no verdict.
+            # The emulated row is a second row, and no verdict.
             result = row.described(validator.result_of(f"{name}.emulated", artifact, row, damage))
             about = artifact if damage is None and own.damage is None else None
             emulated.append(EvidenceEntry.of(name, result, row.stage, about, is_emulated=True))
@@ -116,7 +108,7 @@ def _validate(
 
 
 def _not_made(name: str, failure: FailedVariant | None) -> EvidenceEntry:
-    """Return the entry of a target that was not compared, since there is no artifact of it."""
+    """Return the entry of a target without an artifact."""
     if failure is None:
         code = int(ExitCode.NOT_MEASURED)
         return EvidenceEntry(variant=name, evidence="none", verdict="error", exit_code=code, reason="not exported")
@@ -126,16 +118,10 @@ def _not_made(name: str, failure: FailedVariant | None) -> EvidenceEntry:
 
 
 def evidence_of_others(run: RunFolder, recording: Recording, device: str) -> tuple[Evidence, ...]:
-    """Return the evidence of other devices that is to be kept with new evidence, the newest first, one a device.
+    """Return the evidence of other devices that stays next to new evidence, the newest first, one a device.
 
-    It stays evidence as long as it is about the reference that is there, and for each variant as long as it follows
-    from what is there. The document itself stays: that there is such a device is still so, and nothing stands in for
-    it. Of evidence that is corrupt nothing is kept.
-
-    Args:
-        run: The run, where the evidence lies that is about to be replaced; there may be none.
-        recording: The reference that is there.
-        device: The device of the new evidence.
+    It must be about the same reference, and each entry about unchanged inputs. A document stays even without entries,
+    because the device still counts. Corrupt evidence is dropped. `device` is that of the new evidence.
     """
     try:
         last = run.evidence()
@@ -151,13 +137,13 @@ def evidence_of_others(run: RunFolder, recording: Recording, device: str) -> tup
 
 
 def _why_not_run(artifact: Artifact, device: str) -> str:
-    """Return why the artifact is not run on the device, as far as that is known without trying; empty if it is."""
+    """Return why the device cannot run the artifact, as far as that is known without trying; empty if it can."""
     reason = why_not_run(artifact.variant, device)
     return "" if reason is None else f"{reason}: {_RUN_ELSEWHERE if device == _CPU else _RUN_ON_CPU}"
 
 
 def _damage(artifact: Artifact) -> ParitygateError | None:
-    """Return why the artifact's files are not what was made; None if they are."""
+    """Return why the artifact's files are corrupt; None if they are not."""
     try:
         artifact.verify()
     except ParitygateError as err:
@@ -166,7 +152,7 @@ def _damage(artifact: Artifact) -> ParitygateError | None:
 
 
 def _reused(run: RunFolder) -> tuple[str, ...]:
-    """Return that the last job of the run was reused, if it was."""
+    """Return a note if the last job of the run was reused."""
     last = run.cache.done[-1] if run.cache is not None and run.cache.done else None
     if last is None or not last.taken_from:
         return ()
@@ -178,7 +164,7 @@ def _reused(run: RunFolder) -> tuple[str, ...]:
 
 
 class _Validator:
-    """Makes the comparisons of a run, each in a job of its own."""
+    """Makes the comparisons of a run, each in its own job."""
 
     def __init__(
         self, run: RunFolder, *, time_limit_s: float, progress: Progress, probes: Collection[str] | None
@@ -191,7 +177,7 @@ class _Validator:
     def result_of(
         self, name: str, artifact: Artifact, comparison: RunComparison, damage: ParitygateError | None
     ) -> ComparisonResult:
-        """Return the result of a comparison; that it could not be made, if the artifact is corrupt or unfit for it."""
+        """Return the result of a comparison, or of its failure if the artifact is corrupt or unfit."""
         job, unfit = comparison.job, damage or comparison.damage
         if self._probes is not None:
             job = replace(job, rules=replace(job.rules, probes=in_order(self._probes)))
@@ -200,7 +186,7 @@ class _Validator:
         place = self._run.jobs(f"validate-{name}")
         failures = self._run.failed_batches(name)
         shutil.rmtree(failures, ignore_errors=True)
-        # To look at one probe is no reason to lose the evidence of the others.
+        # Repeating one probe must not replace the evidence of the others.
         again = f"convert-and-validate validate --run {shlex.quote(str(self._run.folder))} --scratch"
         if job.device != _CPU:
             again += f" --device {job.device}"
@@ -212,7 +198,7 @@ class _Validator:
             self._progress(f"{name}: {stage}", done, total)
 
         result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report, do=self._run.do)
-        # What the converter had to say belongs to the variant as much as what the runtimes had.
+        # Notes of the converter belong to the variant, as those of the runtimes do.
         reused = _reused(self._run) if result.is_measured else ()
         result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *reused])
         is_hiding = self._run.resolved.hides_inputs(is_leaving=False)

@@ -1,6 +1,6 @@
-"""Making the variants of a run, each by a child process of its own.
+"""Make the variants of a run, each in its own child process.
 
-A variant that is derived from another one is made from that one's artifact: the source is converted once a format.
+A derived variant is made from the artifact of its base, so each format converts the source once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature
 
-# Parts of a spec that name no input or output of the model.
+# Keys of a spec that name no input or output of the model.
 _NOT_ABOUT_OUTPUTS = frozenset({
     "benchmark", "calibration", "edge", "min_rows", "onnxruntime", "opset", "probes", "promote", "reason", "repeat",
     "report", "required", "seed", "targets", "tensorrt", "tensorrt_rtx", "tolerance",
@@ -54,24 +54,16 @@ class VariantMaker:
     """Makes variants, each at most once."""
 
     def __init__(self, run: RunFolder, wanted: Collection[str], *, time_limit_s: float, progress: Progress) -> None:
-        """Make nothing yet.
-
-        Args:
-            run: The run.
-            wanted: The variants to be made, whether they are there or not; what else they are derived from is taken
-                as it is where it is there.
-            time_limit_s: Seconds that each of them may take.
-            progress: Told what is done.
-        """
+        """Prepare to make the wanted variants, even if they exist. Their bases are reused where they exist."""
         self._run = run
         self._wanted = frozenset(wanted)
         self._time_limit_s = time_limit_s
         self._progress = progress
         self._made: dict[str, Artifact | FailedVariant] = {}
         self._overflow: dict[str, OverflowFinding] = {}
-        # Spec and samples are held against the source once, with the first variant that is made of it.
+        # The first variant that is made of the source checks spec and samples against it.
         self._is_fit_known = False
-        # What dims are of each other in all samples, which were read then.
+        # Dims that are equal in all samples, which that check reads.
         self._ties: dict[str, str] = {}
 
     def make(self, name: str) -> Artifact | FailedVariant:
@@ -81,17 +73,17 @@ class VariantMaker:
             InputFileError: The source does not exist.
             UsageError: The spec asks for what cannot be made of its source.
             StorageError: The disk is full.
-            ArtifactIntegrityError: What is there to derive from was changed.
+            ArtifactIntegrityError: An artifact to derive from was changed.
         """
         if name not in self._made:
             self._made[name] = self.there(name) or self._make(name)
         return self._made[name]
 
     def there(self, name: str) -> Artifact | None:
-        """Return the artifact to be taken as it is; None if there is none, or if it is to be made.
+        """Return the artifact to reuse; None if there is none, or if it must be made.
 
         Raises:
-            ArtifactIntegrityError: Its files are not those that were recorded.
+            ArtifactIntegrityError: Its files differ from the recorded ones.
             InputFileError: Its record is corrupt.
         """
         found = self._made.get(name)
@@ -120,17 +112,16 @@ class VariantMaker:
             finding = self._overflow_of(variant, base)
             return self._export(variant, base, finding)
         except (UsageError, InputFileError, StorageError):
-            # These are about the spec, the source or the disk: they hold for every variant.
+            # Errors of spec, source or disk concern every variant.
             raise
         except ParitygateError as err:
             return _failure(self._run, variant, err)
 
     def _overflow_of(self, variant: Variant, base: Artifact | None) -> OverflowFinding | None:
-        """Return what is known of overflow in what an engine is built from; None where nothing is asked.
+        """Return the overflow finding on an engine's model; None where no check is needed.
 
         Raises:
-            MissingBackendError: The engine's library is not installed, or the GPU not there that it is built on: then
-                nothing is worth looking at.
+            MissingBackendError: The engine's library or GPU is missing, so there is nothing to build.
             ConversionError: Rows overflow.
         """
         if variant.format not in ENGINE_FORMATS or base is None or base.variant.precision not in OVERFLOW_PRECISIONS:
@@ -155,7 +146,7 @@ class VariantMaker:
         except UsageError as err:
             if base_name in self._run.resolved.target_names:
                 raise
-            # Of the variant on the way, the spec says nothing.
+            # The spec does not name this base.
             msg = f"target {name!r} is made from {base_name!r}: {err}"
             raise UsageError(msg, **err.next_step) from err
 
@@ -177,7 +168,7 @@ class VariantMaker:
                 check_record({"files": file_digests(files), "main": made["main"], "variant": name})
                 ties = dict(made["ties"]) if base is None else self._ties
             if base is None and not self._is_fit_known:
-                # The limits of a reused export were not checked by a child.
+                # No child checked the limits of a reused export.
                 check_output_limits(run.resolved, signature)
             with storage_errors(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +194,7 @@ class VariantMaker:
         origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
         written: dict[str, Any] = {}
         if origin["spec"] is not None:
-            # What is judged by other limits is converted alike; those that do not fit are an error.
+            # Limits that change no conversion, but must fit the outputs.
             written = {"spec": _spec_of_outputs(run.resolved), "limits": asked_limits(run.resolved)}
         return ChildJob(
             name="export",
@@ -231,7 +222,7 @@ class VariantMaker:
 
 
 def base_of(variant: Variant) -> str | None:
-    """Return what the variant is made from; None for the source. Dims are fixed last."""
+    """Return the base of a variant; None for the source. Dims are fixed last."""
     if variant.static:
         return str(variant.dynamic)
     derivation = DERIVATIONS.get(str(variant))
@@ -239,7 +230,7 @@ def base_of(variant: Variant) -> str | None:
 
 
 def bases_of(variant: Variant) -> Iterator[str]:
-    """Yield what the variant is made from, what that is made from, and so on."""
+    """Yield the base of a variant, the base of that, and so on."""
     base = base_of(variant)
     while base is not None:
         yield base
@@ -254,12 +245,12 @@ def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVa
     failure = FailedVariant.from_error(str(variant), err)
     if variant.format not in ENGINE_FORMATS or not isinstance(err, MissingBackendError):
         return failure
-    # What it is made from is in the run: another machine needs neither the source nor its framework.
+    # Its base is in the run, so another machine needs neither the source nor its framework.
     elsewhere = (
         f"build it elsewhere: convert-and-validate pack --run {shlex.quote(str(run.folder))}; there: "
         "convert-and-validate unpack PACK; then: convert-and-validate build --run DIR"
     )
-    # What there is to install is no way out where the GPU is missing.
+    # Installing does not help where the GPU is missing.
     is_installable = err.hint and not isinstance(err, MissingGpuError)
     return replace(failure, hint=f"{err.hint}; or {elsewhere}" if is_installable else elsewhere)
 
@@ -270,7 +261,7 @@ def _fixed_shape(run: RunFolder, variant: Variant, base: Artifact) -> dict[str, 
 
 
 def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
-    # Of an engine, as with dims fixed, it is the base that is calibrated.
+    # For engines and fixed dims, the base is calibrated.
     if variant.precision is not Precision.INT8 or variant.static or variant.format in ENGINE_FORMATS:
         return None
     resolved, part = run.resolved, run.resolved.spec.calibration
@@ -279,7 +270,7 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
         compared=resolved.samples(run.samples_path),
         rows=part.rows,
         tool=part.tool,
-        # Ranges that are found at each call are ONNX Runtime's; what runs elsewhere is calibrated on rows.
+        # Only ONNX Runtime has dynamic ranges; other formats are calibrated on rows.
         method=Int8Settings().method if variant.format != "onnx" and part.method == DYNAMIC else part.method,
         activations=part.activations,
     )
@@ -301,11 +292,11 @@ def _from_source(run: RunFolder, ties: Mapping[str, str], *, is_fit_known: bool)
 
 
 def _spec_of_outputs(resolved: ResolvedSpec) -> dict[str, Any]:
-    """Return the spec as far as it is held against the source: what is judged by other limits is converted alike."""
+    """Return the parts of the spec that the conversion checks against the source."""
     return {
         "spec": {
             **resolved.spec.model_dump(mode="json", by_alias=True, exclude=set(_NOT_ABOUT_OUTPUTS)),
-            # A spec has some, and which ones is the same to all of them.
+            # The targets do not matter, but a spec must have some.
             "targets": ["onnx-fp32"],
         },
         "folder": str(resolved.folder),
@@ -313,10 +304,7 @@ def _spec_of_outputs(resolved: ResolvedSpec) -> dict[str, Any]:
 
 
 def _without_boundaries(written: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec without the values at which answers are decided, and without what a metric may lose.
-
-    Whatever these are, any model may be converted.
-    """
+    """Return a spec without thresholds and what a metric may lose, because conversion does not depend on them."""
     gold = written["spec"]["gold"] or []
     decisions = {
         name: {key: value if value is None or key not in _BOUNDARIES else 0.0 for key, value in rule.items()}
@@ -327,7 +315,7 @@ def _without_boundaries(written: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_base(base: Artifact) -> dict[str, Any]:
-    # Names, order and dims are what they shall be already.
+    # Names, order and dims are correct already.
     return {
         "source": to_data(replace(artifact_model(base), signature=base.signature, rename={})),
         "dims": {},
@@ -348,7 +336,7 @@ def _made_by(made: Mapping[str, Any], base: Artifact | None, finding: OverflowFi
     return {
         **common,
         "source": base.made_by["source"],
-        # What the user should know of the base holds for what is made from it.
+        # Notes on the base apply to its derivatives.
         "notes": [*base.made_by["notes"], *made["notes"], *(finding.notes if finding is not None else ())],
         "base": {"variant": str(base.variant), "digest": base.digest, "facts": dict(base.made_by["facts"])},
     }

@@ -1,4 +1,4 @@
-"""The run folder: where the stages of one run hand over to each other, as files."""
+"""The run folder, through which the stages of a run exchange files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paritygate.pipelines.spec.target_choice import needed_backends
 
 DEFAULT_ROOT = Path("artifacts")
 SCRATCH = "scratch"
-# The folder that says which pack a run came in, and the key of what was measured here since.
+# The folder that names the pack of a run, and the key for what was measured here since.
 UNPACKED = "unpacked"
 _SPEC_FILE = "spec.json"
 # 0.1.0 wrote none.
@@ -52,7 +52,7 @@ class FailedVariant:
 
     @classmethod
     def from_error(cls, variant: str, error: ParitygateError) -> FailedVariant:
-        """Return the failure that an error is."""
+        """Return the failure of an error."""
         rows = tuple(getattr(error, "rows", ()))
         return cls(
             variant=variant,
@@ -73,26 +73,15 @@ def _verdict_of(error: ParitygateError) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFolder:
-    """One run on disk.
+    """One run on disk."""
 
-    Attributes:
-        folder: Where it is: `<root>/runs/<model>/<run-id>`.
-        resolved: The spec it was made from.
-        samples_path: What the command line gave as the samples' path.
-        beside: The folder that all runs below its root lie in; None where it was copied to a place of its own.
-        is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
-        is_without_benchmark: Whether the benchmark that is there does not count.
-        cache: Reuses earlier work; None where all is done.
-        hold: Says to others that the run is being worked on, for as long as it is open here.
-    """
-
-    folder: Path
+    folder: Path  # `<root>/runs/<model>/<run-id>`
     resolved: ResolvedSpec
-    samples_path: str | None
-    beside: Path | None = None
-    is_scratch: bool = False
-    is_without_benchmark: bool = False
-    cache: Cache | None = None
+    samples_path: str | None  # from the command line
+    beside: Path | None = None  # the folder of all runs below its root; None where it was copied to another place
+    is_scratch: bool = False  # new findings go to a separate folder; evidence, results and reports stay
+    is_without_benchmark: bool = False  # its benchmark is ignored
+    cache: Cache | None = None  # None where nothing is reused
     hold: Hold | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -107,21 +96,21 @@ class RunFolder:
 
     @property
     def findings(self) -> Path:
-        """The folder of evidence, results, reports, and of the jobs that find them."""
+        """The folder of evidence, results, reports, and their jobs."""
         return self.folder / SCRATCH if self.is_scratch else self.folder
 
     @property
     def evidence_file(self) -> Path:
-        """Where the evidence goes."""
+        """The path of the evidence."""
         return self.findings / "evidence.json"
 
     @property
     def benchmark_file(self) -> Path:
-        """Where the benchmark goes."""
+        """The path of the benchmark."""
         return self.folder / "benchmark.json"
 
     def failed_batches(self, name: str) -> Path:
-        """Where the batches of probes are put that a variant fails."""
+        """Return the folder for probe batches that a variant fails."""
         return self.findings / "probes" / name
 
     def jobs(self, name: str) -> Path:
@@ -130,7 +119,7 @@ class RunFolder:
 
     @property
     def do(self) -> DoJob:
-        """How the jobs of the run are done."""
+        """The function that does the run's jobs."""
         return do_job if self.cache is None else self.cache.run_job
 
     def variant_folder(self, variant: str) -> Path:
@@ -138,7 +127,7 @@ class RunFolder:
         return self.folder / variant
 
     def base_folder(self, variant: str) -> Path:
-        """Return the folder of an artifact that is no target, and that targets are derived from."""
+        """Return the folder of an artifact that is no target, only the base of targets."""
         return self.folder / "bases" / variant
 
     def artifact(self, variant: str) -> Artifact:
@@ -162,7 +151,7 @@ class RunFolder:
         """Return which variants could not be made.
 
         Raises:
-            InputFileError: What says so is corrupt.
+            InputFileError: Their record is corrupt.
         """
         path = self.folder / _FAILURES_FILE
         if not path.is_file():
@@ -183,10 +172,10 @@ class RunFolder:
         return BenchmarkResult.read(data)
 
     def unpacked_mark(self) -> str | None:
-        """Return what says of evidence that it was made here since the run was unpacked; None where it was not.
+        """Return the mark of evidence that was made here since the run was unpacked; None where it was not unpacked.
 
         Raises:
-            InputFileError: The run was unpacked, and does not say as what.
+            InputFileError: The run was unpacked, and its mark is corrupt.
         """
         folder = self.folder / UNPACKED
         if not folder.exists():
@@ -202,7 +191,7 @@ class RunFolder:
         return mark
 
     def made_here(self) -> dict[str, str]:
-        """Return what evidence says of an unpacked run that is made here; nothing where the run was not unpacked."""
+        """Return the field of evidence that marks it as made here; empty where the run was not unpacked."""
         mark = self.unpacked_mark()
         return {} if mark is None else {UNPACKED: mark}
 
@@ -218,17 +207,11 @@ class RunFolder:
 def new_run(
     resolved: ResolvedSpec, *, root: Path, samples_path: str | None = None, is_cached: bool = False
 ) -> RunFolder:
-    """Return a new run folder for a spec.
-
-    Args:
-        resolved: The spec.
-        root: What run folders lie below.
-        samples_path: What is given in place of the spec's own samples.
-        is_cached: Whether earlier work is reused.
+    """Return a new run folder below `root`; `samples_path` replaces the spec's own samples.
 
     Raises:
-        UsageError: The environment says of the cache what cannot be.
-        StorageError: It cannot be written.
+        UsageError: The environment has a bad setting of the cache.
+        StorageError: The folder cannot be written.
     """
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     folder = root / "runs" / resolved.name / f"{stamp}-{secrets.token_hex(2)}"
@@ -244,7 +227,7 @@ def new_run(
     }
     write_json_atomically(folder / _SPEC_FILE, data)
     place = folder.resolve()
-    # What is hidden is not to lie in a second place either.
+    # Hidden inputs must not be copied to a second place.
     is_kept = is_cached and not resolved.hides_inputs(is_leaving=False)
     cache = cache_below(root, place) if is_kept else None
     return RunFolder(
@@ -253,16 +236,12 @@ def new_run(
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder is one of a run, sound or not: it bears the marker and holds a spec."""
+    """Return whether a folder is one of a run, intact or not: it has the marker and a spec."""
     return (folder / _SPEC_FILE).is_file() and (folder / MARKER).is_file()
 
 
 def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
-    """Return the run in `folder`.
-
-    Args:
-        folder: The run folder.
-        is_held: Whether others are to see that the run is open.
+    """Return the run in `folder`, and show others that it is open if `is_held`.
 
     Raises:
         InputFileError: There is none, its spec is corrupt, or another version of paritygate wrote it.
@@ -272,7 +251,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
         msg = f"{folder} is no run folder"
         hint = "give the folder that export or run printed, a run's id, or latest; see them: convert-and-validate runs"
         raise InputFileError(msg, hint=hint)
-    # Before it is read: what is held is not removed meanwhile.
+    # Locked before it is read, so that nobody removes it meanwhile.
     hold = Hold(folder) if is_held else None
     with storage_errors(path):
         try:
@@ -288,7 +267,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
             msg = f"{path} is corrupt: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
     place = folder.resolve()
-    # Where a run was unpacked or copied to a place of its own, its neighbours are not ours to look at.
+    # Ignore the neighbours of a run that was unpacked or copied to another place.
     is_among_runs = place.parent.name == resolved.name and place.parent.parent.name == "runs"
     return RunFolder(
         folder=place,
@@ -300,14 +279,10 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
 
 
 def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
-    """Check that this version of paritygate can go on with a run.
-
-    Args:
-        where: The run folder or pack, for the message.
-        data: What its `spec.json` holds.
+    """Check that this version of paritygate can go on with a run, by `data`, its `spec.json`.
 
     Raises:
-        InputFileError: It was written by an earlier or a later version.
+        InputFileError: An earlier or a later version wrote it.
     """
     schema = data.get("schema", 1)
     if schema == _SCHEMA:
@@ -320,14 +295,14 @@ def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
 
 
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
-    """Return the variants whose outcome is the run's: the declared ones, else those whose backends are installed.
+    """Return the variants that decide the run's outcome: the declared ones, else those whose backends are installed.
 
-    What does not run on this machine or device, or is not available for this model, is not required of itself. Where
-    nothing is left, all are required: a run that could measure nothing has not passed.
+    A variant that does not run on this machine or device, or is not available for this model, is not required unless
+    declared. Where none is left, all are required: a run without measurements has not passed.
 
     Args:
         run: The run.
-        device: `cpu` or `cuda`; where the run was validated, else `cpu`, if None.
+        device: `cpu` or `cuda`; None for that of the evidence, else `cpu`.
     """
     spec = run.resolved.spec
     if spec.required is not None:
@@ -352,12 +327,12 @@ def _readable_evidence(run: RunFolder) -> Evidence | None:
     try:
         return run.evidence()
     except InputFileError:
-        # Whoever judges by the evidence says what is wrong with it.
+        # Callers that need the evidence report that it is corrupt.
         return None
 
 
 def worst_code(codes: list[int]) -> int:
-    """Return the exit code that stands for several, by 5 > 4 > 2 > 1 > 3 > 0."""
+    """Return the worst of several exit codes, by 5 > 4 > 2 > 1 > 3 > 0."""
     order = [
         ExitCode.NOT_MEASURED,
         ExitCode.NOT_BUILT,

@@ -1,4 +1,4 @@
-"""By how much a new version may be worse than a released one: a factor for each figure."""
+"""Factors by which the figures of a new version may be worse than those of a released one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from paritygate.pipelines.spec.named_numbers import parse_named_numbers
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgainstFigure:
-    """One figure by which versions are held against each other.
-
-    Attributes:
-        meaning: What it is, in words.
-        factor: How many times as much is allowed where nobody says; of gold, where more is better, as little.
-        unit: Its unit, as it stands behind the number; empty for none.
-        is_more_better: Whether less of it is worse.
-    """
+    """One figure to compare versions by."""
 
     meaning: str
-    factor: float
+    factor: float  # the default: of gold, where more is better, the divisor
     unit: str = ""
     is_more_better: bool = False
 
@@ -40,7 +33,7 @@ def check_factors(factors: Mapping[str, float]) -> dict[str, float]:
     """Return the factors, checked.
 
     Raises:
-        ValueError: A name is not known, or a value is not a finite number of at least 1.
+        ValueError: A name is unknown, or a value is not a finite number of at least 1.
     """
     for name, value in factors.items():
         if name not in FIGURES:
@@ -56,7 +49,7 @@ def parse_factors(texts: Iterable[str]) -> dict[str, float]:
     """Return factors written as `NAME=FACTOR`.
 
     Raises:
-        UsageError: A text is not of that form, a name is not known or occurs twice, or a value is not a finite number
+        UsageError: A text has another form, or a name is unknown or occurs twice, or a value is not a finite number
             of at least 1.
     """
     return parse_named_numbers(texts, check_factors, option="--worse", names=FIGURES, example="max_abs_diff=1.5")

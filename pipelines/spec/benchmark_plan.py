@@ -1,4 +1,4 @@
-"""What a benchmark measures: batch sizes, concurrency, rounds, as the spec or the command line says it."""
+"""Plan a benchmark by the spec or the command line: batch sizes, concurrency, rounds."""
 
 from __future__ import annotations
 
@@ -13,27 +13,19 @@ from paritygate.pipelines.spec.limits import COST
 from paritygate.pipelines.spec.parts import BenchmarkPart
 from paritygate.pipelines.spec.schema import ResolvedSpec
 
-# Limits on what the artifact itself says.
+# Limits on properties of the artifact itself.
 _KNOWN_WITHOUT = frozenset({"size_mb"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkPlan:
-    """What to measure.
+    """The measurements of a benchmark."""
 
-    Attributes:
-        batch_sizes: Rows a call, without repeats.
-        concurrency: Numbers of instances side by side, without repeats.
-        rounds: How often every variant has its turn.
-        seconds: How long calls are timed at least, for each variant, point and round.
-        price_per_hour: What the machine costs; None where it is not known.
-    """
-
-    batch_sizes: tuple[int, ...]
-    concurrency: tuple[int, ...]
-    rounds: int
-    seconds: float
-    price_per_hour: float | None
+    batch_sizes: tuple[int, ...]  # rows a call, without repeats
+    concurrency: tuple[int, ...]  # instances side by side, without repeats
+    rounds: int  # turns of every variant
+    seconds: float  # least time of each variant, point and round
+    price_per_hour: float | None  # of the machine; None where unknown
 
     @property
     def points(self) -> tuple[tuple[int, int], ...]:
@@ -42,31 +34,26 @@ class BenchmarkPlan:
 
 
 def is_benchmark_wanted(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
-    """Return whether the spec asks for a benchmark, or for a choice that needs one; arguments as below."""
+    """Return whether the spec, or a choice by speed under more limits, needs a benchmark."""
     return resolved.spec.benchmark is not None or is_speed_needed(resolved, limits)
 
 
 def is_speed_needed(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
-    """Return whether a release of the spec is chosen by speed.
-
-    Args:
-        resolved: The spec.
-        limits: Names of limits that hold beside those of the spec.
-    """
+    """Return whether the spec, or more limits, choose a release by speed."""
     promote = resolved.spec.promote
     return promote.prefer == "fastest" or not {*promote.limits, *limits} <= _KNOWN_WITHOUT
 
 
 def price_of(resolved: ResolvedSpec) -> float | None:
-    """Return what the machine costs an hour, as the spec says it; None if it does not."""
+    """Return the price of the machine per hour in the spec; None if there is none."""
     return None if resolved.spec.benchmark is None else resolved.spec.benchmark.price_per_hour
 
 
 def check_price(resolved: ResolvedSpec, limits: Iterable[str]) -> None:
-    """Do nothing if a price is declared, or no limit needs one.
+    """Check that there is a price if a limit needs one.
 
     Raises:
-        UsageError: The cost is limited, and nothing says what the machine costs.
+        UsageError: The cost is limited, and there is no price.
     """
     if COST in limits and price_of(resolved) is None:
         msg = f"spec {resolved.origin}: {COST} is limited, and benchmark.price_per_hour is not given"
@@ -74,14 +61,10 @@ def check_price(resolved: ResolvedSpec, limits: Iterable[str]) -> None:
 
 
 def plan_of(resolved: ResolvedSpec, changes: Mapping[str, Any] | None = None) -> BenchmarkPlan:
-    """Return the plan of a spec.
-
-    Args:
-        resolved: The spec.
-        changes: What stands in for values of the spec's `benchmark`, by their keys.
+    """Return the plan of a spec; `changes` replaces values of its `benchmark`.
 
     Raises:
-        UsageError: A value is not allowed, or a batch size is outside of the dims that the model is declared for.
+        UsageError: A value is not allowed, or a batch size is outside of the declared dims of the model.
     """
     part = _changed(resolved.spec.benchmark or BenchmarkPart(), changes or {})
     plan = BenchmarkPlan(

@@ -1,4 +1,4 @@
-"""Checks what the shape of a spec does not say: its names refer to something, and its values fit each other."""
+"""Check that the names in a spec refer to something, and that its values fit each other."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _OUTPUTS = "outputs: {logits: {dtype: float32, shape: [batch, 3]}}"
 
 
 def check_spec(resolved: ResolvedSpec) -> None:
-    """Do nothing if the spec's names refer to something, and its values fit each other.
+    """Check that the names in a spec refer to something, and that its values fit each other.
 
     Raises:
-        UsageError: They do not; the message says which.
+        UsageError: They do not.
     """
     _check_targets(resolved)
     _check_names(resolved)
     _check_calibration(resolved)
-    # Raises if what is to be measured does not fit the model.
+    # Raises if the benchmark does not fit the model.
     plan_of(resolved)
     check_price(resolved, resolved.spec.promote.limits)
     for variant in resolved.variants:
-        # Raises what is wrong with the limits.
+        # Raises for bad limits.
         resolved.rules(variant)
 
 
@@ -63,7 +63,7 @@ def _check_targets(resolved: ResolvedSpec) -> None:
 
 def _check_names(resolved: ResolvedSpec) -> None:
     spec, origin = resolved.spec, resolved.origin
-    # Refused here, where it costs nothing, rather than at the end of the run.
+    # Refused here rather than at the end of the run.
     check_name("model", spec.model.name)
     if spec.promote.alias is not None:
         check_alias(spec.promote.alias)
@@ -73,7 +73,7 @@ def _check_names(resolved: ResolvedSpec) -> None:
         if spec.model.outputs is None:
             hint = f"add for example {_OUTPUTS}, or {hint}"
         raise UsageError(msg, hint=hint)
-    # Making them raises what is wrong with a dtype, a dim or a rule.
+    # Raises for a bad dtype, dim or rule.
     signature = resolved.signature
     check_output_uses(resolved, signature)
     if signature is None:
@@ -85,7 +85,7 @@ def _check_names(resolved: ResolvedSpec) -> None:
 
 
 def _check_calibration(resolved: ResolvedSpec) -> None:
-    """Refuse what engines are not built from, which would be found out after the quantizing alone."""
+    """Refuse a calibration that engines cannot use, which would fail only after quantizing."""
     part = resolved.spec.calibration
     engines = [
         str(variant)
@@ -115,16 +115,13 @@ def _check_calibration(resolved: ResolvedSpec) -> None:
 
 
 def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> None:
-    """Check that nothing is asked of an output that is ignored, matched otherwise, not there, or of another kind.
+    """Check that the spec uses no output that is ignored, matched otherwise, missing, or of another kind.
 
-    Args:
-        resolved: The spec.
-        signature: The model's, as the spec declares it or as the source says it before it is converted; None where
-            neither is known, so that only the spec itself is looked at. The gate looks again, at what the reference
-            answers.
+    `signature` is the declared one or the source's. Without one, only the spec itself is checked. The gate checks again
+    by the reference's outputs.
 
     Raises:
-        UsageError: It is; the message says which.
+        UsageError: It uses one.
     """
     origin, ignored = resolved.origin, resolved.ignored
     uses = {rule.output: f"decision {rule}" for rule in resolved.decisions}

@@ -1,4 +1,4 @@
-"""What is wrong with a spec, in the words of the spec: the key, what was seen, what is allowed, and the right form."""
+"""Describe what is wrong with a spec: the key, its value, what is allowed, and an example."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paritygate.pipelines.spec.targets import place_in_spec
 # As pydantic describes it.
 _Problem = Mapping[str, Any]
 
-# The right form of every key, for hints. Names of inputs, outputs, dims and targets are those of one model.
+# An example of every key, for hints. Names of inputs, outputs, dims and targets are those of one model.
 EXAMPLE: Mapping[str, Any] = {
     "model": {
         "name": "scores",
@@ -156,14 +156,14 @@ EXAMPLE: Mapping[str, Any] = {
     "serve": {"triton": {"max_batch_size": 8}},
     "report": {"inputs": "hide"},
 }
-# Targets may be mappings as well, whose keys are not those of a target's name.
+# Targets may be mappings too, with their own keys.
 _STATIC_TARGET: Mapping[str, Any] = {
     "name": "onnx-fp32",
     "static": {"batch": 1, "sequence": 128},
     "pad": {"input_ids": 0},
     "dtypes": {"input_ids": "int32"},
 }
-# Keys of which one excludes the others, or which are wordy: what stands for the mapping as a whole.
+# Short examples of mappings with exclusive or many keys.
 _SHORT: Mapping[tuple[str, ...], Any] = {
     ("decisions",): {"logits": {"argmax": True}},
     ("decisions", "logits"): {"argmax": True},
@@ -184,7 +184,7 @@ _SHORT: Mapping[tuple[str, ...], Any] = {
     ("promote",): {"alias": "prod"},
 }
 
-# What is needed, by the kind of problem that pydantic names.
+# The needed value, by pydantic's kind of problem.
 _NEEDED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -210,7 +210,7 @@ _NEEDED = {
     "literal_error": "{expected}",
     "enum": "{expected}",
 }
-# The patterns of texts, in words.
+# Descriptions of patterns.
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "a name of letters, digits and . _ - that begins with a letter or digit",
     r"^[0-9]{1,2}\.[0-9]$": "text such as '8.9'",
@@ -220,26 +220,20 @@ _SHOWN = 60
 
 
 def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> UsageError:
-    """Return what is wrong with a spec as one error, one part of its message for each key.
-
-    Args:
-        origin: Where the spec was read from.
-        data: What was read.
-        err: What pydantic found in it.
-    """
+    """Return the problems of a spec as one error, one part of its message for each key; `data` is the spec as read."""
     problems = _by_place([(place_in_spec(problem["loc"]), problem) for problem in err.errors()], data)
     msg = f"spec {origin} is wrong: " + "; ".join(
         f"{_named(place)}: {_words(place, found)}" for place, found in problems.items()
     )
     meant = [hint for place, found in problems.items() if (hint := _meant(place, found[0]["type"]))]
-    # One example at a time: the next call names what is wrong next.
+    # One example at a time: the next call shows the next problem.
     known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
     example = next(filter(None, map(_example_hint, known)), "")
     return UsageError(msg, hint=" ".join(meant) or example or "list the allowed keys: convert-and-validate schema spec")
 
 
 def role_problem(name: str, data: object, err: ValidationError) -> tuple[str, str]:
-    """Return what is wrong first with the role of an input that is written as in a spec, and which key is meant."""
+    """Return the first problem with a role that is written as in a spec, and which key is meant."""
     within = {"roles": {name: data}}
     problems = _by_place([(("roles", name, *problem["loc"]), problem) for problem in err.errors()], within)
     place, found = next(iter(problems.items()))
@@ -254,7 +248,7 @@ def _named(place: Sequence[int | str]) -> str:
 def _by_place(
     problems: Iterable[tuple[Sequence[int | str], _Problem]], data: object
 ) -> dict[tuple[int | str, ...], list[_Problem]]:
-    """Return the problems by their place: what may be several things, a number or text, has one for each of them."""
+    """Return the problems by place: a value of several allowed types has one for each type."""
     found: dict[tuple[int | str, ...], list[_Problem]] = {}
     for location, problem in problems:
         place = _place_in_data(location, data, is_missing=problem["type"] == "missing")
@@ -263,7 +257,7 @@ def _by_place(
 
 
 def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: bool) -> tuple[int | str, ...]:
-    """Return where in the data a problem is, without the steps that only name one of several allowed kinds."""
+    """Return where in the data a problem is, without pydantic's steps for alternatives."""
     place: list[int | str] = []
     inside: Any = data
     for number, step in enumerate(location):
@@ -271,7 +265,7 @@ def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: b
         if step in steps:
             inside = inside[step]
         elif not is_missing or number < len(location) - 1:
-            # Of what is missing, the last step is the key that is not there.
+            # The last step of a missing key is the key itself.
             continue
         place.append(step)
     return tuple(place)
@@ -285,7 +279,7 @@ def _words(place: Sequence[int | str], problems: Sequence[_Problem]) -> str:
         return "is missing"
     own = [problem["msg"].removeprefix("Value error, ") for problem in problems if problem["type"] == "value_error"]
     if own:
-        # Some say what they have seen themselves.
+        # Some messages have the value already.
         seen = "" if "(seen: " in own[0] else f" (seen: {words_of(first['input'])})"
         return f"{own[0]}{seen}"
     needed = " or ".join(dict.fromkeys(map(_needed, problems)))
@@ -300,7 +294,7 @@ def _needed(problem: _Problem) -> str:
 
 
 def words_of(value: object) -> str:
-    """Return what a value of a spec is, in words: a list, a mapping, nothing, or the value as YAML writes it."""
+    """Return a short description of a value: its kind, or the value as YAML."""
     if value is None:
         return "nothing"
     if isinstance(value, (Mapping, list)):
@@ -311,7 +305,7 @@ def words_of(value: object) -> str:
 
 
 def _meant(place: Sequence[int | str], kind: str) -> str:
-    """Return which key is meant by an unknown one; empty where none is near."""
+    """Return a hint on the key that an unknown one may mean; empty where none is near."""
     if kind != "extra_forbidden":
         return ""
     close = difflib.get_close_matches(str(place[-1]), _keys_beside(place), n=1)
@@ -321,18 +315,14 @@ def _meant(place: Sequence[int | str], kind: str) -> str:
 def _example_hint(place: Sequence[int | str]) -> str:
     named = list(place)
     while named and isinstance(named[-1], int):
-        # An entry of a list is shown within its list.
+        # The example of an entry is its whole list.
         named.pop()
     example = example_of(named)
     return f"write for example {named[-1]}: {flow_yaml(example)}" if named and example is not None else ""
 
 
 def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands at that key
-    """Return an example of what stands at a key of the spec; None where there is none.
-
-    Args:
-        place: The keys down to it, with the user's own names for inputs, outputs and the like.
-    """
+    """Return an example of the value at a key of the spec, None without one; `place` may have the user's own names."""
     found: Any = EXAMPLE
     generic: list[str] = []
     for step, following in zip_longest(place, place[1:]):
@@ -341,7 +331,7 @@ def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands
             continue
         if not isinstance(found, Mapping):
             return None
-        # A name of the user's own stands where the example has another one, which has the same key.
+        # A user's own name matches the name in the example that has the same key.
         alike = (name for name, part in found.items() if isinstance(part, Mapping) and following in part)
         generic.append(step if step in found else next(alike, next(iter(found))))
         found = found[generic[-1]]
@@ -360,7 +350,7 @@ def _keys_beside(location: Iterable[int | str]) -> list[str]:
     is_inside_mapping = False
     for step in tuple(location)[:-1]:
         if is_inside_mapping or isinstance(step, int):
-            # The step is a name that the user chose, such as that of an input, or a place in a list.
+            # A name that the user chose, such as an input's, or a position in a list.
             is_inside_mapping = False
             continue
         if not (isinstance(part, type) and issubclass(part, BaseModel)):

@@ -1,4 +1,4 @@
-"""Which targets can be made of a source, by the framework that it belongs to."""
+"""List the targets that a source of a framework can become."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paritygate.precision import Variant
 
 
 def fitting_targets(kind: SourceKind) -> list[str]:
-    """Return the variants that can be made of a source of a kind, in the order of those there are."""
+    """Return the variants that a kind of source can become, in the order of `AVAILABLE_TARGETS`."""
     return [str(variant) for variant in AVAILABLE_TARGETS if _is_made_of(str(variant), kind)]
 
 

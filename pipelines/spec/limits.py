@@ -1,4 +1,4 @@
-"""What a release may be chosen by: limits on speed and size (`--constraint NAME=VALUE`), and the preference."""
+"""Limits on speed and size (`--constraint NAME=VALUE`), and the preference, by which a release is chosen."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ PREFERENCES: tuple[Preference, ...] = ("fastest", "smallest")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constraint:
-    """One figure that may be limited.
-
-    Attributes:
-        meaning: What it is, in words.
-        unit: Its unit, as it stands behind the number; empty for none.
-        is_floor: Whether the limit is the least that is allowed, not the most.
-    """
+    """One figure that may be limited."""
 
     meaning: str
     unit: str
-    is_floor: bool = False
+    is_floor: bool = False  # the limit is the least, not the most
 
 
-# The one that is known only where a price was declared.
+# It is known only with a declared price.
 COST = "cost_per_million"
 
 UNMEASURED = "was not measured"
@@ -52,7 +46,7 @@ def check_limits(limits: Mapping[str, float]) -> dict[str, float]:
     """Return the limits, checked.
 
     Raises:
-        ValueError: A name is not known, or a value is not a finite number above 0.
+        ValueError: A name is unknown, or a value is not a finite number above 0.
     """
     for name, value in limits.items():
         if name not in CONSTRAINTS:
@@ -68,8 +62,8 @@ def parse_constraints(texts: Iterable[str]) -> dict[str, float]:
     """Return limits written as `NAME=VALUE`.
 
     Raises:
-        UsageError: A text is not of that form, a name is not known or occurs twice, or a value is not a finite
-            number above 0.
+        UsageError: A text has another form, or a name is unknown or occurs twice, or a value is not a finite number
+            above 0.
     """
     return parse_named_numbers(
         texts, check_limits, option="--constraint", names=CONSTRAINTS, example="latency_p95_ms=20"
@@ -77,12 +71,7 @@ def parse_constraints(texts: Iterable[str]) -> dict[str, float]:
 
 
 def broken_constraints(limits: Mapping[str, float], figures: Mapping[str, float | None]) -> tuple[str, ...]:
-    """Return in words which limits the figures break; what was not measured breaks every limit on it.
-
-    Args:
-        limits: The limits by name.
-        figures: What was measured, by the same names; None for what was not.
-    """
+    """Return messages on the limits that the figures exceed; a figure without measurement exceeds every limit."""
     return tuple(words for name, limit in limits.items() if (words := _broken(name, limit, figures.get(name))))
 
 
@@ -95,7 +84,7 @@ def _broken(name: str, limit: float, found: float | None) -> str:
 
 
 def _pair(found: float, sign: str, limit: float) -> str:
-    """Return both numbers with as many digits as it takes to see that they differ."""
+    """Return both numbers with enough digits to show the difference."""
     for digits in range(3, 17):
         shown = f"{found:.{digits}g}"
         if float(shown) != limit and (float(shown) > limit) == (found > limit):

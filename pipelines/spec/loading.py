@@ -1,4 +1,4 @@
-"""Reading a spec: a YAML file, or one that comes with the package, and what is wrong with it in words."""
+"""Read a spec from a YAML file or from the package, and check it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def packaged_specs() -> tuple[str, ...]:
 
 
 def load_spec(text: str) -> ResolvedSpec:
-    """Return the spec written as a path, or as the name of a packaged one.
+    """Return the spec at a path, or the packaged one of that name.
 
     Raises:
         InputFileError: There is no such spec.
-        UsageError: The spec is wrong; the message says where.
+        UsageError: The spec is wrong.
     """
     path = Path(text)
     _check_is_no_model(str(text))
@@ -45,16 +45,12 @@ def load_spec(text: str) -> ResolvedSpec:
         hint = f"did you mean {close[0]!r}?" if close else f"packaged specs are: {', '.join(packaged_specs())}"
         msg = f"spec {text!r} is no file and no packaged spec"
         raise InputFileError(msg, hint=hint)
-    # A packaged spec names modules, not paths; the current directory is the folder of what it may be given.
+    # A packaged spec names modules, not paths; other paths start from the current directory.
     return parse_spec(packaged.read_text(encoding="utf-8"), folder=Path.cwd(), origin=text)
 
 
 def _check_is_no_model(text: str) -> None:
-    """Check that a model or samples are not given in place of a spec.
-
-    Raises:
-        UsageError: They are; the hint is the command that writes a spec of them.
-    """
+    """Refuse a model or samples, with the command that writes a spec of them."""
     if Path(text).suffix in SUFFIXES:
         msg = f"{text} holds samples (expected: a spec, which is a .yaml file)"
         raise UsageError(
@@ -74,7 +70,7 @@ def _read_spec(path: Path) -> str:
         )
     try:
         with path.open("rb") as stream:
-            # One more than is allowed shows that it is too large.
+            # One byte more shows that it is too large.
             return stream.read(MOST_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as err:
         msg = f"spec {path} cannot be read: {err}"
@@ -82,24 +78,20 @@ def _read_spec(path: Path) -> str:
 
 
 def load_spec_to_run(spec: str | Spec | Mapping[str, Any], *, samples_path: str | None = None) -> ResolvedSpec:
-    """Return the spec as `load_spec` does, once it is known that the files it names are there.
+    """Return the spec as `load_spec` does, after checking that the files it names exist.
 
-    What a `module:callable` reads is not known before it is called.
-
-    Args:
-        spec: A path, the name of a packaged spec, or a spec that was made in Python, whose paths are relative to the
-            current directory.
-        samples_path: What the command line gives in place of the spec's own samples.
+    Files that a `module:callable` reads are unknown until it is called. Paths of a spec that was made in Python start
+    from the current directory. `samples_path` replaces the spec's own samples.
 
     Raises:
         InputFileError: There is no such spec, or a file that it names does not exist.
-        UsageError: The spec is wrong; the message says where.
+        UsageError: The spec is wrong.
     """
     if samples_path is not None and not Path(samples_path).exists():
         msg = f"samples {samples_path} do not exist{beside_meant(Path(samples_path))}"
         raise InputFileError(msg, hint="give the path of a samples file with --samples")
     resolved = load_spec(spec) if isinstance(spec, str) else _spec_of(spec, folder=Path.cwd(), origin="given in Python")
-    # Reading the property raises what is wrong with the source.
+    # Raises for a bad source.
     _ = resolved.source
     _check_model_files(resolved)
     _check_samples(resolved, resolved.samples(samples_path), key="samples")
@@ -124,7 +116,7 @@ def _check_model_files(resolved: ResolvedSpec) -> None:
 
 def _check_samples(resolved: ResolvedSpec, samples: SampleSource, *, key: str) -> None:
     if not is_object_path(samples.text):
-        # Opening reads nothing; it raises if the file is missing or of an unknown kind.
+        # Opening reads nothing, and raises if the file is missing or of an unknown kind.
         open_samples(samples)
     elif samples.path is not None and not Path(samples.path).exists():
         msg = f"spec {resolved.origin}: {key}.path {samples.path} does not exist"

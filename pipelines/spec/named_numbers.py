@@ -1,4 +1,4 @@
-"""Numbers by name that are given as `NAME=VALUE`, such as limits and factors."""
+"""Parse numbers by name that are given as `NAME=VALUE`, such as limits and factors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ def parse_named_numbers(
     names: Collection[str],
     example: str,
 ) -> dict[str, float]:
-    """Return numbers written as `NAME=VALUE`.
+    """Return numbers written as `NAME=VALUE`, with the option, the allowed names and an example for messages.
 
-    Args:
-        texts: What was given.
-        check: Returns numbers by name, or raises ValueError for a name or a number that is not allowed.
-        option: The option that they were given by.
-        names: The names that are allowed, for the message.
-        example: One that is right, for the message.
+    `check` returns numbers by name, or raises ValueError for a name or a number that is not allowed.
 
     Raises:
-        UsageError: A text is not of that form, a name occurs twice, or the name or its number is not allowed.
+        UsageError: A text has another form, a name occurs twice, or the name or its number is not allowed.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -43,7 +38,7 @@ def parse_named_numbers(
 
 
 def _problem(name: str, value: str, names: Collection[str], found: Collection[str]) -> str:
-    """Return what is wrong with a name or the form of its number, in words; empty where nothing is."""
+    """Return what is wrong with a name or the form of its number; empty if nothing is."""
     if not name or not value:
         return "it is not of the form NAME=VALUE"
     if name not in names:

@@ -1,4 +1,4 @@
-"""Which names of models, aliases, variants and reports may become a folder or file of the repository."""
+"""Check names of models, aliases, variants and reports that become folders or files of the repository."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ _EXAMPLES = {"model": "klue-sts", "alias": "prod", "variant": "onnx-fp32", "repo
 
 
 def check_name(what: str, name: str) -> str:
-    """Return `name` if it is safe as one part of a path.
-
-    Args:
-        what: What is named, for the message: `model`, `alias`, `variant`, `report`.
-        name: The name.
+    """Return `name` if it is safe as one part of a path; `what` is the kind of name, for the message.
 
     Raises:
-        UsageError: It is empty, too long, starts with a dot or dash, or holds `..`, a slash or another
-            character that means something to a file system, a shell or a URL.
+        UsageError: It is empty or too long, or starts with a dot or dash. Or it has `..`, a slash or another character
+            with a meaning in file systems, shells or URLs.
     """
     if _SAFE_NAME.fullmatch(name) and ".." not in name:
         return name
@@ -34,7 +30,7 @@ def check_name(what: str, name: str) -> str:
 
 
 def check_variant(name: str) -> str:
-    """Return `name` if it is safe as one part of a path: a safe name, with dims fixed after an `@` or without.
+    """Return `name` if it is a safe name, with or without fixed dims after an `@`.
 
     Raises:
         UsageError: It is not.
@@ -48,10 +44,10 @@ def check_variant(name: str) -> str:
 
 
 def check_alias(name: str) -> str:
-    """Return `name` if it can be an alias: a safe name that cannot be taken for a version number.
+    """Return `name` if it is a safe name that is no version number.
 
     Raises:
-        UsageError: It is no safe name, or a number.
+        UsageError: It is not.
     """
     check_name("alias", name)
     if name.isdecimal():

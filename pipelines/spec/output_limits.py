@@ -1,4 +1,4 @@
-"""Checks that limits of single outputs, and names of columns, fit the outputs that there are."""
+"""Check that limits of single outputs, and names of columns, fit the outputs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,16 @@ _COLUMNS_RANK = 2
 
 
 class AskedLimit(NamedTuple):
-    """A limit of one output, or the names of its columns: a tuple, as it goes to a child process.
+    """A limit of one output, or the names of its columns: a tuple, because it goes to a child process."""
 
-    Attributes:
-        key: Where it is written.
-        output: Of which output it is.
-        size: How many numbers or names it has.
-        noun: What they are.
-    """
-
-    key: str
+    key: str  # of the spec
     output: str
-    size: int
-    noun: str = "number"
+    size: int  # of its numbers or names
+    noun: str = "number"  # `number` or `name`
 
 
 def asked_limits(resolved: ResolvedSpec) -> tuple[AskedLimit, ...]:
-    """Return every limit of one output that the spec asks for, for variants that are required or not."""
+    """Return every limit of one output in the spec, of required variants or not."""
     return tuple(_asked(resolved))
 
 
@@ -40,15 +33,11 @@ def check_output_limits(
 ) -> None:
     """Check that limits of single outputs are on float outputs that are compared, with a number for each channel.
 
-    A size that is declared open is known from what the reference answers: see `check_limits_of_profiles`.
-
-    Args:
-        resolved: The spec; its names of outputs are known to be there, but for those below `tolerance`.
-        signature: The model's.
-        limits: The limits, where the spec is without them.
+    An open size follows from the reference's outputs: see `check_limits_of_profiles`. `limits` replaces those of a spec
+    without them. All names of outputs are checked already, except those below `tolerance`.
 
     Raises:
-        UsageError: They are not; the message says which.
+        UsageError: They do not fit.
     """
     matched = {name for rule in resolved.matches for name in rule.outputs}
     left_out = matched | resolved.ignored.keys()
@@ -59,10 +48,10 @@ def check_output_limits(
 
 
 def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, OutputProfile]) -> None:
-    """Check the same by the outputs that the reference answered.
+    """Check the same by the outputs of the reference.
 
     Raises:
-        UsageError: They are not; the message says which.
+        UsageError: They do not fit.
     """
     floats = {name: profile.channels for name, profile in profiles.items() if profile.is_float}
     _check(resolved, asked_limits(resolved), floats)
@@ -85,7 +74,7 @@ def _check(resolved: ResolvedSpec, limits: Iterable[AskedLimit], channels: Mappi
         is_of_names = limit.noun == "name"
         if not is_of_names:
             _check_float(resolved, limit.key, limit.output, channels)
-        # One number is for all channels.
+        # One number applies to all channels.
         if limit.size > 1 or is_of_names:
             _check_count(resolved, limit, channels.get(limit.output))
 
@@ -108,7 +97,7 @@ def _check_count(resolved: ResolvedSpec, limit: AskedLimit, channels: int | None
 
 
 def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int | str | None]]) -> int | None:
-    """Return how many channels an output has; None where its declared shape does not say it."""
+    """Return how many channels an output has; None where its declared shape is open."""
     if spec.shape is None:
         return None
     if axis is None and len(spec.shape) < _COLUMNS_RANK:
@@ -119,7 +108,7 @@ def _channels(spec: TensorSpec, axis: int | None, inputs: Sequence[Sequence[int 
     sizes = [size for size in spec.shape[1:] if isinstance(size, int)]
     if len(sizes) < len(spec.shape) - 1:
         return None
-    # Channels do not hang on how many rows there are.
+    # The number of rows does not matter.
     shape = (0, *sizes)
     axis = 1 if has_columns([shape]) else infer_channel_axis([shape], None, inputs)
     return 1 if axis is None else shape[axis]

@@ -1,4 +1,4 @@
-"""What all mappings of a spec have in common."""
+"""The base of all mappings of a spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a spec: the mappings that it consists of, each as a pydantic model."""
+"""The mappings that a spec consists of, each as a pydantic model. Their docstrings are in the JSON Schema."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
     "TensorrtRtxPart",
 ]
 
-# As `device_name` says them.
+# As `device_name` returns them.
 _DEVICE = re.compile(r"cpu|cuda:sm[0-9]{2,3}")
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
@@ -132,13 +132,13 @@ class ImagesPart(SpecPart):
 
     @model_validator(mode="after")
     def _says_what_can_be_done(self) -> ImagesPart:
-        # Making the rules raises what contradicts another.
+        # Raises for contradictions.
         _ = self.rules
         return self
 
     @property
     def rules(self) -> PictureRules:
-        """How they are prepared.
+        """The rules of preparation.
 
         Raises:
             ValueError: The values contradict one another.
@@ -161,7 +161,7 @@ class ImagesPart(SpecPart):
 
 
 class RandomInputPart(TensorPart):
-    """How the values of one input are made up."""
+    """The range of the generated values of one input."""
 
     low: float = 0.0
     high: float = 1.0
@@ -169,13 +169,13 @@ class RandomInputPart(TensorPart):
 
     @model_validator(mode="after")
     def _can_be_made(self) -> RandomInputPart:
-        # Making the rule raises what contradicts another.
+        # Raises for contradictions.
         _ = self.rule
         return self
 
     @property
     def rule(self) -> RandomInput:
-        """How they are made up.
+        """The rule of generation.
 
         Raises:
             ValueError: The values contradict one another.
@@ -184,7 +184,7 @@ class RandomInputPart(TensorPart):
 
 
 class RandomPart(SpecPart):
-    """Rows that are made up where there are no real ones: no verdict rests on them."""
+    """Generated rows where there are no real ones; they decide no verdict."""
 
     rows: Annotated[int, Field(ge=1)] = 128
     inputs: dict[str, RandomInputPart] = Field(min_length=1)
@@ -221,7 +221,7 @@ class SamplesPart(SpecPart):
 
 
 class CalibrationPart(SpecPart):
-    """The real inputs that int8 targets choose their ranges by; none of them is compared."""
+    """The real inputs that choose the ranges of int8 targets; they are not compared."""
 
     source: str | None = Field(
         default=None, description="As samples.source, with other rows; if absent, a share of samples is held out."
@@ -255,7 +255,7 @@ class CalibrationPart(SpecPart):
 
     @property
     def settings(self) -> Int8Settings:
-        """How to quantize ONNX."""
+        """The settings for quantizing ONNX."""
         return Int8Settings(tool=self.tool, method=self.method, activations=self.activations)
 
 
@@ -291,7 +291,7 @@ ProbeName = Annotated[str, AfterValidator(_known_probe)]
 class DecisionPart(SpecPart):
     """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel.
 
-    It may also be written as `--decision` has it behind the output, such as `argmax` or `threshold=3,axis=1`.
+    A text such as `argmax` or `threshold=3,axis=1` is allowed too, as after the output in `--decision`.
     """
 
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
@@ -314,7 +314,7 @@ class DecisionPart(SpecPart):
         if not isinstance(data, str):
             return data
         pairs = (part.partition("=") for part in data.split(","))
-        # Of all rules, argmax alone has no value.
+        # Only argmax has no value.
         return {
             name.strip(): value.strip() if sign or name.strip() != "argmax" else True for name, sign, value in pairs
         }
@@ -330,7 +330,7 @@ class DecisionPart(SpecPart):
 
 
 class GoldTolerancePart(SpecPart):
-    """What a metric against gold may lose: exactly one of ratio, max_drop, mlperf."""
+    """How much a metric against gold may lose: exactly one of ratio, max_drop, mlperf."""
 
     ratio: float | None = Field(default=None, description="The least share of the reference's metric.")
     max_drop: float | None = Field(default=None, description="What the metric may be below the reference's.")
@@ -346,7 +346,7 @@ class GoldTolerancePart(SpecPart):
 
 
 class GoldPart(SpecPart):
-    """A metric against the gold that samples carry."""
+    """A metric against the gold in the samples."""
 
     metric: str = Field(
         description=f"{', '.join(METRICS)}, or module:callable of (outputs, gold) -> float, where higher is better."
@@ -399,7 +399,7 @@ class MatchPart(SpecPart):
 
 
 class OutputPart(SpecPart):
-    """What is to be done with an output."""
+    """How one output is compared, or why it is not."""
 
     ignore: Reason | None = Field(
         default=None, min_length=1, pattern=r"\S", description="Why it is not compared; recorded in a release."
@@ -430,7 +430,7 @@ class OutputPart(SpecPart):
         return self
 
 
-# By output and the name of a limit: one number, one for each column, or numbers by the names of columns.
+# By output and name of a limit: one number, one a column, or numbers by column name.
 OutputLimits = dict[str, dict[str, float | list[float | None] | dict[str, float]]]
 
 
@@ -494,7 +494,7 @@ class PromotePart(SpecPart):
 
 
 class ServePart(SpecPart):
-    """What model servers are told of a release beside what follows from it."""
+    """Settings of model servers, in place of those that follow from the release."""
 
     triton: dict[str, Any] | None = Field(
         default=None,
@@ -535,7 +535,7 @@ class TensorrtPart(SpecPart):
     )
 
     def settings(self, folder: Path) -> EngineSettings:
-        """Return them, the paths relative to `folder`."""
+        """Return the settings, with paths relative to `folder`."""
         return EngineSettings(
             workspace_mb=self.workspace_mb,
             optimization_level=self.optimization_level,
@@ -559,7 +559,7 @@ class TensorrtRtxPart(SpecPart):
 
     @property
     def settings(self) -> EngineSettings:
-        """How to build."""
+        """The settings for building."""
         return EngineSettings(
             workspace_mb=self.workspace_mb, compute_capabilities=tuple(dict.fromkeys(self.compute_capabilities))
         )

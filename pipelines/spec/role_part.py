@@ -1,4 +1,4 @@
-"""What one input is, as `roles` of a spec has it."""
+"""The role of one input, as in `roles` of a spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PaddingKind = Literal["none", "right", "left", "both", "inside"]
 
 
 class RolePart(SpecPart):
-    """What one input is, for the probes."""
+    """The role of one input, for the probes."""
 
     role: Role | None = Field(default=None, description="id, mask, length, image, number or text; inferred if absent.")
     low: float | None = Field(default=None, allow_inf_nan=False, description="The smallest value that occurs.")

@@ -1,6 +1,6 @@
-"""Roles of inputs where there is no spec: each is written as in `roles` there, or as the role alone.
+"""Parse roles of inputs without a spec: each as in `roles` there, or a role alone.
 
-Most comparisons declare none: what reads a spec is imported where one is declared.
+Most comparisons declare none, so the spec's modules are imported only where one is declared.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 
 
 def parse_roles(given: Mapping[str, object]) -> dict[str, DeclaredRole]:
-    """Return what inputs are said to be, by name.
-
-    Args:
-        given: By input a mapping with the keys of the spec, or a text: that in YAML, or a role such as `mask`.
+    """Return the declared role of each input: a mapping with the keys of the spec, its YAML, or a role such as `mask`.
 
     Raises:
-        UsageError: It is no role, or holds a key or value that the spec does not allow.
+        UsageError: It is no role, or has a key or value that the spec does not allow.
     """
     return {name: _role(name, value) for name, value in given.items()}
 
@@ -32,7 +29,7 @@ def _role(name: str, value: object) -> DeclaredRole:
 
     where = f"role {name}={value}"
     try:
-        # In YAML, a colon without a space behind it is part of a word.
+        # To YAML, a colon without a space after it is part of a word.
         found = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError:
         msg = f"{where}: not YAML"

@@ -1,6 +1,6 @@
-"""The spec: one model, its samples, what is decided on it, what it becomes, and when that may be released.
+"""The spec of one model: its samples, decisions, targets, and the conditions of a release.
 
-The pydantic models are the Python API as well, and the published JSON Schema is made from them.
+The pydantic models are also the Python API, and make the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, TABLES, SampleSource
 from paritygate.validate.samples.split import SampleSplit
 
-# What this version can make: a format is added together with its converters, its check and its runner.
+# A format needs its converters, its check and its runner.
 AVAILABLE_TARGETS = tuple(
     dict.fromkeys(
         (
@@ -67,12 +67,12 @@ AVAILABLE_TARGETS = tuple(
         )
     )
 )
-# Of the rows of samples, where int8 is calibrated on some of them: it is judged by the rest.
+# The share of samples that int8 is calibrated on by default, and that is not compared.
 _HELD_OUT_SHARE = 0.2
 
 
 class Spec(SpecPart):
-    """Everything that a run needs to know."""
+    """Everything that a run needs."""
 
     model: ModelPart
     samples: SamplesPart
@@ -139,17 +139,11 @@ def schema_of_spec() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedSpec:
-    """A spec whose paths and names have been checked.
-
-    Attributes:
-        spec: As written.
-        folder: What its paths are relative to.
-        origin: Where it was read from, for messages.
-    """
+    """A spec whose paths and names have been checked."""
 
     spec: Spec
-    folder: Path
-    origin: str
+    folder: Path  # where its paths start
+    origin: str  # where it was read, for messages
 
     @property
     def name(self) -> str:
@@ -163,11 +157,11 @@ class ResolvedSpec:
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """The names of the targets, in their order: of folders, of limits, of releases."""
+        """The names of the targets, in their order: of folders, limits and releases."""
         return tuple(map(str, self.variants))
 
     def fixed_shape(self, variant: Variant, signature: Signature) -> FixedShape | None:
-        """Return how the dims of a target are fixed, given the model's signature; None if none is.
+        """Return how the dims of a target of the model's signature are fixed; None if none is.
 
         Raises:
             UsageError: They cannot be fixed so.
@@ -178,11 +172,11 @@ class ResolvedSpec:
 
     @property
     def source(self) -> ModelRef:
-        """The trained model, under the names served.
+        """The trained model, with the served names.
 
         Raises:
             InputFileError: It does not exist.
-            UsageError: One of its signatures is named, and it is no SavedModel.
+            UsageError: It has a signature key, and is no SavedModel.
         """
         found = parse_source(self.spec.model.source, self.folder)
         found = with_signature_key(found, self.spec.model.signature, "model.signature")
@@ -190,7 +184,7 @@ class ResolvedSpec:
 
     @property
     def signature(self) -> Signature | None:
-        """The declared signature; None if it is to be taken from the source."""
+        """The declared signature; None if it comes from the source."""
         model = self.spec.model
         if model.inputs is None or model.outputs is None:
             return None
@@ -222,15 +216,13 @@ class ResolvedSpec:
 
     @property
     def constant_decisions(self) -> dict[str, str]:
-        """The decisions that are said to be the same for all rows, by output, each with the reason."""
+        """The reasons of decisions that may be the same for all rows, by output."""
         return {name: part.constant for name, part in self.spec.decisions.items() if part.constant}
 
     def samples(self, path: str | None = None) -> SampleSource:
-        """Return where the samples come from.
+        """Return the source of the samples.
 
-        Args:
-            path: What the command line gives in place of the spec's own path: it goes to a callable,
-                and stands in for a file. Relative to the current directory.
+        A `path` from the command line, relative to the current directory, goes to a callable or replaces a file.
         """
         part = self.spec.samples
         batch = self.spec.model.dims.get("batch")
@@ -265,11 +257,7 @@ class ResolvedSpec:
         return RandomRows(inputs=inputs, rows=part.rows, dims=self.dims, seed=self.spec.seed)
 
     def calibration_samples(self, path: str | None = None) -> SampleSource:
-        """Return where the rows come from that int8 targets are calibrated on.
-
-        Args:
-            path: As of `samples`; it does not stand in for a source of the calibration's own.
-        """
+        """Return the source of calibration rows; `path` replaces that of the samples only."""
         part, samples = self.spec.calibration, self.samples(path)
         if part.source is None:
             split = SampleSplit(share=part.share or _HELD_OUT_SHARE, seed=self.spec.seed)
@@ -288,7 +276,7 @@ class ResolvedSpec:
 
     @property
     def calibrated(self) -> tuple[Variant, ...]:
-        """The targets that calibration rows are needed for."""
+        """The targets that need calibration rows."""
         is_dynamic = self.spec.calibration.method == DYNAMIC
         return tuple(
             variant
@@ -297,18 +285,18 @@ class ResolvedSpec:
         )
 
     def engine_settings(self, variant: Variant) -> EngineSettings:
-        """Return how the engine of a variant is built; the defaults where it is none."""
+        """Return how to build the engine of a variant; the defaults where it is none."""
         if variant.format == "tensorrt":
             return self.spec.tensorrt.settings(self.folder)
         return self.spec.tensorrt_rtx.settings if variant.format == "tensorrt-rtx" else EngineSettings()
 
     def provider(self, variant: Variant, device: str) -> str | None:
-        """Return the provider of ONNX Runtime that runs a variant; None for that of the device, or another runtime."""
+        """Return ONNX Runtime's provider for a variant; None for the default of the device, or another runtime."""
         return self.spec.onnxruntime.provider if variant.format == "onnx" and device == "cuda" else None
 
     @property
     def probes(self) -> tuple[str, ...]:
-        """The probes to make, in the order of the table."""
+        """The probes to run, in catalogue order."""
         wanted = self.spec.probes
         return in_order(ALL_PROBES if wanted is None else () if wanted == "none" else wanted)
 
@@ -317,7 +305,7 @@ class ResolvedSpec:
         """The metrics against gold.
 
         Raises:
-            UsageError: A metric or its tolerance is not one that can be asked for.
+            UsageError: A metric or its tolerance is not allowed.
         """
         parts = [self.spec.gold] if isinstance(self.spec.gold, GoldPart) else self.spec.gold
         return tuple(
@@ -335,7 +323,7 @@ class ResolvedSpec:
         """The outputs that are lists of detections.
 
         Raises:
-            UsageError: The values of one do not fit.
+            UsageError: The values of a rule do not fit.
         """
         return tuple(make_match_rule(name, **part.model_dump()) for name, part in self.spec.matches.items())
 
@@ -354,10 +342,10 @@ class ResolvedSpec:
 
     @property
     def rename(self) -> dict[str, str]:
-        """The name served, by the source's name.
+        """The served name, by the source's name.
 
-        Outputs of Keras models are named after their layers. Where the spec names one `output_0`, as all were called
-        before, it is served so; no other source has such a second name.
+        Outputs of Keras models have the names of their layers. Earlier versions called them `output_0` and so on, so
+        such a name in the spec still works. No other source has second names.
         """
         rename = dict(self.spec.model.rename)
         may_be_keras = is_object_path(self.spec.model.source) or self.spec.model.source.endswith(".keras")
@@ -373,26 +361,22 @@ class ResolvedSpec:
 
     @property
     def valid_where(self) -> dict[str, str]:
-        """The input that says which positions count, by output."""
+        """By output, the input that masks its positions."""
         return self._of_outputs("valid_where")
 
     @property
     def roles(self) -> dict[str, DeclaredRole]:
-        """What the spec says that inputs are."""
+        """The declared roles of inputs."""
         return {name: part.role_of_input for name, part in self.spec.roles.items()}
 
     def hides_inputs(self, *, is_leaving: bool) -> bool:
-        """Return whether ids of rows and failing inputs are left out of what is written.
-
-        Args:
-            is_leaving: Whether it is made to leave this machine.
-        """
+        """Return whether ids of rows and failing inputs are left out of files, which may be leaving this machine."""
         inputs = self.spec.report.inputs
         return inputs == "hide" or (is_leaving and inputs is None)
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """By output, the names of its columns."""
+        """The names of columns, by output."""
         return {name: tuple(columns) for name, columns in self._of_outputs("columns").items()}
 
     def _tolerance(self, variant: Variant) -> Tolerance:
@@ -403,7 +387,7 @@ class ResolvedSpec:
             raise UsageError(msg, **err.next_step) from err
 
     def rules(self, variant: Variant) -> GateRules:
-        """Return what is asked of a variant."""
+        """Return the gate's rules for a variant."""
         return GateRules(
             tolerance=self._tolerance(variant),
             decisions=self.decisions,
@@ -416,7 +400,7 @@ class ResolvedSpec:
         )
 
     def _value(self, key: str) -> Any:  # noqa: ANN401 - each rule has its own type
-        """Return what stands at a key; for one below `outputs`, by output."""
+        """Return the value at a key; by output for a key below `outputs`."""
         part, _, name = key.partition(".")
         return self._of_outputs(name) if name else getattr(self.spec, part)
 

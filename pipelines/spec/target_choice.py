@@ -1,4 +1,4 @@
-"""Chooses among a spec's targets and probes, and says which frameworks and runtimes a target needs."""
+"""Choose among a spec's targets and probes, and list the frameworks and runtimes that a target needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paritygate.text import nearest_first
 
 
 def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
-    """Do nothing if all names are targets of the spec.
+    """Check that all names are targets of the spec.
 
     Raises:
         UsageError: One is not.
@@ -30,9 +30,9 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
 
 
 def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
-    """Return the spec with only the targets named, and with what it says of these alone; as it is if none is named.
+    """Return the spec limited to the named targets and their settings; the whole spec if none is named.
 
-    Of the required ones, those that are among them stay; if none is, it is as if the spec did not name any.
+    Required targets stay if they are named. If none of them is, it is as if the spec required none by name.
 
     Raises:
         UsageError: A name is no target of the spec.
@@ -60,12 +60,7 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
 
 
 def with_probes(resolved: ResolvedSpec, names: Sequence[str] | None) -> ResolvedSpec:
-    """Return the spec with only the probes named in place of its own; as it is if None.
-
-    Args:
-        resolved: The spec.
-        names: The probes, none of them for an empty sequence.
-    """
+    """Return the spec with these probes, maybe none, in place of its own; unchanged for None."""
     if names is None:
         return resolved
     chosen = list(names) or "none"
@@ -73,12 +68,7 @@ def with_probes(resolved: ResolvedSpec, names: Sequence[str] | None) -> Resolved
 
 
 def needed_backends(variant: Variant, spec: Spec) -> tuple[str, ...]:
-    """Return the backends that run a variant, and that quantize it.
-
-    Args:
-        variant: A target of the spec.
-        spec: Says what quantizes ONNX.
-    """
+    """Return the backends that run and quantize a target of the spec."""
     needed = [FORMATS[variant.format].runtime]
     if variant.format in ENGINE_FORMATS:
         needed += ["polygraphy"]

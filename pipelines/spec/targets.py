@@ -1,4 +1,4 @@
-"""The targets of a spec: variants by name, and variants with fixed dims together with the rule for them."""
+"""The targets of a spec: variants by name, and variants with fixed dims and their rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paritygate.precision import Variant
 from paritygate.signature import Signature
 from paritygate.text import nearest_first
 
-# The largest size that every runtime can count: some hold it in 32 bits.
+# The largest size for every runtime: some use 32 bits.
 _LARGEST_SIZE = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, strict=True)]
 _Value = Annotated[float, Field(allow_inf_nan=False)]
@@ -44,7 +44,7 @@ Target = Annotated[Annotated[str, Tag("name")] | Annotated[StaticTarget, Tag("st
 
 
 def place_in_spec(location: Sequence[int | str]) -> tuple[int | str, ...]:
-    """Return where in the spec an error is, without what only tells the kinds of targets and of metrics apart."""
+    """Return the place of an error in the spec, without pydantic's tags of targets and metrics."""
     place = tuple(location)
     if place[:1] == ("gold",):
         return (place[0], *place[2:])
@@ -52,10 +52,10 @@ def place_in_spec(location: Sequence[int | str]) -> tuple[int | str, ...]:
 
 
 def variant_of_target(target: str | StaticTarget) -> Variant:
-    """Return the variant that a target is.
+    """Return the variant of a target.
 
     Raises:
-        UsageError: There is no such variant, or a size is larger than any runtime can count.
+        UsageError: There is no such variant, or a size is larger than any runtime allows.
     """
     variant = _variant(target)
     for name, size in variant.static:
@@ -76,7 +76,7 @@ def _variant(target: str | StaticTarget) -> Variant:
 
 
 def name_of_target(target: str | StaticTarget) -> str:
-    """Return the name that the variant of a target has everywhere.
+    """Return the name of a target's variant.
 
     Raises:
         UsageError: There is no such variant.
@@ -85,11 +85,7 @@ def name_of_target(target: str | StaticTarget) -> str:
 
 
 def fixed_shape_of(target: str | StaticTarget, signature: Signature) -> FixedShape | None:
-    """Return how the dims of a target are fixed; None if none is.
-
-    Args:
-        target: As the spec has it.
-        signature: The model's, with no dim fixed.
+    """Return how the dims of a target are fixed, None if none is; `signature` has no fixed dims yet.
 
     Raises:
         UsageError: A dim cannot be fixed so, or a pad value or dtype does not fit.
@@ -109,16 +105,12 @@ def fixed_shape_of(target: str | StaticTarget, signature: Signature) -> FixedSha
 def check_targets(
     targets: Sequence[str | StaticTarget], *, available: Sequence[Variant], signature: Signature | None, origin: str
 ) -> None:
-    """Check that every target can be made, and stands there once.
+    """Check that every target is available and occurs once.
 
-    Args:
-        targets: As the spec has them.
-        available: The variants that can be made.
-        signature: The declared one; None where only the source knows it: then fixed dims are checked at export.
-        origin: Where the spec was read from, for messages.
+    Without a declared signature, fixed dims are checked at export.
 
     Raises:
-        UsageError: A target is unknown, of a format whose dims cannot be fixed, fixed where it cannot be, or twice.
+        UsageError: A target is unknown, of a format without fixed dims, fixed where it cannot be, or twice.
     """
     for target in targets:
         _check_target(target, available, signature, origin)
@@ -134,9 +126,9 @@ def check_targets(
 
 
 def target_meant(name: str, known: Sequence[str]) -> str:
-    """Return which target may be meant, in words; empty where none is near, or it is the name of one itself."""
+    """Return a hint on the target that may be meant; empty where none is near, or for the name of one."""
     plain = name.partition("@")[0].lower()
-    # onnx-fp64 is no slip of the pen for onnx-fp16: what is meant has the same digits.
+    # onnx-fp64 is no typo of onnx-fp16: digits must agree.
     alike = [each for each in known if _digits(each) == _digits(plain)]
     close = difflib.get_close_matches(plain, alike, n=1)
     return f"did you mean {close[0]}?" if close and close[0] != name.partition("@")[0] else ""

@@ -1,4 +1,4 @@
-"""The YAML of a spec as plain data: of bounded size, every key once and text, every value what it looks like."""
+"""Read the YAML of a spec as plain data, with a bounded size, unique text keys, and no surprising types."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import yaml
 from paritygate.errors import UsageError
 from paritygate.text import one_line
 
-# A spec has some hundred entries in five levels. What is larger was made to exhaust time or memory: an alias stands
-# for all that its anchor holds, so that ten short lines may stand for a billion entries.
+# A spec has some hundred entries in five levels. Larger ones may exhaust time or memory: with aliases, ten short
+# lines can expand to a billion entries.
 MOST_BYTES = 1 << 18
 _MOST_LEVELS = 20
 _MOST_ENTRIES = 20_000
-# What int64 and uint64 hold; no key of a spec means a larger number. No such number has more characters.
+# The range of int64 and uint64: no key takes a larger number, and no such number has more characters.
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 _MOST_DIGITS = 70
 _SHOWN = 40
-# Line breaks and tabs are text; other control characters and halves of surrogate pairs are in no name and no path.
+# Line breaks and tabs are text. Other control characters and lone surrogates are in no name and no path.
 _NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
-# What a plain value may look like to YAML, by what stands for it in messages.
+# Names of YAML's types, for messages.
 _KINDS = {
     f"{_TAG}null": "nothing",
     f"{_TAG}bool": "a truth value",
@@ -41,7 +41,7 @@ _QUOTES = "put it in quotes where it is meant as text"
 
 
 class _RefusedError(Exception):
-    """Something that a spec does not hold; raised with its place in the text."""
+    """Something that a spec must not have, with its line."""
 
     def __init__(self, node: yaml.Node | yaml.Event, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -52,13 +52,9 @@ class _RefusedError(Exception):
 def load_yaml(text: str, *, origin: str) -> Any:  # noqa: ANN401 - plain data of any kind
     """Return the data in a YAML text.
 
-    Args:
-        text: The text.
-        origin: Where it was read from, for messages.
-
     Raises:
-        UsageError: It is no YAML, is larger, deeper or longer than a spec, holds a key twice or one that is no text, or
-            a value that is not read: a date, a number that no integer of 64 bits is, a tag, a control character.
+        UsageError: It is no YAML, or is larger, deeper or longer than a spec. Or it has a key twice, a key that is no
+            text, a date, a number beyond 64 bits, a tag, or a control character.
     """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MOST_BYTES:
@@ -89,18 +85,18 @@ def _code(err: yaml.reader.ReaderError) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes plain data only, and counts while it reads what aliases stand for."""
+    """Makes plain data only, and counts entries with those of aliases while it reads."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._path: list[str] = []
         self._level = 0
-        # By the identity of a node that is whole: its entries with all that its aliases stand for, and its levels.
+        # By id of a complete node: its entries, with those of its aliases, and its levels.
         self._measures: dict[int, tuple[int, int]] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401 - PyYAML's own signature
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]  # as PyYAML has it
-        # A key has no index, the value below a key has the key's node, an entry of a list its number.
+        # PyYAML's index is None for a key, the key's node for a value, and a number for an entry of a list.
         step = getattr(index, "value", index)
         self._path.append("" if step is None else str(step))
         self._level += 1
@@ -143,14 +139,14 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _check(loader: _Loader, node: yaml.Node, path: tuple[str, ...], seen: set[int]) -> None:
-    """Check a value and all that it holds, each once however many aliases stand for it."""
+    """Check a value and all its parts, each once however many aliases it has."""
     if id(node) in seen:
         return
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for key, value in node.value:
-            # `<<` merges other mappings into this one, and several may be merged.
+            # `<<` merges other mappings into this one, maybe several.
             if key.tag != _MERGE:
                 _check_key(key, path, lines)
             _check(loader, value, (*path, str(key.value)), seen)
@@ -168,7 +164,7 @@ def _check_key(key: yaml.Node, path: tuple[str, ...], lines: dict[str, int]) -> 
         raise _RefusedError(key, problem, f"write a name as the key, and {_QUOTES}")
     _check_text(key, f"a key of {_place(path)}")
     if key.value in lines:
-        # Of two tolerances, one would silently not hold.
+        # One of two tolerances would be ignored.
         problem = f"the key {_place((*path, key.value))} occurs twice (first in line {lines[key.value]})"
         raise _RefusedError(key, problem, "leave one of them out")
     lines[key.value] = _line(key)
@@ -183,7 +179,7 @@ def _check_scalar(loader: _Loader, node: yaml.ScalarNode, path: tuple[str, ...])
         problem = f"{where} is {_KINDS[node.tag]} ({_shown(node.value)}), which no key of a spec takes"
         raise _RefusedError(node, problem, _QUOTES)
     elif kind in {"int", "float"} and ":" in node.value:
-        # YAML 1.1 counts 1:30 in sixties, which makes 90 of it.
+        # YAML 1.1 reads 1:30 in base 60, as 90.
         problem = f"{where} is a number in base 60 to YAML ({_shown(node.value)})"
         raise _RefusedError(node, problem, _QUOTES)
     elif kind == "int":
@@ -192,7 +188,7 @@ def _check_scalar(loader: _Loader, node: yaml.ScalarNode, path: tuple[str, ...])
 
 def _check_integer(loader: _Loader, node: yaml.ScalarNode, where: str) -> None:
     hint = f"write a smaller number, or {_QUOTES}"
-    # Counted first: Python takes long over a number of a hundred thousand digits, or refuses it.
+    # Python is slow for a hundred thousand digits, or refuses them.
     if len(node.value) > _MOST_DIGITS:
         problem = f"{where} is a number of {len(node.value)} digits (allowed: {_SMALLEST} to {_LARGEST})"
         raise _RefusedError(node, problem, hint)
@@ -214,12 +210,12 @@ def _check_text(node: yaml.Node, where: str) -> None:
 
 
 def _line(node: yaml.Node | yaml.Event) -> int:
-    # Whatever was read from a text has a mark.
+    # Everything read from a text has a mark.
     return 0 if node.start_mark is None else int(node.start_mark.line) + 1
 
 
 def _place(path: Iterable[str]) -> str:
-    """Return the dotted path of a value, as the messages about a spec's keys have it."""
+    """Return the dotted path of a value, as in other messages about keys."""
     return one_line(".".join(path)) or "the spec"
 
 
