@@ -241,10 +241,7 @@ def _decide(
 
 
 def _decide_threshold(
-    decision: Decision,
-    actual: NDArray[np.float64],
-    expected: NDArray[np.float64],
-    allowed: NDArray[np.float64],
+    decision: Decision, actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]
 ) -> Flips:
     above = np.greater_equal if decision.is_inclusive else np.greater
     answers = above(expected, decision.threshold)

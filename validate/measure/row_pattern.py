@@ -97,12 +97,7 @@ class Growth:
         mean_x, mean_y = float(lengths.sum()) / lengths.size, float(differences.sum()) / lengths.size
         x, y = lengths - mean_x, differences - mean_y
         return cls(
-            count=float(lengths.size),
-            mean_x=mean_x,
-            mean_y=mean_y,
-            xx=float(x @ x),
-            xy=float(x @ y),
-            yy=float(y @ y),
+            count=float(lengths.size), mean_x=mean_x, mean_y=mean_y, xx=float(x @ x), xy=float(x @ y), yy=float(y @ y)
         )
 
     def with_growth(self, other: Growth) -> Growth:

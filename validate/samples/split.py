@@ -84,10 +84,7 @@ class RowsLeftOut:
 
 
 def rows_for_calibration(
-    batches: Iterable[Batch],
-    split: SampleSplit,
-    *,
-    fill: Mapping[str, Collection[float]] | None = None,
+    batches: Iterable[Batch], split: SampleSplit, *, fill: Mapping[str, Collection[float]] | None = None
 ) -> Iterator[Batch]:
     """Yield the rows for calibration, in their batches; a batch without any is left out."""
     for batch in batches:
