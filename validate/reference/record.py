@@ -358,12 +358,9 @@ def profile_all(
             axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name], declared.get(name)):
             axis = 1
-        profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
+        arrays = _StoredArrays(read=read, name=name)
+        profiles[name] = profile_outputs(name, arrays, axis=axis, dtype=dtype)
     return profiles
-
-
-def _profile(read: Callable[[], Iterator[StoredBatch]], name: str, *, axis: int | None, dtype: str) -> OutputProfile:
-    return profile_outputs(name, _StoredArrays(read=read, name=name), axis=axis, dtype=dtype)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
