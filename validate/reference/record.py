@@ -63,7 +63,7 @@ _LARGEST_MAGNITUDE = 1e150
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordPlan:
-    """How to record, into an empty `folder`.
+    """The choices for a recording, and its empty `folder`.
 
     `model` holds source, digest and notes for the recording. `axes` are declared channel axes by output. `selected`
     outputs are recorded, all if it is empty; `ignored` ones have reasons and are not. `seed` chooses the rows that run

@@ -1,4 +1,4 @@
-"""Which rows of the samples only calibrate, by their content alone.
+"""Selects the rows of the samples that only calibrate, by their content alone.
 
 A digest of the inputs decides. So every reader of the same samples selects the same rows, and equal rows go together: a
 model is not judged by rows that calibrated it.
