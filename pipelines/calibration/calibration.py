@@ -200,11 +200,7 @@ def _name(source: SampleSource) -> str:
 
 
 def _check_inputs(batch: Batch, signature: Signature) -> None:
-    """Check that a fitted batch has the model's shapes and finite values.
-
-    Raises:
-        UsageError: It has not; the message names row and input.
-    """
+    """Check that a fitted batch has the model's shapes and finite values; errors name row and input."""
     if not batch.rows:
         return
     check_shapes(batch, batch.inputs, signature)

@@ -72,19 +72,13 @@ class ReleaseOption:
 
     @property
     def accuracy(self) -> tuple[float, int]:
-        """The accuracy, smaller is better: by difference (unknown ones last), then by precision.
-
-        It depends on evidence only, so timings never change the order.
-        """
+        """The accuracy, smaller is better: by difference (unknown ones last), then by precision; never by timings."""
         difference = math.inf if self.difference is None else self.difference
         return difference, _PRECISIONS.index(Variant.parse(self.name).precision)
 
     @property
     def difference(self) -> float | None:
-        """The largest difference as a part of the reference's spread, over all float outputs and devices.
-
-        None where one is unknown; 0 where nothing differs.
-        """
+        """The largest part of the reference's spread, over all float outputs and devices; None if one is unknown."""
         entries = (self.entry, *self.entries.values())
         outputs = [output for entry in entries if entry.result for output in entry.result.outputs.values()]
         # The scores' difference stands in for a label's; other integers are equal in a pass.

@@ -90,11 +90,7 @@ class _PlanningCache(Cache):
         is_kept: Callable[[Any], bool] = lambda _: True,
         answers: ModelAnswers | None = None,
     ) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return a cached result, with the job's files in place.
-
-        Raises:
-            _NotDoneError: There is none to reuse.
-        """
+        """Return a cached result, with the job's files in place; raise _NotDoneError if there is none."""
         if self.store is None:
             raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
         found = Cache.run_job(self, job, progress, makes=makes, is_kept=is_kept, answers=answers)

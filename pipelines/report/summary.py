@@ -51,10 +51,7 @@ _NAMED_TOGETHER = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark:
-    """A remark on some variants (none: on all).
-
-    `kind` is `warning`, `edge finding`, `hint` and the like, or a verdict whose reason several variants share.
-    """
+    """A remark on some variants (none: on all), by `kind`, which is a verdict for a reason that variants share."""
 
     kind: str
     names: tuple[str, ...]
@@ -130,10 +127,7 @@ def _name(variant: VariantReport, report: ReportData) -> Cell:
 
 
 def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
-    """Return the number of changed decisions, and the difference as a part of its nearest limit.
-
-    For a failure it is the difference in its sentence; there is none if something else fails.
-    """
+    """Return the changed decisions, and the nearest limit's share; for a failure that of the check in its sentence."""
     if result is None or not result.is_measured:
         return figure(_NOTHING), figure(_NOTHING)
     counts = [decision.mismatches for decision in result.decisions.values()]
@@ -276,10 +270,7 @@ def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
 
 
 def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield the command to reproduce a probe's first failure, and the option to skip a probe with a fault of this tool.
-
-    A failure on the samples is reproducible without probes.
-    """
+    """Yield how to reproduce a probe's first failure if samples do not show it, and how to skip a faulty probe."""
     probes = result.probes.asked
     alone = [(name, probe.failures[0].again) for name, probe in probes.items() if probe.failures]
     for name, again in alone[:1]:
@@ -330,10 +321,7 @@ def _hints(report: ReportData) -> Iterator[Remark]:
 
 
 def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield one line per variant with warnings, and one for all that share a text.
-
-    With many lines each is short, and the first warning of every variant comes first.
-    """
+    """Yield one line per text of warnings, each variant's first ones first; many lines are short."""
     found: dict[tuple[str, str], list[str]] = {}
     rank: dict[tuple[str, str], int] = {}
     for name, result in results.items():

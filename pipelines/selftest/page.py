@@ -39,10 +39,7 @@ def _names(findings: Sequence[FindingResult]) -> str:
 
 
 def lines_below(result: SelftestResult, *, most: int | None = None) -> Iterator[str]:
-    """Yield the lines below the tables: failures of the unchanged artifact, misses, false alarms and the rest.
-
-    At most `most` inapplicable faults are named (None: all).
-    """
+    """Yield the lines below the tables: unchanged failures, misses, false alarms, `most` inapplicable faults."""
     for finding in result.unchanged_findings:
         yield f"unchanged {result.variant}: {_in_words(finding)}"
     for plant in result.having(MISSED):

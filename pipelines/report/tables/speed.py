@@ -69,10 +69,7 @@ def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 
 
 def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
-    """Return the part of `speed_table` that fits 80 columns, with names in the second column.
-
-    A declared price shows cost in place of throughput; several instances show their number in place of p95.
-    """
+    """Return the part of `speed_table` for 80 columns: cost may replace throughput, and instances replace p95."""
     has_instances, has_cost = len(benchmark.concurrency) > 1, benchmark.price_per_hour is not None
     titles = (
         *(("instances", "p50 ms") if has_instances else ("p50 ms", "p95 ms")),

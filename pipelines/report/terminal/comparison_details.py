@@ -100,10 +100,7 @@ def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
 
 
 def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """Yield the differences where no sample is, once for all variants that share one, with what to do.
-
-    `results` are by the name of the variant; a single comparison may have an empty name.
-    """
+    """Yield the differences where no sample is, once for all variants that share one, with what to do."""
     shared: dict[tuple[str, str], dict[str, ProbeFailureResult]] = {}
     for name, result in results.items():
         for finding in result.edge_findings:

@@ -28,10 +28,7 @@ _COLUMNS = (
 
 
 def runs_lines(listed: Sequence[ListedRun], root: Path, cache: Path | None, cache_bytes: int) -> list[str]:
-    """Return the runs (the newest first) as lines, with one table per model.
-
-    `cache` is the stage cache, of `cache_bytes` on disk; None where it is off.
-    """
+    """Return the runs (the newest first) as lines, a table per model; `cache` is None where it is off."""
     lines: list[str] = []
     for model in dict.fromkeys(item.run.model for item in listed):
         runs = [item for item in listed if item.run.model == model]

@@ -54,10 +54,7 @@ def show_command(model: str, alias: str | None, repository: Path) -> str:
 
 
 def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[str]:
-    """Yield what was released and why, or that it was there already, one message each.
-
-    With `in_run`, the findings are printed with the variants of the run.
-    """
+    """Yield what was released and why, or that it was there, one message each; with `in_run` without findings."""
     if not release.is_new:
         yield _same(release)
         yield from _damage(release)

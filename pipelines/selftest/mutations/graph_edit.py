@@ -152,10 +152,7 @@ class GraphEdit:
         self.graph.node.remove(node)
 
     def in_place_of(self, name: str) -> str:
-        """Rename the value of a node and return its new name; insert something under the old name for its readers.
-
-        Readers include the model's outputs.
-        """
+        """Rename a node's value and return its new name; insert a value under the old name for readers and outputs."""
         producer = self.producer(name)
         assert producer is not None  # noqa: S101 - callers ask for values that nodes make
         inner = self._named_as(name)

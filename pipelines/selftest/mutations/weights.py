@@ -210,11 +210,7 @@ def weights_int8(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def _within(array: Weight, rounded: Weight, largest: float) -> Weight:
-    """Return rounded values, with those beyond the precision's range as they were.
-
-    A mask's stand-in for minus infinity is no weight: converters clamp or keep it, and rounding it would hide the
-    fault.
-    """
+    """Return rounded values, except beyond the precision's range, because a mask's stand-in for -inf is no weight."""
     is_held = (np.abs(array) <= largest) & np.isfinite(rounded)
     return np.where(is_held, rounded, array)
 

@@ -124,11 +124,7 @@ class SessionProbe:
             return str(err)
 
     def judge(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True, when: str = "") -> None:
-        """Judge an output, or the reason why there is none.
-
-        With `is_same_build` the limit of repeats applies between it and the first output. `when` names the calls
-        before.
-        """
+        """Judge an output, or the reason for none; with `is_same_build` it must also repeat the first output."""
         self._judged.when = when
         self.batches += 1
         self.rows += asked.stored.record.rows
@@ -232,10 +228,7 @@ def _first_answers(
     most_rows: int,
     failed_before: Collection[int],
 ) -> tuple[AskedBatch, ...]:
-    """Return the batches to repeat, of at most `most_rows` rows but at least one, with the candidate's first outputs.
-
-    `failed_before` are the positions of batches that failed in their own probe.
-    """
+    """Return at least one batch to repeat, in at most `most_rows` rows, with the candidate's first outputs."""
     probe = probe_asked(recording)
     if probe is None:
         return ()
@@ -282,11 +275,7 @@ def run_sessions(
     plan: SessionPlan,
     names: Collection[str],
 ) -> tuple[ProbeOutcome, ...]:
-    """Run the named session probes on the candidate.
-
-    Raises:
-        ArtifactIntegrityError: A recorded chunk is missing or was changed.
-    """
+    """Run the named session probes on a candidate; raise ArtifactIntegrityError if a recorded chunk was changed."""
     wanted = [name for name in SESSION_PROBES if name in names]
     probe = probe_asked(recording)
     if not wanted or probe is None:
