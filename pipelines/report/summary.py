@@ -16,7 +16,7 @@ from paritygate.pipelines.compare.result import (
     NOT_RUN_HERE,
 )
 from paritygate.pipelines.report.figures import number, share, shorten, times
-from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.pipelines.report.why import told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
@@ -69,16 +69,11 @@ def run_summary(report: ReportData) -> Table:
         alone = "" if words in shared else shorten(words, length)
         verdict = _verdict(variant.verdict, variant.result, remark=alone)
         rows.append((verdict, _name(variant, report), *figures_of(variant.result)))
-    columns = [
-        Column(title="verdict"),
-        Column(title="variant"),
-        Column(title="mismatches", is_figure=True),
-        Column(title="tolerance used", is_figure=True),
-    ]
+    titles = ["verdict", "variant", ">mismatches", ">tolerance used"]
     if report.benchmark is not None:
-        columns.append(Column(title="speed-up", is_figure=True))
+        titles.append(">speed-up")
         rows = [(*row, _speedup(variant, report)) for row, variant in zip(rows, report.variants, strict=True)]
-    return Table(caption=_title(report), columns=tuple(columns), rows=tuple(rows))
+    return Table(caption=_title(report), columns=heads(*titles), rows=tuple(rows))
 
 
 def comparison_summary(result: ComparisonResult) -> Table:
@@ -86,12 +81,7 @@ def comparison_summary(result: ComparisonResult) -> Table:
     rows = f" on {counted(result.rows, 'row')}" if result.rows else ""
     return Table(
         caption=f"{result.candidate.name} against {result.reference.name}{rows}",
-        columns=(
-            Column(title="verdict"),
-            Column(title="judged as"),
-            Column(title="mismatches", is_figure=True),
-            Column(title="tolerance used", is_figure=True),
-        ),
+        columns=heads("verdict", "judged as", ">mismatches", ">tolerance used"),
         rows=(
             (
                 _verdict(result.verdict, result, remark=shorten(why(result), _WHY_LENGTH)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number, size_words, times
-from paritygate.pipelines.report.tables.table import Column, Table, figure, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, text
 
 if TYPE_CHECKING:
     from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
@@ -64,7 +64,7 @@ def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
         for name, speed, _ in _speeds(report, benchmark)
         for row in _point_rows(name, speed, benchmark, has_cost=has_cost)
     ]
-    columns = (Column(title="variant"), *(Column(title=title, is_figure=True) for title in titles))
+    columns = heads("variant", *(f">{title}" for title in titles))
     return Table(caption="Latency, throughput and speed-up", columns=columns, rows=tuple(rows))
 
 
@@ -76,11 +76,7 @@ def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
         "cost/million" if has_cost else "rows per s",
         "95 % interval",
     )
-    columns = (
-        Column(title="speed-up", is_figure=True),
-        Column(title="variant"),
-        *(Column(title=title, is_figure=True) for title in ("batch", *titles)),
-    )
+    columns = heads(">speed-up", "variant", *(f">{title}" for title in ("batch", *titles)))
     rows = []
     for name, speed, _ in _speeds(report, benchmark):
         for point in speed.points if speed is not None else ():
@@ -96,11 +92,7 @@ def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
     """Return load time, memory and size of each variant, the source first."""
     rows = [(name, *_footprint_cells(speed)) for name, speed, _ in _speeds(report, benchmark)]
-    columns = (
-        Column(title="variant"),
-        *(Column(title=title, is_figure=True) for title in _FOOTPRINT_TITLES),
-        Column(title="ran on"),
-    )
+    columns = heads("variant", *(f">{title}" for title in _FOOTPRINT_TITLES), "ran on")
     return Table(caption="Loading, memory and size", columns=columns, rows=tuple(rows))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.codec import to_data
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.summary import Remark
-from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.comparison import remark_lines
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines
 from paritygate.pipelines.report.terminal.screen import path_line, screen_table
@@ -55,12 +55,7 @@ def _made_table(
             rows.append(
                 (status(failure.verdict, remark=first_line_of(failure.message)), text(name), figure("-"), text("-"))
             )
-    columns = (
-        Column(title="outcome"),
-        Column(title="variant"),
-        Column(title="size", is_figure=True),
-        Column(title="digest"),
-    )
+    columns = heads("outcome", "variant", ">size", "digest")
     return Table(caption=f"{run.resolved.name}: {what}", columns=columns, rows=tuple(rows))
 
 
