@@ -147,6 +147,14 @@ class GraphEdit:
         self.graph.node.append(onnx.helper.make_node(operator, list(inputs), [made], name=name, **attributes))
         return made
 
+    def set_attribute(self, node: onnx.NodeProto, name: str, value: float | str) -> None:
+        """Set an attribute of a node."""
+        import onnx
+
+        for item in [item for item in node.attribute if item.name == name]:
+            node.attribute.remove(item)
+        node.attribute.append(onnx.helper.make_attribute(name, value))
+
     def remove(self, node: onnx.NodeProto) -> None:
         """Remove a node."""
         self.graph.node.remove(node)

@@ -5,10 +5,10 @@ The file made is a new one, checked to be valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.errors import InputFileError, UsageError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
+_T = TypeVar("_T")
 # Names in a hint, because all of them fill a screen.
 _NAMED = 5
 
@@ -43,6 +44,10 @@ class MutationContext:
     most_rows: int | None = None
     scales: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def pick(self, items: Sequence[_T]) -> _T:
+        """Return one of the items, at random."""
+        return items[int(self.random.integers(len(items)))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
