@@ -175,8 +175,7 @@ def _check_enough(request: CalibrationRequest, choice: RowChoice) -> None:
             f"{chosen} are left (needed: {LEAST_ROWS})"
         )
         raise UsageError(
-            msg,
-            hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out",
+            msg, hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out"
         )
     msg = f"calibration has {chosen} different rows {whence} (expected at least {LEAST_ROWS})"
     hint = "name more rows in calibration.source"

@@ -145,11 +145,7 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         run = RunFolder(folder=folder, resolved=resolved, samples_path=path, beside=beside, cache=cache)
         device_name(options.device)
         check_asks_enough(run)
-        found = (
-            *_conversions(run, cache, options),
-            *_recording(run, cache, options),
-            *_comparisons(run, options),
-        )
+        found = (*_conversions(run, cache, options), *_recording(run, cache, options), *_comparisons(run, options))
         jobs = (*cache.planned, *found)
         is_measured = options.is_benchmarking
         if is_benchmark_wanted(resolved, options.limits) if is_measured is None else is_measured:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paritygate.pipelines.report.markdown_report import escape_markdown
-from paritygate.pipelines.selftest.result import (
-    FALSE_ALARM,
-    MISSED,
-    NOT_APPLICABLE,
-    FindingResult,
-    SelftestResult,
-)
+from paritygate.pipelines.selftest.result import FALSE_ALARM, MISSED, NOT_APPLICABLE, FindingResult, SelftestResult
 
 COLUMNS = ("fault", "outcome", "on samples", "by probes", "what was changed")
 _NOTHING = "-"

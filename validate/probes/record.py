@@ -39,20 +39,9 @@ from paritygate.validate.probes.inputs.probe import (
     with_reach,
 )
 from paritygate.validate.probes.own_faults import fault_words
-from paritygate.validate.probes.recording import (
-    INPUT,
-    OUTPUT,
-    BatchRecord,
-    ProbeRecord,
-    ProbesRecording,
-)
+from paritygate.validate.probes.recording import INPUT, OUTPUT, BatchRecord, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.steady.flat_rows import STEADY_SHARE, FlatRows, moved_in_limits, why_flat_unsteady
-from paritygate.validate.reference.own_noise import (
-    NOISE_FACTOR,
-    RowNoise,
-    noise_by_row,
-    rows_within,
-)
+from paritygate.validate.reference.own_noise import NOISE_FACTOR, RowNoise, noise_by_row, rows_within
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
 from paritygate.validate.reference.recording import ChunkWriter
 

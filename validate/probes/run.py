@@ -117,13 +117,13 @@ class ProbeOutcome:
     name: str
     status: Status
     words: Words
-    batches: int
-    rows: int
-    dropped: Mapping[DropKind, int]
-    unfit: tuple[str, ...]
-    failures: tuple[ProbeFailure, ...]
-    failed: int
-    seconds: float
+    batches: int = 0
+    rows: int = 0
+    dropped: Mapping[DropKind, int] = field(default_factory=dict)
+    unfit: tuple[str, ...] = ()
+    failures: tuple[ProbeFailure, ...] = ()
+    failed: int = 0
+    seconds: float = 0.0
     error: str = ""
     findings: tuple[ProbeFailure, ...] = ()
     found: Mapping[str, int] = field(default_factory=dict)
@@ -693,9 +693,7 @@ class _Scale:
         """Return the limits for rows of the samples that run several times."""
         limits = {
             name: replace(
-                item,
-                mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN,
-                mean_of_columns=item.mean_of_columns * _WIDER_MEAN,
+                item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN, mean_of_columns=item.mean_of_columns * _WIDER_MEAN
             )
             for name, item in self.plan.limits.items()
         }

@@ -71,9 +71,7 @@ def facts(caption: str, found: Iterable[tuple[str, Cell]]) -> Table:
 def of_texts(caption: str, titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     """Return a table of texts."""
     return Table(
-        caption=caption,
-        columns=heads(*titles),
-        rows=tuple(tuple(text(words) for words in row) for row in rows),
+        caption=caption, columns=heads(*titles), rows=tuple(tuple(text(words) for words in row) for row in rows)
     )
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from paritygate.pipelines.compare.result import (
-    NOT_ASKED,
-    reasons,
-)
+from paritygate.pipelines.compare.result import NOT_ASKED, reasons
 from paritygate.text import counted, hint_lines
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def print_made(
-    run: RunFolder,
-    what: str,
-    artifacts: Mapping[str, Artifact],
-    failures: Mapping[str, FailedVariant],
-    shown: Shown,
+    run: RunFolder, what: str, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant], shown: Shown
 ) -> None:
     """Print the artifacts of a run, the failures with their reasons, and the run's path."""
     if shown.is_quiet or shown.is_verbose:

@@ -269,11 +269,7 @@ def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:
 
 
 def run_sessions(
-    candidate: Candidate,
-    recording: ProbesRecording,
-    question: ProbeQuestion,
-    plan: SessionPlan,
-    names: Collection[str],
+    candidate: Candidate, recording: ProbesRecording, question: ProbeQuestion, plan: SessionPlan, names: Collection[str]
 ) -> tuple[ProbeOutcome, ...]:
     """Run the named session probes on a candidate; raise ArtifactIntegrityError if a recorded chunk was changed."""
     wanted = [name for name in SESSION_PROBES if name in names]
@@ -282,7 +278,8 @@ def run_sessions(
         return ()
     if probe.error and ASKED_AGAIN not in names:
         # No other outcome reports this, and the batches may be incomplete.
-        return tuple(_failed(name, probe.error) for name in wanted)
+        words = say("probe.again_failed", name=ASKED_AGAIN) + failed_itself(probe.error)
+        return tuple(ProbeOutcome(name=name, status=Status.ERROR, words=words, error=probe.error) for name in wanted)
     question = with_labels(recording, question)
     most_rows = _ROWS if plan.most_rows is None else min(_ROWS, plan.most_rows // _TIMES)
     asked = _first_answers(candidate, recording, question, most_rows, plan.failed_before)
@@ -291,22 +288,6 @@ def run_sessions(
         plan.progress(name)
         found.append(_run(name, SessionProbe(name, candidate, recording, asked, question), plan))
     return tuple(found)
-
-
-def _failed(name: str, error: str) -> ProbeOutcome:
-    return ProbeOutcome(
-        name=name,
-        status=Status.ERROR,
-        words=say("probe.again_failed", name=ASKED_AGAIN) + failed_itself(error),
-        batches=0,
-        rows=0,
-        dropped={},
-        unfit=(),
-        failures=(),
-        failed=0,
-        seconds=0.0,
-        error=error,
-    )
 
 
 def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
@@ -321,8 +302,6 @@ def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
         is_skipped=bool(skipped),
         batches=session.batches,
         rows=session.rows,
-        dropped={},
-        unfit=(),
         failures=tuple(failures),
         failed=failed,
         seconds=time.monotonic() - started,
