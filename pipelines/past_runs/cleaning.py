@@ -135,11 +135,7 @@ def shown_and_still_planned(shown: CleaningPlan, now: CleaningPlan) -> CleaningP
 
 
 def remove(plan: CleaningPlan) -> CleaningPlan:
-    """Remove what is planned, and return what was removed: a run opened meanwhile stays.
-
-    Raises:
-        StorageError: Something cannot be removed, or has no marker.
-    """
+    """Remove what is planned, and return what was removed, without runs opened meanwhile; may raise StorageError."""
     gone: list[ListedRun] = []
     kept = list(plan.kept)
     # The oldest first, so that an interruption leaves the newest.

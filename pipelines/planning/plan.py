@@ -90,11 +90,7 @@ class _PlanningCache(Cache):
         is_kept: Callable[[Any], bool] = lambda _: True,
         answers: ModelAnswers | None = None,
     ) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return a cached result, with the job's files in place.
-
-        Raises:
-            _NotDoneError: There is none to reuse.
-        """
+        """Return a cached result, with the job's files in place; raise _NotDoneError if there is none."""
         if self.store is None:
             raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
         found = Cache.run_job(self, job, progress, makes=makes, is_kept=is_kept, answers=answers)
@@ -149,11 +145,7 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         run = RunFolder(folder=folder, resolved=resolved, samples_path=path, beside=beside, cache=cache)
         device_name(options.device)
         check_asks_enough(run)
-        found = (
-            *_conversions(run, cache, options),
-            *_recording(run, cache, options),
-            *_comparisons(run, options),
-        )
+        found = (*_conversions(run, cache, options), *_recording(run, cache, options), *_comparisons(run, options))
         jobs = (*cache.planned, *found)
         is_measured = options.is_benchmarking
         if is_benchmark_wanted(resolved, options.limits) if is_measured is None else is_measured:

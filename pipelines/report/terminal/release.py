@@ -16,7 +16,7 @@ from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.parity import released_table
-from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, of_texts, status, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.text import echo, from_here
@@ -54,10 +54,7 @@ def show_command(model: str, alias: str | None, repository: Path) -> str:
 
 
 def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[str]:
-    """Yield what was released and why, or that it was there already, one message each.
-
-    With `in_run`, the findings are printed with the variants of the run.
-    """
+    """Yield what was released and why, or that it was there, one message each; with `in_run` without findings."""
     if not release.is_new:
         yield _same(release)
         yield from _damage(release)
@@ -237,13 +234,7 @@ def _print_all(details: ReleaseDetails) -> None:
 
 def _numbers_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
     """Return the measurements, one row per output; a remark names other evidence or devices."""
-    titles = ("mismatches", "95 % bound", "max diff", "mean diff")
-    columns = (
-        Column(title="verdict"),
-        Column(title="variant"),
-        Column(title="output"),
-        *(Column(title=title, is_figure=True) for title in titles),
-    )
+    columns = heads("verdict", "variant", "output", ">mismatches", ">95 % bound", ">max diff", ">mean diff")
     rows = []
     for item in numbers:
         is_plain = (item["evidence"], item["device"]) == ("verified", "cpu")
@@ -265,7 +256,7 @@ def _variants_table(variants: Iterable[Mapping[str, Any]]) -> Table:
         (text(entry["digest"][:_DIGEST_SHOWN]), text(entry["name"], remark=_evidence_of(entry.get("evidence"))))
         for entry in variants
     )
-    columns = (Column(title="digest"), Column(title="variant"))
+    columns = heads("digest", "variant")
     return Table(caption="variants, and what they were judged by", columns=columns, rows=rows)
 
 
@@ -277,13 +268,7 @@ def _history_table(history: Sequence[Record]) -> Table:
         recorded, time, kind, version, aliases, reason = _history_row(at, record)
         words = (text(_minute_of(time)), text(kind), figure(version), text(aliases, remark=reason))
         rows.append((figure(recorded), *words))
-    columns = (
-        Column(title="record", is_figure=True),
-        Column(title="time (UTC)"),
-        Column(title="what"),
-        Column(title="version", is_figure=True),
-        Column(title="aliases"),
-    )
+    columns = heads(">record", "time (UTC)", "what", ">version", "aliases")
     return Table(caption=caption, columns=columns, rows=tuple(rows))
 
 
