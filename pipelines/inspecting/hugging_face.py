@@ -76,7 +76,7 @@ class WeightsModule:
 
     name: str
     text: str  # its code
-    files: tuple[str, ...]  # that it reads, from the spec's folder
+    files: tuple[str, ...]  # read by the code, from the spec's folder
     columns: tuple[str, ...]  # of texts
     images: PictureRules | None = None  # None if the samples are no pictures, or it is unknown
 

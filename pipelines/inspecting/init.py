@@ -40,7 +40,7 @@ class InitRequest:
     """A model to write a spec for."""
 
     model: str  # a path, or `module:callable`
-    samples: str | None  # likewise; None for generated rows
+    samples: str | None  # a path, or `module:callable`; None for generated rows
     here: Path  # the base of relative paths
     out: Path  # the file to write
     name: str | None = None  # None to guess it

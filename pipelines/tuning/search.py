@@ -29,7 +29,7 @@ class Point:
 
     settings: Settings
     loop: str = "closed"  # or open
-    callers: int  # that sent at once, or could in an open loop
+    callers: int  # sending at once, or the most of an open loop
     rate: float | None = None  # requests a second of an open loop
     requests: int  # answered
     unsent: int = 0  # because the server was too far behind
@@ -79,7 +79,7 @@ class Search:
     """A search, and its results so far."""
 
     space: Space
-    measure: Callable[[Settings, int], Point | None]  # with so many callers; None: not loaded
+    measure: Callable[[Settings, int], Point | None]  # settings with callers; None if not loaded
     best: Point | None = None  # within the limit
     points: list[Point] = field(default_factory=list)  # all, in their order
     _tried: set[Settings] = field(default_factory=set)
