@@ -94,19 +94,18 @@ def inspection_of(loaded: LoadedModel, facts: ModelFacts) -> Inspection:
 
 def _onnx(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
-    from paritygate.models.onnx.graph import nodes_in
+    from paritygate.models.onnx.graph import all_nodes
 
     del read
     path = loaded.ref.path
     model = read_onnx(path)
-    nodes = [*nodes_in(model.graph), *(node for function in model.functions for node in function.node)]
     opsets = {entry.domain or "ai.onnx": str(entry.version) for entry in model.opset_import}
     writer = f"{model.producer_name} {model.producer_version}".strip()
     signature, unknown = _signature_or_why(lambda: signature_of_onnx(model))
     return ModelFacts(
         signature=signature,
         precision=precision_of_onnx(model, path.parent),
-        counts=Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes),
+        counts=Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in all_nodes(model)),
         made_with={
             "opset": ", ".join(
                 version if name == "ai.onnx" else f"{name} {version}" for name, version in opsets.items()

@@ -203,16 +203,9 @@ def _models_of(content: bytes | None) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in data.get("model_config_list", {}).get("config", [])}
 
 
-def _batch_of(signature: Signature) -> str | None:
-    """Return the symbolic dim that is the first of every input and output; None if there is none."""
-    first = {(spec.shape or (None,))[0] for spec in (*signature.inputs, *signature.outputs)}
-    only = next(iter(first))
-    return only if len(first) == 1 and isinstance(only, str) else None
-
-
 def _hindrance_of_batching(signature: Signature) -> str:
     """Return why requests cannot be batched; empty if they can."""
-    batch = _batch_of(signature)
+    batch = signature.batch_dim
     if batch is None:
         return "not every input and output has the same symbolic first dim"
     varying = [spec for spec in signature.inputs if not all(isinstance(dim, int) for dim in (spec.shape or ())[1:])]
@@ -230,7 +223,7 @@ def _hindrance_of_batching(signature: Signature) -> str:
 
 def _batching_of(signature: Signature) -> str:
     """Return the batching file, with the declared sizes of the batch."""
-    sizes = signature.dims[str(_batch_of(signature))]
+    sizes = signature.dims[str(signature.batch_dim)]
     data = {"max_batch_size": {"value": sizes.max}, "batch_timeout_micros": {"value": _BATCH_TIMEOUT_US}}
     message = message_of(data, message_class("tensorflow.serving", "BatchingParameters", _BATCHING, {}))
     return Head().over(text_of(message))

@@ -66,12 +66,8 @@ class Space:
 
     def axes(self) -> Mapping[str, Sequence[int]]:
         """Return the settings to change, those with the largest effect first."""
-        found = {
-            "max_batch_size": self.max_batch_size,
-            "instances": self.instances,
-            "queue_delay_us": self.queue_delay_us,
-        }
-        return {name: values for name, values in found.items() if len(values) > 1}
+        names = ("max_batch_size", "instances", "queue_delay_us")
+        return {name: getattr(self, name) for name in names if len(getattr(self, name)) > 1}
 
 
 @dataclass(kw_only=True)

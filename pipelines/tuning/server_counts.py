@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 _MS = 1e6
@@ -22,14 +22,8 @@ class ServerCounts:
 
     def since(self, before: ServerCounts) -> ServerCounts:
         """Return the counts between an earlier time and this one."""
-        return ServerCounts(
-            rows=self.rows - before.rows,
-            calls=self.calls - before.calls,
-            requests=self.requests - before.requests,
-            queue_ns=self.queue_ns - before.queue_ns,
-            compute_ns=self.compute_ns - before.compute_ns,
-            cache_hits=self.cache_hits - before.cache_hits,
-        )
+        names = [item.name for item in fields(self)]
+        return ServerCounts(**{name: getattr(self, name) - getattr(before, name) for name in names})
 
     @property
     def rows_per_call(self) -> float | None:

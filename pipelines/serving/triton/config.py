@@ -128,13 +128,6 @@ def _dims_of(spec: TensorSpec, *, is_batched: bool) -> list[int]:
     return dims[1:] if is_batched else dims
 
 
-def _batch_of(signature: Signature) -> str | None:
-    """Return the symbolic dim that is the first of every input and output; None if there is none."""
-    first = {(spec.shape or (None,))[0] for spec in (*signature.inputs, *signature.outputs)}
-    only = next(iter(first))
-    return only if len(first) == 1 and isinstance(only, str) else None
-
-
 def _precision_of_openvino(artifact: Artifact, notes: list[str]) -> dict[str, Any]:
     """Return the parameters that set OpenVINO's precision, which is not in its files."""
     if artifact.variant.precision is Precision.BF16:
@@ -157,7 +150,7 @@ def _max_batch_size(artifact: Artifact, signature: Signature, own: Mapping[str, 
             '{string_value: "YES"}}}}'
         )
         return 0
-    batch = _batch_of(signature)
+    batch = signature.batch_dim
     if batch is None:
         notes.append(
             "requests are not batched: not every input and output has the same symbolic first dim, which Triton asks "
@@ -184,7 +177,7 @@ def _max_batch_size(artifact: Artifact, signature: Signature, own: Mapping[str, 
 
 def _usual_batch(signature: Signature, rows: int) -> int:
     """Return the rows of a warm-up call: the usual number, else the most."""
-    batch = _batch_of(signature)
+    batch = signature.batch_dim
     if batch is not None and batch in signature.dims and signature.dims[batch].opt <= rows:
         return signature.dims[batch].opt
     return max(1, rows)
