@@ -58,8 +58,7 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
     listed = {run.folder.parent: names_in(str(run.folder.parent))}
     released = {}
     if release is not None and outcome.repository is not None:
-        # Read before the alias: later moves add a name, and records may be edited. A run may be compared with an earlier
-        # release.
+        # Read before the alias: later moves add a name, and records may be edited. The reference may be a release.
         log = log_folder(outcome.repository, release.model)
         released = files_as_left(log, release.folder.parent)
         listed[log] = names_in(str(log))
