@@ -1,4 +1,4 @@
-"""`alias`: an alias points to a release."""
+"""`alias`: point an alias to a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`promote`: a validated run becomes a release."""
+"""`promote`: release a validated run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rollback`: an alias goes back to where it was."""
+"""`rollback`: move an alias back."""
 
 from __future__ import annotations
 
