@@ -87,8 +87,7 @@ _VALUES = {
     "exact": "{mismatches} of {values} values differ",
     "exact.tipped": ". If {output} is an argmax, rounding can flip near ties. Return all scores too, and declare "
     "--argmax-of {output}=SCORES (argmax_of in a spec)",
-    "cosine.nothing": "no float value of {output!r} was compared, but a cosine similarity of at least {least:g} is "
-    "required",
+    "floor.nothing": "no float value of {output!r} was compared, but {rule} requires at least {least:g}",
     "finite": "the candidate is finite wherever the reference is",
     "finite.broken": "{count:#value} {count:is|are} NaN or infinite where the reference is finite",
     "finite.other": "{count:#value} {count:differs|differ} from the reference's NaN or infinity",

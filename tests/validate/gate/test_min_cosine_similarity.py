@@ -88,7 +88,7 @@ def test_an_output_without_float_values_cannot_be_held_to_it() -> None:
     found = _check(labels, labels, 0.9)
 
     assert found.status is Status.ERROR
-    assert [(words.key, words.values["least"]) for words in found.words] == [("cosine.nothing", 0.9)]
+    assert [(words.key, words.values["least"]) for words in found.words] == [("floor.nothing", 0.9)]
 
 
 def _compare(folder: Path, actual: NDArray[np.float32], least: dict[str, float]) -> dict[str, str]:
