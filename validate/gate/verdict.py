@@ -330,7 +330,9 @@ def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
         parts = np.where(statistics.bias_by_channel == 0, 0.0, np.abs(statistics.bias_by_channel) / bars)
     at = int(np.where(np.isnan(parts), np.inf, parts).argmax())
     bias, bar, count = (float(part[at]) for part in (statistics.bias_by_channel, bars, statistics.count_by_channel))
-    variance = max(0.0, float(statistics.rms_by_channel[at]) ** 2 - bias**2)
+    rms = float(statistics.rms_by_channel[at])
+    # A product of floats may be infinite, where a power raises.
+    variance = max(0.0, rms * rms - bias * bias)
     low, high = mean_interval_95(bias, variance, int(count)) if count else (math.nan, math.nan)
     is_large = not abs(bias) <= bar
     words = say("bias.above" if is_large else "bias", bias=bias, bar=bar)

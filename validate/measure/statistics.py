@@ -530,6 +530,9 @@ def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> 
     state.expected_norm += float(products.expected.sum())
     norms = np.sqrt(products.actual) * np.sqrt(products.expected)
     is_same = (products.actual == products.expected) & (products.both == products.expected)
+    if not products.expected.all():
+        # Squares of tiny values are 0, as if the row were zeros.
+        is_same &= (products.expected > 0) | ~block.by_row(block.magnitude).any(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Equal vectors are no rounding apart, two zero vectors included; a zero vector and another one are not alike.
         cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, products.both / norms))
@@ -738,8 +741,8 @@ def _cosine(state: DiffState) -> float:
 
 
 def _slope(state: DiffState) -> tuple[float, float]:
-    squares = state.squares + state.total * state.mean**2
-    if state.expected_norm == 0 or squares == 0:
+    squares = state.squares + state.total * state.mean * state.mean
+    if not 0 < state.expected_norm < math.inf or not 0 < squares < math.inf:
         return math.nan, math.nan
     # From the differences: subtracting the norms themselves would lose what is looked for.
     along = state.dot - state.expected_norm
