@@ -56,6 +56,7 @@ class OutputResult:
     it, and `limits` are those of the bulk. `fill_values` were compared exactly.
     `reference_spread` is that spread itself, the largest over the channels: variants that are equally fast are told
     apart by the largest difference as a part of it.
+    `sqnr_db` is the signal-to-quantization-noise ratio; null also where nothing differs or the reference is all zeros.
     `drawing` is what a report draws; null where that is nothing, or the result was written before there was any.
     `mismatches` counts the values that differ of an output that is compared exactly; of a float output it is null, and
     what differs in its answers is in `decisions`. `rows_beyond` counts rows beyond a limit, null where the output has
@@ -90,6 +91,7 @@ class OutputResult:
     limits: dict[str, LimitRange]
     worst_rows: list[WorstRow]
     rows_beyond: int | None = None
+    sqnr_db: float | None = None
     fill_values: int = 0
     fill_mismatches: int = 0
     looks_like: list[str] = field(default_factory=list)
@@ -117,6 +119,7 @@ class StratumOutput:
     bias_high_95: float | None = None
     std_diff: float | None = None
     cosine_similarity: float | None = None
+    sqnr_db: float | None = None
     max_rel_diff: float | None = None
     max_row_rel_diff: float | None = None
     mismatches: int | None = None
