@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -177,6 +178,14 @@ def _cosines(values: Mapping[str, float]) -> Mapping[str, float]:
     return values
 
 
+def _decibels(values: Mapping[str, float]) -> Mapping[str, float]:
+    for output, ratio in values.items():
+        if not math.isfinite(ratio):
+            msg = f"min_sqnr is wrong (got {output}={ratio:g}, expected a finite number of dB)"
+            raise UsageError(msg, hint=f"write for example {output}=40")
+    return values
+
+
 RULES: tuple[RuleOption, ...] = (
     RuleOption(
         "precision",
@@ -334,6 +343,17 @@ RULES: tuple[RuleOption, ...] = (
         field="min_cosine_similarity",
         key="outputs.min_cosine_similarity",
         made=_cosines,
+        strictness=Strictness(Laxer.LOWER),
+    ),
+    RuleOption(
+        "min_sqnr",
+        "--min-sqnr OUTPUT=DB",
+        Kind.NUMBERS,
+        "The least signal-to-quantization-noise ratio of an output, in dB.",
+        example="embedding=40",
+        field="min_sqnr",
+        key="outputs.min_sqnr",
+        made=_decibels,
         strictness=Strictness(Laxer.LOWER),
     ),
     RuleOption(

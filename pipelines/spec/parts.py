@@ -408,6 +408,10 @@ class OutputPart(SpecPart):
         default=None, ge=-1, le=1, description="The least cosine similarity of a row's two answers, each as one vector."
     )
 
+    min_sqnr: float | None = Field(
+        default=None, allow_inf_nan=False, description="The least signal-to-quantization-noise ratio, in dB."
+    )
+
     valid_where: str | None = Field(
         default=None,
         min_length=1,

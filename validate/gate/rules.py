@@ -40,6 +40,7 @@ class Floor:
 # By the name of the rule, of its check and of its field in `GateRules`.
 FLOORS: Mapping[str, Floor] = {
     "min_cosine_similarity": Floor(figure="min_cosine_similarity", row="min_cosine_similarity_id"),
+    "min_sqnr": Floor(figure="sqnr_db"),
 }
 
 
@@ -61,6 +62,7 @@ class GateRules:
         columns: By output, the names of its columns, for messages.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         min_cosine_similarity: By output, the least cosine similarity of a row's two answers, each as one vector.
+        min_sqnr: By output, the least signal-to-quantization-noise ratio in decibels.
         valid_where: By output, the input that says which of its positions count: those where it is set.
         strata: The strata that are measured apart.
         probes: The probes to ask, in the order of the table of those there are.
@@ -81,6 +83,7 @@ class GateRules:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_non_finite_declared: bool = False
     min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
+    min_sqnr: Mapping[str, float] = field(default_factory=dict)
     valid_where: Mapping[str, str] = field(default_factory=dict)
     strata: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()

@@ -216,7 +216,10 @@ def _check_floor(rule: str, name: str, least: float, measured: Measurement, plan
     found: float = getattr(statistics, FLOORS[rule].figure)
     # `>=` does not hold for NaN, which is never enough.
     status = Status.PASS if found >= least else Status.FAIL
-    words = say("at_least" if status is Status.PASS else "below_limit", measured=found, limit=least)
+    if math.isinf(found):
+        words = say("floor.equal" if status is Status.PASS else "floor.zeros", rule=rule, least=least)
+    else:
+        words = say("at_least" if status is Status.PASS else "below_limit", measured=found, limit=least)
     if FLOORS[rule].row:
         words += say("lowest_row", row=getattr(statistics, FLOORS[rule].row))
     return Check(name=rule, status=status, words=words, output=name, measured=found, limit=least)

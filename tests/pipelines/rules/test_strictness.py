@@ -26,6 +26,7 @@ _PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "repeat": ({"passes": 3}, {"passes": 2}),
     "gold": ({"gold": (parse_gold_rule("accuracy:y,ratio=0.99"),)}, {"gold": (parse_gold_rule("accuracy:y"),)}),
     "min_cosine_similarity": ({"min_cosine_similarity": {"y": 0.9}}, {"min_cosine_similarity": {"y": 0.8}}),
+    "min_sqnr": ({"min_sqnr": {"y": 40.0}}, {"min_sqnr": {"y": 30.0}}),
     "valid_where": ({"valid_where": {"y": "mask"}}, {"valid_where": {"y": "mask", "z": "mask"}}),
     "probes": ({"probes": ("batches", "values")}, {"probes": ("batches",)}),
     "edge": ({"edge": EdgeRule.FAIL}, {"edge": EdgeRule.OFF}),
