@@ -211,13 +211,13 @@ def _check_row(name: str, statistics: DiffStatistics, limits: Limits, *, is_boun
 def _check_floor(rule: str, name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
     statistics = measured.statistics.get(name)
     if statistics is None or statistics.compared == 0 or not plan.profiles[name].is_float:
-        words = say("floor.nothing", output=name, rule=rule, least=least)
+        words = say("floor.nothing", output=name, check=rule, least=least)
         return Check(name=rule, status=Status.ERROR, kind=Kind.NOT_MEASURED, words=words, output=name, limit=least)
     found: float = getattr(statistics, FLOORS[rule].figure)
     # `>=` does not hold for NaN, which is never enough.
     status = Status.PASS if found >= least else Status.FAIL
     if math.isinf(found):
-        words = say("floor.equal" if status is Status.PASS else "floor.zeros", rule=rule, least=least)
+        words = say("floor.equal" if status is Status.PASS else "floor.zeros", check=rule, least=least)
     else:
         words = say("at_least" if status is Status.PASS else "below_limit", measured=found, limit=least)
     if FLOORS[rule].row:
