@@ -28,9 +28,9 @@ from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
-from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.relaxed_rules import check_asks_enough
 from paritygate.pipelines.run.stopped import noting_why_it_stops
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code

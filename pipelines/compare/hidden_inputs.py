@@ -62,6 +62,7 @@ _TEXTS = frozenset(
             "if_it_occurs",
             "if_it_never_occurs",
             "edge",
+            "gold",
         ),
     }
 )

@@ -58,6 +58,7 @@ class OutputResult:
     output that is compared exactly. It is null for a float output, whose changed answers are in `decisions`.
     `rows_beyond` counts rows beyond a limit. It is null where the output has no row for each input row. `looks_like`
     describes the difference of an output that failed. `drawing` is data for the report's drawing; null for none.
+    `sqnr_db` is the signal-to-quantization-noise ratio; null also where nothing differs or the reference is all zeros.
     """
 
     dtype: str
@@ -88,6 +89,7 @@ class OutputResult:
     limits: dict[str, LimitRange]
     worst_rows: list[WorstRow]
     rows_beyond: int | None = None
+    sqnr_db: float | None = None
     fill_values: int = 0
     fill_mismatches: int = 0
     looks_like: list[str] = field(default_factory=list)
@@ -115,6 +117,7 @@ class StratumOutput:
     bias_high_95: float | None = None
     std_diff: float | None = None
     cosine_similarity: float | None = None
+    sqnr_db: float | None = None
     max_rel_diff: float | None = None
     max_row_rel_diff: float | None = None
     mismatches: int | None = None

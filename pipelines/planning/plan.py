@@ -17,8 +17,8 @@ from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
 from paritygate.pipelines.run.benchmark import take_over_benchmark
 from paritygate.pipelines.run.comparisons import has_emulated_row
-from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.record import GRAPH_VARIANT, record_stage
+from paritygate.pipelines.run.relaxed_rules import check_asks_enough
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.variant_maker import VariantMaker, bases_of
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder

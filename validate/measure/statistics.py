@@ -7,7 +7,8 @@ Differences are taken in float64. What cannot be subtracted (NaN, infinity) is c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ _WORST_ROWS = 10
 _PARTS = 4
 # Floor of the denominator of the elementwise relative difference, in the unit of the output.
 _RELATIVE_FLOOR = 1e-12
+# Below this, a sum of squares in float64 has lost digits.
+_SMALLEST_SQUARES = 1e-290
 # A declared limit of zero is a unit too small to divide by.
 _SMALLEST_UNIT = 1e-300
 
@@ -59,7 +62,8 @@ class DiffState:
     Sums are by channel, shape (channels,). `sum_abs` counts a value far from the bulk in proportion to its own limit.
     `nearest` is the finite difference that is nearest to its limit, or furthest beyond it; `nearest_row` the row, and
     `nearest_bounded_row` the row where channels within [-1, 1] have the floor of a bounded function.
-    `max_row_rel` and `min_row_cosine` hold the id of their row.
+    `max_row_rel` and `min_row_cosine` hold the id of their row. `log_noise` and `log_signal` are natural logarithms of
+    the sums of squares of difference and reference, because float64 cannot hold the squares of huge or tiny values.
     """
 
     limits: Limits
@@ -78,6 +82,8 @@ class DiffState:
     dot: float = 0.0
     actual_norm: float = 0.0
     expected_norm: float = 0.0
+    log_noise: float = -math.inf
+    log_signal: float = -math.inf
     max_rel: float = 0.0
     max_row_rel: tuple[float, str] = (0.0, "")
     nearest_row: RowDifference | None = None
@@ -258,12 +264,12 @@ def _update(
     with np.errstate(over="ignore"):
         in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if state.has_exact_channels else limits)
     _add_sums(state, difference, magnitude, is_kept, of_mean)
-    _add_relative(state, magnitude, wide_expected)
     add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
     add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
     block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
     _add_nearest(state, block)
     products = _RowProducts.of(block, difference, wide_actual, wide_expected)
+    _add_relative(state, products, magnitude, wide_expected)
     _add_directions(state, products, block)
     relative = _add_rows(state, products, block, wide_expected)
     if broken is not None:
@@ -435,7 +441,11 @@ def _merge_moments(a: tuple[float, float, float], b: tuple[float, float, float])
     return mean_a + delta * count_b / count, squares_a + squares_b + delta * delta * count_a * count_b / count
 
 
-def _add_relative(state: DiffState, magnitude: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+def _add_relative(
+    state: DiffState, products: _RowProducts, magnitude: NDArray[np.float64], expected: NDArray[np.float64]
+) -> None:
+    state.log_noise = _merged("log_noise", state.log_noise, _log_squares(magnitude, products.difference))
+    state.log_signal = _merged("log_signal", state.log_signal, _log_squares(expected, products.expected))
     # Worked on in place: of a language model, an array of one row holds millions of values.
     sizes = np.atleast_1d(np.abs(expected))
     np.maximum(sizes, _RELATIVE_FLOOR, out=sizes)
@@ -530,12 +540,29 @@ def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> 
     state.expected_norm += float(products.expected.sum())
     norms = np.sqrt(products.actual) * np.sqrt(products.expected)
     is_same = (products.actual == products.expected) & (products.both == products.expected)
+    if not products.expected.all():
+        # Squares of tiny values are 0, as if the row were zeros.
+        is_same &= (products.expected > 0) | ~block.by_row(block.magnitude).any(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Equal vectors are no rounding apart, two zero vectors included; a zero vector and another one are not alike.
         cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, products.both / norms))
     at = int(cosines.argmin())
     if cosines[at] < state.min_row_cosine[0]:
         state.min_row_cosine = max(-1.0, float(cosines[at])), block.name_of(at)
+
+
+def _log_squares(values: NDArray[np.float64], by_row: NDArray[np.float64]) -> float:
+    """Return the logarithm of the sum of squares, given the sums by row; -inf for zeros, inf for infinite values."""
+    with np.errstate(over="ignore"):
+        squares = float(by_row.sum())
+    if _SMALLEST_SQUARES < squares < math.inf:
+        return math.log(squares)
+    largest = float(np.abs(values).max())
+    if largest == 0 or math.isinf(largest):
+        return math.inf if largest else -math.inf
+    with np.errstate(under="ignore"):
+        parts = (values / largest).ravel()
+        return math.log(_dot(parts, parts)) + 2 * math.log(largest)
 
 
 def _keep_worst(state: DiffState, block: _Block) -> None:
@@ -563,12 +590,20 @@ def _rank(row: WorstRow) -> tuple[float, float, str, tuple[int, ...]]:
     return row.in_limits, row.max_abs_diff or 0.0, row.row_id, row.index
 
 
+def _further(one: Any, other: Any) -> Any:  # noqa: ANN401 - what was found, or None
+    return max((found for found in (one, other) if found is not None), default=None)
+
+
 # How the fields of two states become one; of all others that are not moments, the sum does.
-_SAME = frozenset({"limits", "row_norm"})
-_LARGER = frozenset({"max_abs", "max_rel", "max_row_rel"})
-_SMALLER = frozenset({"min_abs", "min_row_cosine"})
-_FURTHER = frozenset({"nearest_row", "nearest_bounded_row"})
-_FIRST = frozenset({"first_non_finite_id", "first_wrong_fill"})
+_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("limits", "row_norm"), lambda one, _: one),
+    **dict.fromkeys(("max_abs", "max_rel", "max_row_rel"), max),
+    **dict.fromkeys(("min_abs", "min_row_cosine"), min),
+    **dict.fromkeys(("nearest_row", "nearest_bounded_row"), _further),
+    **dict.fromkeys(("first_non_finite_id", "first_wrong_fill"), lambda one, other: one or other),
+    **dict.fromkeys(("log_noise", "log_signal"), lambda one, other: float(np.logaddexp(one, other))),
+    "nearest": lambda one, other: max((row for row in (one, other) if row is not None), key=_rank, default=None),
+}
 
 
 def merge(a: DiffState, b: DiffState) -> DiffState:
@@ -582,17 +617,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
 
 
 def _merged(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - of the type of the field
-    if name in _SAME:
-        return one
-    if name in _LARGER:
-        return max(one, other)
-    if name in _SMALLER:
-        return min(one, other)
-    if name == "nearest":
-        return max((row for row in (one, other) if row is not None), key=_rank, default=None)
-    if name in _FURTHER:
-        return max((found for found in (one, other) if found is not None), default=None)
-    return one or other if name in _FIRST else one + other
+    return _MERGES.get(name, operator.add)(one, other)
 
 
 def counts(state: DiffState) -> dict[str, int]:
@@ -616,6 +641,9 @@ class DiffStatistics:
     `count_by_channel` values.
     `left_out` counts the positions that do not count, and `values` the others; `beyond` those whose difference is
     beyond its own max limit.
+    `sqnr_db` is the signal-to-quantization-noise ratio, 10 log10(sum expected^2 / sum d^2), in decibels: infinite
+    without a difference, and -infinite if the reference is all zeros. Source: Lin, Talathi and Annapureddy, "Fixed
+    Point Quantization of Deep Convolutional Networks" (2016); `compute_sqnr` of PyTorch's `torch.ao.ns` agrees.
     `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
     `off_slope` the part of the squared difference that it does not explain.
     """
@@ -640,6 +668,7 @@ class DiffStatistics:
     min_cosine_similarity_id: str
     slope: float
     off_slope: float
+    sqnr_db: float
     max_rel_diff: float
     max_row_rel_diff: float
     max_row_rel_id: str
@@ -711,6 +740,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         min_cosine_similarity_id=state.min_row_cosine[1],
         slope=slope,
         off_slope=off_slope,
+        sqnr_db=_sqnr(state),
         max_rel_diff=state.max_rel if compared else nothing,
         max_row_rel_diff=state.max_row_rel[0] if compared else nothing,
         max_row_rel_id=state.max_row_rel[1],
@@ -737,9 +767,15 @@ def _cosine(state: DiffState) -> float:
     return max(-1.0, min(1.0, state.dot / product))
 
 
+def _sqnr(state: DiffState) -> float:
+    if state.log_noise == -math.inf:
+        return math.inf if state.total else math.nan
+    return 10 * (state.log_signal - state.log_noise) / math.log(10)
+
+
 def _slope(state: DiffState) -> tuple[float, float]:
-    squares = state.squares + state.total * state.mean**2
-    if state.expected_norm == 0 or squares == 0:
+    squares = state.squares + state.total * state.mean * state.mean
+    if not 0 < state.expected_norm < math.inf or not 0 < squares < math.inf:
         return math.nan, math.nan
     # From the differences: subtracting the norms themselves would lose what is looked for.
     along = state.dot - state.expected_norm

@@ -148,6 +148,7 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     yield "bias (signed mean)", number(output.bias) + interval
     yield "std of the signed difference", number(output.std_diff)
     yield "cosine similarity", near_one(output.cosine_similarity)
+    yield "signal-to-quantization-noise ratio", _sqnr(output)
     row_limit = _limit_of(output, "max_row_rel_diff")
     yield "largest of a row, relative to it", f"{number(output.max_row_rel_diff)}{at_row}{row_limit}"
     yield "largest relative to its value", number(output.max_rel_diff)
@@ -166,6 +167,12 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
         )
     for words in output.looks_like:
         yield "what it looks like", words
+
+
+def _sqnr(output: OutputResult) -> str:
+    if output.sqnr_db is None:
+        return "no difference" if output.compared and output.max_abs_diff == 0 else number(None)
+    return f"{output.sqnr_db:.4g} dB"
 
 
 def _differ(count: int) -> str:
