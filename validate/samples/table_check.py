@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.signature import TensorSpec
+from paritygate.text import counted
 from paritygate.validate.samples.columns import wanted_columns
 from paritygate.validate.samples.csv_table import no_number, survey_csv
 from paritygate.validate.samples.table_columns import Column, ColumnKind, choices_of_numbers, columns_of_table
@@ -46,6 +47,8 @@ def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_ren
         spec = by_name.get(name)
         if len(parts) > 1 or (spec is not None and spec.dtype != "string"):
             _check_numbers(path, source, name, [columns[part] for part in parts])
+        if spec is not None and source.columns:
+            _check_width(source, spec, parts, columns)
     if not source.columns:
         _check_side_by_side(source, by_name, columns)
 
@@ -76,6 +79,18 @@ def _check_numbers(path: Path, source: SampleSource, name: str, parts: Sequence[
             raise InputFileError(msg, hint=f"leave {part.name!r} out of {source.columns_option}")
 
 
+def _check_width(source: SampleSource, spec: TensorSpec, parts: Sequence[str], columns: Mapping[str, Column]) -> None:
+    """Check that as many columns are named as an input is wide; the hint names them all."""
+    width = spec.shape[1] if spec.shape is not None and len(spec.shape) == _ROW_OF_NUMBERS else None
+    is_list = len(parts) == 1 and columns[parts[0]].kind is not ColumnKind.NUMBER
+    if is_list or not isinstance(width, int) or len(parts) == width:
+        return
+    msg = f"{source.columns_option} names {counted(len(parts), 'column')} for {spec.name!r}, which the model takes as "
+    msg += f"{spec} (expected: {counted(width, 'column')})"
+    choices = [choice for choice in choices_of_numbers(columns.values()) if len(choice) == width]
+    raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices or [parts], width))
+
+
 def _check_side_by_side(source: SampleSource, by_name: Mapping[str, TensorSpec], columns: Mapping[str, Column]) -> None:
     """Check that no input misses that columns side by side can be; the hint names them."""
     missing = [spec for name, spec in by_name.items() if name not in columns]
@@ -101,7 +116,7 @@ def is_row_of_numbers(spec: TensorSpec) -> bool:
 def check_points(
     source: SampleSource, unused: Sequence[Column], choices: Sequence[Sequence[str]], width: int | str | None
 ) -> None:
-    """Check that numbers with a decimal comma are not missing among the columns that an input may consist of.
+    """Check that numbers with commas are not missing among the columns that an input may consist of.
 
     Raises:
         InputFileError: They are, as no other choice has the width.
