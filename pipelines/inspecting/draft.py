@@ -28,7 +28,8 @@ from paritygate.validate.probes.inputs.roles import Role
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM
 
-_REQUIRED = "onnx-fp32"
+# A gate begins with what rounds least.
+_FP32 = f"-{Precision.FP32}"
 # Any model of TensorFlow becomes this, whatever its operators are.
 _AS_IT_IS = "savedmodel-fp32"
 # Keras layers that prepare text, and their operators, which both ONNX and TFLite lack.
@@ -100,8 +101,9 @@ def draft_of(
     _add_samples(draft, survey)
     _add_decisions(draft, survey)
     _add_masks(draft, survey)
-    _add_columns(draft, survey)
-    _add_targets(draft, survey)
+    targets = _targets_of(survey)
+    _add_columns(draft, survey, targets.required)
+    _add_targets(draft, survey, targets)
     draft.data["promote"] = {"to": "artifacts/repository", "alias": "prod"}
     draft.say(("promote",), "Where what passed is released. With prefer: fastest speed is measured, and decides.")
     return draft
@@ -352,16 +354,16 @@ def _says_positions(mask: str, output: TensorSpec, survey: ModelSurvey) -> bool:
     return True
 
 
-def _add_columns(draft: Draft, survey: ModelSurvey) -> None:
+def _add_columns(draft: Draft, survey: ModelSurvey, required: str) -> None:
     """Write a comment with limits by column for outputs whose columns have very different spreads."""
     for name, answers in survey.answers.items() if survey.random is None else ():
         spreads = [spread for spread in answers.spreads if spread > 0]
         if not spreads or max(spreads) <= _UNLIKE * min(spreads):
             continue
-        share = SHARES_OF_SPREAD[Variant.parse(_REQUIRED).precision]
+        share = SHARES_OF_SPREAD[Variant.parse(required).precision]
         limits = [float(f"{share * spread:.1g}") if spread > 0 else None for spread in answers.spreads]
         names = [f"column_{place}" for place in range(len(limits))]
-        tolerance = {_REQUIRED: {"outputs": {name: {"max_abs_diff": limits}}}}
+        tolerance = {required: {"outputs": {name: {"max_abs_diff": limits}}}}
         draft.say(
             ("targets",),
             f"The columns of {name} vary by {min(spreads):.2g} to {max(spreads):.2g}, so each has a limit by its own "
@@ -372,23 +374,52 @@ def _add_columns(draft: Draft, survey: ModelSurvey) -> None:
         )
 
 
-def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
+def _add_targets(draft: Draft, survey: ModelSurvey, chosen: _Targets) -> None:
+    # Which targets were chosen is said with what was written, and needs no line among the guesses.
+    draft.data |= {"targets": list(chosen.names), "required": [chosen.required]}
+    draft.notes += [f"targets: {note}" for note in chosen.notes]
+    said = [f"It can become these as well: {', '.join(chosen.others)}"] if chosen.others else []
+    draft.say(("targets",), f"guess: {chosen.reason}", *said)
+    if chosen.required == _copy_of_source(survey):
+        note = f"{chosen.required} is a copy of the source, so a run compares nothing; compare the source with the "
+        note += "model that it was made from: convert-and-validate compare"
+        draft.say(("required",), note)
+        draft.notes.append(f"required: {note}")
+    else:
+        draft.say(("required",), "guess: the others are shown, and released where they pass")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Targets:
+    """The targets of a spec: those chosen, the one that a gate requires, and the others that fit."""
+
+    names: tuple[str, ...]
+    required: str
+    others: tuple[str, ...] = ()
+    reason: str
+    notes: tuple[str, ...] = ()
+
+
+def _targets_of(survey: ModelSurvey) -> _Targets:
     fitting = _fitting_targets(SourceKind(survey.inspection.kind), survey)
     lacking = sorted(_IN_TENSORFLOW_ALONE & survey.inspection.counts.keys()) if _AS_IT_IS in fitting else []
     if lacking:
-        chosen, required, others = [_AS_IT_IS], _AS_IT_IS, []
         reason = f"ONNX and TFLite lack {', '.join(lacking)}, so that nothing else can be made of the model"
-        draft.notes.append(f"targets: {_AS_IT_IS} alone: {reason}")
-    else:
-        chosen, required = _usual_targets(fitting, survey), _REQUIRED
-        others = [name for name in fitting if name not in chosen and name not in survey.impossible]
-        draft.notes += [f"targets: left out {name}: {why}" for name, why in survey.impossible.items()]
-        reason = "formats that such a model converts to without further settings, and that run here"
-    # The command prints the targets, so the guesses need no line on them.
-    draft.data |= {"targets": chosen, "required": [required]}
-    said = [f"It can become these as well: {', '.join(others)}"] if others else []
-    draft.say(("targets",), f"guess: {reason}", *said)
-    draft.say(("required",), "guess: the others are shown, and released where they pass")
+        notes = (f"{_AS_IT_IS} alone: {reason}",)
+        return _Targets(names=(_AS_IT_IS,), required=_AS_IT_IS, reason=reason, notes=notes)
+    names = _usual_targets(fitting, survey) or (_copy_of_source(survey),)
+    return _Targets(
+        names=names,
+        required=next((name for name in names if name.endswith(_FP32)), names[0]),
+        others=tuple(name for name in fitting if name not in names and name not in survey.impossible),
+        reason="formats that such a model converts to without further settings, and that run here",
+        notes=tuple(f"left out {name}: {why}" for name, why in survey.impossible.items()),
+    )
+
+
+def _copy_of_source(survey: ModelSurvey) -> str:
+    """Return the name of the target that copies the source, in whatever format it has: a gate of it is empty."""
+    return f"{survey.inspection.kind}{_FP32}"
 
 
 def _fitting_targets(kind: SourceKind, survey: ModelSurvey) -> list[str]:
@@ -397,14 +428,16 @@ def _fitting_targets(kind: SourceKind, survey: ModelSurvey) -> list[str]:
     return [name for name in fitting_targets(kind) if not (has_text and Variant.parse(name).format == "openvino")]
 
 
-def _usual_targets(fitting: Sequence[str], survey: ModelSurvey) -> list[str]:
+def _usual_targets(fitting: Sequence[str], survey: ModelSurvey) -> tuple[str, ...]:
     # A model that computes in less than FP32 is not lowered again.
     is_full = survey.inspection.precision in {str(Precision.FP32), None}
-    return [
+    return tuple(
         name
         for name in USUAL_TARGETS
         if name in fitting
         and name not in survey.impossible
-        and (name.endswith("-fp32") or is_full)
-        and (name == _REQUIRED or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
-    ]
+        and name != _copy_of_source(survey)
+        and (name.endswith(_FP32) or is_full)
+        # Each model becomes ONNX, and what runs it may be installed later.
+        and (name == USUAL_TARGETS[0] or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
+    )
