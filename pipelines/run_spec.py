@@ -263,8 +263,8 @@ def _run(
     reports = after.do("write the report of the run", lambda: write_reports(run, release=said), otherwise=reports)
     views: tuple[ViewUpdate, ...] = ()
     if release is not None:
-        model, alias = release.model, release.alias
-        views = after.do("write views", lambda: update_views(repository, model, alias), otherwise=())
+        model, aliases = release.model, release.aliases
+        views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=())
     return replace(outcome_of(promotion), reports=reports, views=views)
 
 

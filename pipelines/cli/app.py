@@ -41,7 +41,10 @@ COMMANDS: Mapping[str, str] = {
     "unpack": "Restore a packed run and check every digest.",
     "list": "List the models and releases in a repository.",
     "show": "Show one release: variants, numbers, aliases, history.",
+    "history": "Print the log of a model.",
+    "diff": "Compare two releases. The exit code is 1 if inputs or outputs changed.",
     "verify": "Check the files of a release against its manifest.",
+    "gc": "Delete releases that neither an alias nor a recent record names.",
     "backends": "List installed frameworks and runtimes, and how to install the others.",
     "schema": "Print the JSON Schema of a spec, of a comparison result or of a selftest result.",
 }
@@ -50,7 +53,7 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
     "starting": ("init", "inspect", "backends", "schema"),
     "running": ("run", "plan", "export", "build", "record", "benchmark"),
     "judging": ("compare", "validate", "selftest", "gate", "choose", "report"),
-    "releasing": ("promote", "rollback", "alias", "list", "show", "verify"),
+    "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
     "serving": (*SERVERS, "tune", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),
 }

@@ -40,8 +40,8 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     try:
         moved = after.record(commit, lambda: work(commit))
         views: tuple[ViewUpdate, ...] = ()
-        model, alias = moved.model, moved.alias
-        views = after.do("write views", lambda: update_views(repository, model, alias), otherwise=views)
+        model, aliases = moved.model, moved.aliases
+        views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=views)
         after.do(written.words, lambda: written.write(_data(moved, views)), otherwise=None)
 
         def print_all() -> None:

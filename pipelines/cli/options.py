@@ -327,6 +327,12 @@ def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return listed(hidden(command))
 
 
+if_current_option = click.option(
+    "--if-current",
+    type=click.IntRange(min=0),
+    metavar="VERSION",
+    help="Move the alias only if it points to this version now; 0 means that there is no such alias yet.",
+)
 reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the log.")
 
 
