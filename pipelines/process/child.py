@@ -226,8 +226,8 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
         request = job.folder / f"{job.name}.job.json"
         asked: dict[str, Any] = {"job": job.name, "args": job.all_args, "result": str(result)}
         if listener is not None:
-            asked["is_watched"] = True
-            inherited = (*inherited, listener.childs_end.fileno())
+            asked["notes"] = listener.notes.childs_end
+            inherited = (*inherited, *listener.inherited)
         request.write_text(json.dumps(asked))
     read_end, write_end = os.pipe()
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]

@@ -104,12 +104,12 @@ def main(request: str, descriptor: str) -> int:
     from paritygate.pipelines.process.installed import compile_own_modules
 
     compile_own_modules()
-    is_watched = data.get("is_watched", False)
+    is_watched = "notes" in data
     if is_watched:
         # Before importing anything that the result may depend on.
         from paritygate.pipelines.process.witness.python import read_in_python, watch_python
 
-        watch_python()
+        watch_python(data["notes"])
     try:
         module = importlib.import_module(JOBS[data["job"]])
         # The parent watches all processes below this one.
