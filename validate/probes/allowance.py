@@ -61,7 +61,7 @@ class Allowance:
         self._share_ends = now + max(self._ends - now, 0.0) / parts
 
     def takes(self, inputs: Mapping[str, NDArray[np.generic]], *, times: int, calls: int) -> bool:
-        """Return whether a batch may run, and count it: each row runs `times`, and a call costs as much as a row."""
+        """Return whether a batch may run, and count it: each row counts `times` times, and a call as one more row."""
         rows = times * sum(array.size for array in inputs.values()) / self._values_of_row + calls
         if rows > self._share and self._clock() + rows * self._seconds_expected() > self._share_ends:
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,9 +188,9 @@ class GraphEdit:
             self._shapes[inner] = self._shapes[name]
         return inner
 
-    def rename_reads(self, names: dict[str, str], nodes: Iterable[onnx.NodeProto] | None = None) -> None:
-        """Rename what nodes (default: all), and the graphs inside them, read."""
-        for node in list(self.graph.node) if nodes is None else nodes:
+    def rename_reads(self, names: dict[str, str]) -> None:
+        """Rename what all nodes, and the graphs inside them, read."""
+        for node in self.graph.node:
             for each in (node, *_nodes_inside(node)):
                 each.input[:] = [names.get(name, name) for name in each.input]
 

@@ -33,7 +33,7 @@ _EXACT = frozenset({"And", "IsInf", "IsNaN", "Not", "Or", "OneHot", "Shape", "Si
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steadiness:
-    """Whether a computation is exact (no rounding or comparing) and level (no division by it or normalising)."""
+    """A computation: exact if it rounds and compares nothing computed, level if it has no divisor or norm."""
 
     is_exact: bool
     is_level: bool

@@ -56,7 +56,7 @@ class InputSurvey:
         return np.where(is_known, lows, low), np.where(is_known, highs, high)
 
     def reach(self, values: NDArray[np.generic]) -> tuple[bool, bool]:
-        """Return whether a value (NaN, infinity) is outside those seen, and whether one is larger in magnitude."""
+        """Return whether a value (also new NaN, infinity) is outside those seen, and whether one is larger."""
         if values.dtype.kind not in "fiubV" or not values.size:
             return False, False
         wide = values.astype(np.float64)
