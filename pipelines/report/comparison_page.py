@@ -25,14 +25,11 @@ def check_report_file(path: Path) -> None:
     """Check, before anything is compared, that a report can be written under this name.
 
     Raises:
-        UsageError: It is of no known kind, or its folder is missing.
+        UsageError: It is of no known kind.
     """
     if path.suffix not in _SUFFIXES:
         msg = f"--report names {path} (got the suffix {path.suffix!r}, expected {' or '.join(_SUFFIXES)})"
         raise UsageError(msg, hint="write for example --report report.html")
-    if not path.parent.is_dir():
-        msg = f"--report cannot write {path}: {path.parent} is no folder"
-        raise UsageError(msg, hint="make the folder, or name another file")
 
 
 def write_comparison_report(result: ComparisonResult, path: Path) -> None:
