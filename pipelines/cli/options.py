@@ -50,17 +50,9 @@ def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None
 
 def _check_target(path: Path) -> None:
     if path.is_dir():
-        msg = f"{path} cannot be written because it is a folder"
-        raise StorageError(msg, hint="name a file with --json")
-    # Checked now, because a command cannot undo a release when it writes its result.
-    folder = path.parent
-    if not folder.exists():
-        # A typing error should not make a folder.
-        msg = f"{path} could not be written: the folder {folder} does not exist"
-        raise StorageError(msg, hint=f"create it: {shlex.join(['mkdir', '-p', str(folder)])}")
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        msg = f"{path} could not be written: {folder} is no folder that may be written to"
-        raise StorageError(msg, hint="name another file with --json")
+        msg = f"--json cannot write {path} because it is a folder"
+        raise UsageError(msg, hint="name a file with --json")
+    _check_folder("--json", path, path.parent)
     if path.is_file() and not _is_result(path):
         msg = f"{path} exists and is not a JSON result, so it is not overwritten"
         raise UsageError(msg, hint="name another file with --json")
@@ -76,6 +68,23 @@ def _is_result(path: Path) -> bool:
         return False
 
 
+def _check_folder(option: str, path: Path, folder: Path) -> None:
+    """Check, before any work is done, that a folder is there in which a path can be written.
+
+    What a command has released by the time that it writes its result, it cannot take back.
+
+    Raises:
+        UsageError: The folder is missing, or may not be written to.
+    """
+    if not folder.exists():
+        # A typing error is no reason to make a folder.
+        msg = f"{option} cannot write {path}: the folder {folder} does not exist"
+        raise UsageError(msg, hint="create it", command=shlex.join(["mkdir", "-p", str(folder)]))
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        msg = f"{option} cannot write {path}: {folder} is no folder that may be written to"
+        raise UsageError(msg, hint=f"name another place with {option}")
+
+
 class LocalPath(click.Path):
     """A path on this machine: an address, as of an object store, would make a folder `s3:`."""
 
@@ -88,6 +97,23 @@ class LocalPath(click.Path):
         if isinstance(value, str) and _ADDRESS.match(value):
             self.fail(f"{value!r} is an address, and only a path on this machine is written to.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class WrittenPath(LocalPath):
+    """A file in a folder that is there, or a folder that is made if its own place may be written to."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path.
+
+        Raises:
+            click.BadParameter: It is an address, or no such path.
+            UsageError: It cannot be written.
+        """
+        path: Path = super().convert(value, param, ctx)
+        folders = (path, *path.absolute().parents) if self.dir_okay else (path.parent,)
+        if param is not None and ctx is not None and not ctx.resilient_parsing:
+            _check_folder(param.opts[0], path, next((each for each in folders if each.exists()), folders[0]))
+        return path
 
 
 class _FiniteFloat(click.FloatRange):
@@ -251,16 +277,24 @@ class _RunPath(click.Path):
 
 
 run_path = _RunPath()
-root_option = click.option(
-    "--root",
-    type=LocalPath(file_okay=False, path_type=Path),
-    default="artifacts",
-    show_default=True,
-    # Before a run is searched there.
-    is_eager=True,
-    callback=_keep_root,
-    help="The folder of runs and repository.",
-)
+
+
+def _root_option(kind: type[LocalPath]) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--root",
+        type=kind(file_okay=False, path_type=Path),
+        default="artifacts",
+        show_default=True,
+        # Before a run is searched there.
+        is_eager=True,
+        callback=_keep_root,
+        help="The folder of runs and repository.",
+    )
+
+
+root_option = _root_option(LocalPath)
+# Of commands that make a run there.
+written_root_option = _root_option(WrittenPath)
 run_option = click.option(
     "--run",
     "run_folder",

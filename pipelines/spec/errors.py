@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, get_args
@@ -14,6 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.rules.table import RULES
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.pipelines.spec.targets import place_in_spec
+from paritygate.text import closest
 
 # As pydantic describes it.
 _Problem = Mapping[str, Any]
@@ -315,8 +315,8 @@ def _meant(place: Sequence[int | str], kind: str) -> str:
     """Return a hint on the key that an unknown one may mean; empty where none is near."""
     if kind != "extra_forbidden":
         return ""
-    close = difflib.get_close_matches(str(place[-1]), _keys_beside(place), n=1)
-    return f"did you mean {close[0]!r} instead of {place[-1]!r}?" if close else ""
+    close = closest(str(place[-1]), _keys_beside(place))
+    return f"did you mean {close!r} instead of {place[-1]!r}?" if close else ""
 
 
 def _example_hint(place: Sequence[int | str]) -> str:

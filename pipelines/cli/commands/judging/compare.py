@@ -9,7 +9,7 @@ import click
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     batch_size_option,
     cast_option,
     columns_option,
@@ -77,7 +77,7 @@ class _InSections(click.Command):
 )
 @click.option(
     "--failures",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Put every batch of a probe that the candidate fails here, with the answers of both.",
 )
@@ -113,7 +113,7 @@ class _InSections(click.Command):
     "--report",
     "reports",
     multiple=True,
-    type=LocalPath(dir_okay=False, path_type=Path),
+    type=WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows. Repeatable.",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     constraint_option,
     if_current_option,
     json_option,
@@ -22,7 +22,7 @@ from paritygate.pipelines.cli.options import (
 @run_option
 @click.option(
     "--repository",
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False, path_type=Path),
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")

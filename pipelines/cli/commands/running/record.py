@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     batch_size_option,
     cast_option,
     columns_option,
@@ -55,7 +55,7 @@ def _check_options(*, is_of_run: bool) -> None:
 @click.argument("model", required=False)
 @run_and_root_options
 @click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
-@click.option("--out", type=LocalPath(path_type=Path), help="The folder to write, where MODEL is given.")
+@click.option("--out", type=WrittenPath(path_type=Path), help="The folder to write, where MODEL is given.")
 @click.option(
     "--signature",
     default=None,
