@@ -9,15 +9,19 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from paritygate.errors import ParitygateError, StorageError, UsageError
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
-from paritygate.pipelines.rules.pairs import numbers
+from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
 from paritygate.pipelines.rules.table import PROBES, RULES, Kind, RuleOption
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.run.workspace import RunFolder
+    from paritygate.validate.samples.source import SampleSource
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -194,6 +198,31 @@ cast_option = click.option(
 )
 
 
+def samples_given(
+    text: str,
+    *,
+    batch_size: int,
+    columns: Iterable[str],
+    cast: Iterable[str],
+    pad: Iterable[str],
+) -> SampleSource:
+    """Return the samples of --samples and of the options above; paths start from the current directory.
+
+    Raises:
+        UsageError: As `pairs` and the like.
+    """
+    from paritygate.validate.samples.source import SampleSource
+
+    return SampleSource(
+        text=text,
+        folder=Path.cwd(),
+        batch_size=batch_size,
+        columns=column_lists(columns),
+        cast=dtypes(pairs("--cast", cast, example="x=float32")),
+        pad=numbers("--pad", pad, example="input_ids=0"),
+    )
+
+
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
     """Return the option of a row of the table of rules."""
     name, _, metavar = rule.option.partition(" ")
@@ -250,17 +279,22 @@ class _RunPath(click.Path):
         return super().convert(found, param, ctx)
 
 
+def _root_option(text: str, *, is_argument: bool = True) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--root",
+        type=LocalPath(file_okay=False, path_type=Path),
+        default="artifacts",
+        show_default=True,
+        # Before a run is searched there.
+        is_eager=True,
+        expose_value=is_argument,
+        callback=_keep_root,
+        help=text,
+    )
+
+
 run_path = _RunPath()
-root_option = click.option(
-    "--root",
-    type=LocalPath(file_okay=False, path_type=Path),
-    default="artifacts",
-    show_default=True,
-    # Before a run is searched there.
-    is_eager=True,
-    callback=_keep_root,
-    help="The folder of runs and repository.",
-)
+root_option = _root_option("The folder of runs and repository.")
 run_option = click.option(
     "--run",
     "run_folder",
@@ -272,17 +306,23 @@ run_option = click.option(
 
 def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option --run, and --root to search it, for commands that need no root themselves."""
-    root = click.option(
-        "--root",
-        type=LocalPath(file_okay=False, path_type=Path),
-        default="artifacts",
-        show_default=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_root,
-        help="The folder where --run latest and ids of runs are looked for.",
-    )
+    root = _root_option("The folder where --run latest and ids of runs are looked for.", is_argument=False)
     return run_option(root(command))
+
+
+def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
+    """Return the run of --run, whose folder these commands print.
+
+    Raises:
+        UsageError: There is no --run.
+        InputFileError: As `open_run`.
+    """
+    if folder is None:
+        msg = f"{click.get_current_context().command.name} needs --run DIR"
+        raise UsageError(msg, hint=f"give the run folder that {printed_by} printed")
+    from paritygate.pipelines.run.workspace import open_run
+
+    return open_run(folder)
 
 
 releases_option = click.option(
