@@ -51,8 +51,8 @@ class Result:
     json_target: str | None
     _suites: list[Suite] = field(default_factory=list)
     _summaries: list[tuple[str, str]] = field(default_factory=list)
-    _after: Afterwards = field(init=False)
-    _json: JsonFile = field(init=False)
+    after: Afterwards = field(init=False)  # the work after a release, and its failures
+    json: JsonFile = field(init=False)
 
     def __post_init__(self) -> None:
         """Check that only one format is for standard output.
@@ -66,24 +66,7 @@ class Result:
         from paritygate.pipelines.cli.json_file import JsonFile
         from paritygate.pipelines.release.afterwards import Afterwards
 
-        self._after, self._json = Afterwards(), JsonFile(self.json_target)
-
-    @property
-    def after(self) -> Afterwards:
-        """The work after a release, and its failures."""
-        return self._after
-
-    def prepare(self, data: Mapping[str, Any]) -> None:
-        """Write the JSON to a temporary file before a release.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
-        self._json.prepare(data)
-
-    def discard(self) -> None:
-        """Remove the temporary file."""
-        self._json.discard()
+        self.after, self.json = Afterwards(), JsonFile(self.json_target)
 
     def shown(self, *, quiet: bool, verbose: bool) -> Shown:
         """Return what to print for people, and where.
@@ -156,8 +139,8 @@ class Result:
         Raises:
             StorageError: The JSON file cannot be written.
         """
-        self._after.do(self._json.words, lambda: self._json.write(data), otherwise=None)
-        self._after.do(f"write {self.form} to standard output", lambda: self._write_form(data), otherwise=None)
+        self.after.do(self.json.words, lambda: self.json.write(data), otherwise=None)
+        self.after.do(f"write {self.form} to standard output", lambda: self._write_form(data), otherwise=None)
 
     def _write_form(self, data: Mapping[str, Any]) -> None:
         from paritygate.pipelines.cli.console import write_json
