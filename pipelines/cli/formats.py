@@ -55,11 +55,7 @@ class Result:
     json: JsonFile = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check that only one format is for standard output.
-
-        Raises:
-            UsageError: Two are.
-        """
+        """Raise a `UsageError` if two formats are for standard output."""
         if self.json_target == "-" and self.form not in {"text", "json"}:
             msg = f"--json - and --format {self.form} both write to standard output"
             raise UsageError(msg, hint="give --json a file, or leave one of them out")
@@ -69,11 +65,7 @@ class Result:
         self.after, self.json = Afterwards(), JsonFile(self.json_target)
 
     def shown(self, *, quiet: bool, verbose: bool) -> Shown:
-        """Return what to print for people, and where.
-
-        Raises:
-            UsageError: The two options contradict each other.
-        """
+        """Return what to print for people, and where; a `UsageError` if the two options contradict each other."""
         from paritygate.pipelines.report.terminal.printing import Shown
 
         is_text = self.form in {"text", "github"} and self.json_target != "-"
@@ -134,11 +126,7 @@ class Result:
         self._suites.append(suite_of_error(spec.name, error, is_hiding=is_hiding))
 
     def write(self, data: Mapping[str, Any]) -> None:
-        """Write the result: `data` as JSON, and everything added in the other formats.
-
-        Raises:
-            StorageError: The JSON file cannot be written.
-        """
+        """Write `data` as JSON, and everything added in the other formats; failures are in `after`."""
         self.after.do(self.json.words, lambda: self.json.write(data), otherwise=None)
         self.after.do(f"write {self.form} to standard output", lambda: self._write_form(data), otherwise=None)
 
@@ -161,10 +149,7 @@ class Result:
 
 
 def _write_summaries(summaries: Sequence[tuple[str, str]]) -> list[Any]:
-    """Append the pages to the job's summary, if there is one, and return an annotation for each that is left out.
-
-    A failure does not change the exit code, because the log has everything.
-    """
+    """Append the pages to the job's summary, if there is one; return annotations, not errors, for those left out."""
     from paritygate.pipelines.report.ci.github import Annotation
 
     place = os.environ.get(_SUMMARY_FILE)

@@ -30,11 +30,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
     """Remove the result of an earlier call, so that nobody takes it for that of this one.
 
-    A device or a pipe stays. A file that is no result may be a model or samples, so it stays too.
-
-    Raises:
-        StorageError: The file cannot be removed.
-        UsageError: The file is no result of an earlier call.
+    A device or a pipe stays. A file that is no result may be a model or samples, so it stays, and is an error.
     """
     del param
     if target is None or target == "-" or ctx.resilient_parsing:
@@ -84,11 +80,7 @@ class LocalPath(click.Path):
     """A path on this machine: an address, as of an object store, would make a folder `s3:`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path.
-
-        Raises:
-            click.BadParameter: It is an address, or no such path.
-        """
+        """Return the path, or raise a `BadParameter` if it is an address, or no such path."""
         if isinstance(value, str) and _ADDRESS.match(value):
             self.fail(f"{value!r} is an address, and only a path on this machine is written to.", param, ctx)
         return super().convert(value, param, ctx)
@@ -98,11 +90,7 @@ class _FiniteFloat(click.FloatRange):
     """A finite number above 0: for Click, NaN is within every range, and infinity above every bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
-        """Return the number.
-
-        Raises:
-            click.BadParameter: It is none, or outside of the range.
-        """
+        """Return the number, or raise a `BadParameter`."""
         found: float = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -150,11 +138,7 @@ time_limit_option = click.option(
 
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
-    """Limit the memory of every child that the command starts.
-
-    Raises:
-        click.BadParameter: It is no number above 0 with a unit.
-    """
+    """Limit the memory of every child that the command starts."""
     del param
     if text is None:
         return
@@ -206,11 +190,7 @@ def samples_given(
     cast: Iterable[str],
     pad: Iterable[str],
 ) -> SampleSource:
-    """Return the samples of --samples and of the options above; paths start from the current directory.
-
-    Raises:
-        UsageError: As `pairs` and the like.
-    """
+    """Return the samples of --samples and of the options above; paths start from the current directory."""
     from paritygate.validate.samples.source import SampleSource
 
     return SampleSource(
@@ -262,11 +242,7 @@ class _RunPath(click.Path):
         super().__init__(file_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path of the run folder.
-
-        Raises:
-            UsageError: There is no such run, or several match.
-        """
+        """Return the path of the run folder, or raise a `UsageError` if there is no such run, or several match."""
         from paritygate.pipelines.past_runs.finding import find_run
         from paritygate.text import echo
 
@@ -377,10 +353,6 @@ reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; 
 
 
 def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, example: str) -> dict[str, float]:
-    """Return the limits of a server in `--endpoint` and `--max-answer-mb`.
-
-    Raises:
-        UsageError: As `numbers`.
-    """
+    """Return the limits of a server in `--endpoint` and `--max-answer-mb`; raises as `numbers`."""
     found = numbers("--endpoint", texts, example=example)
     return found if max_answer_mb is None else {**found, "max_answer_mb": max_answer_mb}

@@ -237,11 +237,7 @@ def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:
 
 
 def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:
-    """Return why no probe can run, where the sides take different inputs of the samples.
-
-    Raises:
-        UsageError: A side takes other inputs than declared, or none that the other lacks.
-    """
+    """Return why no probe can run, where the sides take different inputs of the samples."""
     sides = (("reference", job.reference, reference), ("candidate", job.candidate, candidate))
     for side, model, inputs in sides:
         if model.takes and frozenset(model.takes) != inputs:
@@ -408,11 +404,7 @@ def _check_roles(job: ComparisonJob, signature: Signature) -> None:
 def _reference_again(
     job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]], models: KeptAnswers
 ) -> Runner | None:
-    """Return the reference, loaded again; None where only its outputs are here, or every call loads another one.
-
-    Raises:
-        ArtifactIntegrityError: It is not the recorded one.
-    """
+    """Return the reference, loaded again; None where only its outputs are here, or every call loads another one."""
     ref = job.source if job.reference.is_recorded else job.reference
     if ref is None:
         return None

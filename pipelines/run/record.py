@@ -72,11 +72,7 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
 
 
 def check_recording_rules(run: RunFolder, recording: Recording) -> None:
-    """Check that the reference was recorded by the rules of the run's spec, because limits and probes follow from them.
-
-    Raises:
-        ArtifactIntegrityError: The rules differ, or are not recorded.
-    """
+    """Raise an `ArtifactIntegrityError` if the reference was recorded by other or unknown rules than the spec's."""
     found = recording.settings.get(_RULES)
     if found == _rules(run):
         return
@@ -167,11 +163,7 @@ def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
     time_limit_s: float,
     progress: Progress,
 ) -> Recording:
-    """Record the outputs of an artifact, without those that are not compared.
-
-    Raises:
-        ParitygateError: As `record_stage`.
-    """
+    """Record the outputs of an artifact that are compared; raises as `record_stage`."""
     args = {
         **_args_of(
             str(artifact.variant),

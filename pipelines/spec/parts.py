@@ -111,11 +111,7 @@ class ImagesPart(SpecPart):
 
     @property
     def rules(self) -> PictureRules:
-        """The rules of preparation.
-
-        Raises:
-            ValueError: The values contradict one another.
-        """
+        """The rules of preparation; a ValueError for contradictions."""
         return PictureRules(**{**dict(self), **{name: tuple(getattr(self, name)) for name in ("size", "mean", "std")}})
 
 
@@ -134,11 +130,7 @@ class RandomInputPart(TensorPart):
 
     @property
     def rule(self) -> RandomInput:
-        """The rule of generation.
-
-        Raises:
-            ValueError: The values contradict one another.
-        """
+        """The rule of generation; a ValueError for contradictions."""
         return RandomInput(**{**dict(self), "shape": tuple(self.shape)})
 
 

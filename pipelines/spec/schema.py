@@ -141,11 +141,7 @@ class ResolvedSpec:
         return tuple(map(str, self.variants))
 
     def fixed_shape(self, variant: Variant, signature: Signature) -> FixedShape | None:
-        """Return how the dims of a target of the model's signature are fixed; None if none is.
-
-        Raises:
-            UsageError: They cannot be fixed so.
-        """
+        """Return how the dims of a target of this signature are fixed, None if none is; raises as `fixed_shape_of`."""
         found = (target for target in self.spec.targets if variant_of_target(target) == variant)
         target = next(found, None)
         return None if target is None else fixed_shape_of(target, signature)
@@ -282,11 +278,7 @@ class ResolvedSpec:
 
     @property
     def gold(self) -> tuple[GoldRule, ...]:
-        """The metrics against gold.
-
-        Raises:
-            UsageError: A metric or its tolerance is not allowed.
-        """
+        """The metrics against gold; a `UsageError` for a wrong metric or tolerance."""
         gold = [self.spec.gold] if isinstance(self.spec.gold, parts.GoldPart) else self.spec.gold
         return tuple(
             make_gold_rule(
@@ -300,11 +292,7 @@ class ResolvedSpec:
 
     @property
     def matches(self) -> tuple[MatchRule, ...]:
-        """The outputs that are lists of detections.
-
-        Raises:
-            UsageError: The values of a rule do not fit.
-        """
+        """The outputs that are lists of detections; a `UsageError` for values that do not fit."""
         return tuple(make_match_rule(name, **part.model_dump()) for name, part in self.spec.matches.items())
 
     @property

@@ -70,11 +70,7 @@ class ReplacedAnswers:
         self._candidate.start_pass()
 
     def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return all outputs for one batch.
-
-        Raises:
-            RefusedInputsError: The candidate refused the batch.
-        """
+        """Return all outputs for one batch, or raise a `RefusedInputsError` if the candidate refused it."""
         self._number += 1
         return self.replaced(self._number, batch, dict(self._candidate.answer(batch)))
 
