@@ -69,11 +69,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     base_path: str | None = None,
     storage_uri: str | None = None,
 ) -> int:
-    """Write a view, keep its request, and print what was written.
-
-    Raises:
-        ParitygateError: It cannot be written.
-    """
+    """Write a view, keep its request, and print what was written."""
     from paritygate.errors import ChangedViewError, StorageError, UsageError
     from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.views.publish import publish_view

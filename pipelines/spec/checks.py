@@ -26,11 +26,7 @@ _OUTPUTS = "outputs: {logits: {dtype: float32, shape: [batch, 3]}}"
 
 
 def check_spec(resolved: ResolvedSpec) -> None:
-    """Check that the names in a spec refer to something, and that its values fit each other.
-
-    Raises:
-        UsageError: They do not.
-    """
+    """Raise a `UsageError` if names in a spec refer to nothing, or its values do not fit each other."""
     _check_targets(resolved)
     _check_names(resolved)
     _check_calibration(resolved)

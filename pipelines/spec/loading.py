@@ -122,11 +122,7 @@ def _check_samples(resolved: ResolvedSpec, samples: SampleSource, *, key: str) -
 
 
 def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
-    """Return the spec in a YAML text, checked.
-
-    Raises:
-        UsageError: It is no YAML, has a wrong key or value, or contradicts itself.
-    """
+    """Return the spec in a YAML text, or raise a `UsageError` for bad YAML, keys, values or contradictions."""
     data = load_yaml(text, origin=origin)
     if not isinstance(data, dict):
         msg = f"spec {origin} is {words_of(data)}, and a mapping is needed"

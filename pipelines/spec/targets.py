@@ -51,11 +51,7 @@ def place_in_spec(location: Sequence[int | str]) -> tuple[int | str, ...]:
 
 
 def variant_of_target(target: str | StaticTarget) -> Variant:
-    """Return the variant of a target.
-
-    Raises:
-        UsageError: There is no such variant, or a size is larger than any runtime allows.
-    """
+    """Return the variant of a target; a `UsageError` if there is none, or a size exceeds every runtime's limit."""
     variant = _variant(target)
     for name, size in variant.static:
         if size > _LARGEST_SIZE:
@@ -75,11 +71,7 @@ def _variant(target: str | StaticTarget) -> Variant:
 
 
 def name_of_target(target: str | StaticTarget) -> str:
-    """Return the name of a target's variant.
-
-    Raises:
-        UsageError: There is no such variant.
-    """
+    """Return the name of a target's variant; raises as `variant_of_target`."""
     return str(variant_of_target(target))
 
 

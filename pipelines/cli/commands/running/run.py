@@ -129,7 +129,7 @@ def command(
             runs.run(spec, asked[at] if is_cached else None)
         return runs.finish()
     finally:
-        written.discard()
+        written.json.discard()
 
 
 def _options_of_run() -> dict[str, object]:
