@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from paritygate.machine import available_processors
+
 _STAT = Path("/proc/stat")
 # Columns of /proc/stat's first line: user, nice, system, irq, softirq, steal; without idle and iowait.
 _BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)
@@ -24,14 +26,9 @@ class LoadMark:
     own_s: float
 
 
-def cores() -> int:
-    """Return how many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def mark_load() -> LoadMark | None:
     """Return the counters; None where the system lacks them, or counts cores that this process may not use."""
-    if not _STAT.is_file() or cores() != os.cpu_count():
+    if not _STAT.is_file() or available_processors() != os.cpu_count():
         return None
     columns = _STAT.read_text(encoding="utf-8").split("\n", 1)[0].split()[1:]
     ticks = sum(int(columns[number]) for number in _BUSY_COLUMNS if number < len(columns))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import digest_of_json
-from paritygate.machine import host_facts
+from paritygate.machine import available_processors, host_facts
 from paritygate.pipelines.cache.states import RUN, is_of_shell
 from paritygate.pipelines.process.child import environment_of_child
 
@@ -46,7 +46,7 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
             "python": facts["python"],
             "cpu": facts["cpu"],
             "gpu": facts["gpu"],
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cores": available_processors(),
         },
         "process": _inherited(),
         "variables": {

@@ -14,7 +14,7 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE, file_digests
 from paritygate.backends import BACKENDS, backend_state
 from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError, UsageError
+from paritygate.errors import ExitCode, MeasurementError, UsageError
 from paritygate.file_names import path_below
 from paritygate.files import (
     MARKER,
@@ -28,6 +28,7 @@ from paritygate.files import (
 )
 from paritygate.machine import user_name
 from paritygate.models.digest import digest_of_model, files_of_model
+from paritygate.models.recorded_source import source_changed
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
 from paritygate.pipelines.choice.choice import Choice
@@ -364,7 +365,7 @@ def _copy_model(source: ModelRef, place: Path) -> None:
 
 def _copy_file(path: Path, target: Path) -> None:
     if not path.is_file():
-        raise _source_changed(path, "is missing")
+        raise source_changed(path, "is missing")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(path, target)
 
@@ -373,19 +374,11 @@ def _check_source_copy(source: ModelRef, place: Path, description: Mapping[str, 
     """Check that what was copied is what answered when the reference was recorded."""
     for name, digest in description["files"].items():
         if digest_of_file(place / CODE_FOLDER / name) != digest:
-            raise _source_changed(source.folder / name, "was changed")
+            raise source_changed(source.folder / name, "was changed")
     if source.kind is not SourceKind.CALLABLE:
         copy = replace(source, text=source.path.name, folder=place)
         if digest_of_model(copy) != description["digest"]:
-            raise _source_changed(source.path, "was changed")
-
-
-def _source_changed(path: Path, change: str) -> ArtifactIntegrityError:
-    return ArtifactIntegrityError(
-        f"the source is not what the reference was recorded from: {path} {change}",
-        hint="start a new run",
-        command="convert-and-validate run SPEC",
-    )
+            raise source_changed(source.path, "was changed")
 
 
 def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:

@@ -17,9 +17,9 @@ from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
-from paritygate.machine import device_name, machine_facts
+from paritygate.machine import available_processors, device_name, machine_facts
 from paritygate.models.recorded_source import size_of_source
-from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark.load import load_note, mark_load, others_cores
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.rounds import (
     BenchmarkSubject,
@@ -164,12 +164,12 @@ def benchmark_stage(
         variants=tuple(variant_of(subject, subjects[0], plan.price_per_hour) for subject in subjects),
         samples_digest=digest,
         price_per_hour=plan.price_per_hour,
-        machine={**machine_facts(), "cores": cores(), "others_cores": others},
+        machine={**machine_facts(), "cores": available_processors(), "others_cores": others},
         seconds=time.monotonic() - begin,
         device=device,
         round_seconds=plan.seconds,
         seed=run.resolved.spec.seed,
-        notes=(*_point_note(run, plan), *load_note(others, cores()), *doubts),
+        notes=(*_point_note(run, plan), *load_note(others, available_processors()), *doubts),
     )
     distrust = _contradiction_note(result)
     result = replace(result, notes=(*result.notes, *distrust))

@@ -17,8 +17,7 @@ from paritygate.artifact import Artifact
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError
 from paritygate.files import json_of, write_json_atomically
-from paritygate.machine import machine_facts
-from paritygate.pipelines.benchmark.load import cores
+from paritygate.machine import available_processors, machine_facts
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.rules.strictness import check_record
 from paritygate.pipelines.run.stage import Stage
@@ -203,7 +202,7 @@ class Evidence:
             run=run,
             device=device,
             # Speed on one machine does not predict that on another.
-            machine={**machine_facts(), "cores": cores()},
+            machine={**machine_facts(), "cores": available_processors()},
             samples=SamplesFacts(digest=recording.samples_digest, rows=recording.rows),
             reference=ReferenceFacts(
                 model=dict(recording.model),

@@ -192,6 +192,11 @@ def _versions_in(places: tuple[tuple[str, int | None], ...]) -> dict[str, str]:
     return {name: version for name, version in sorted(found.items()) if version}
 
 
+def available_processors() -> int:
+    """Return how many processors this process may use, or has where the system does not show that."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def user_name() -> str:
     """Return the name of the user who runs this process; empty where there is none, as in some containers."""
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -76,13 +75,10 @@ def by_threads(work: Callable[[_Part], _Found], parts: Sequence[_Part], *, value
     There are as many threads as this process may use processors, at most four; one for parts of more than
     `_MOST_VALUES`.
     """
-    threads = min(len(parts), _processors(), _MOST_THREADS) if values <= _MOST_VALUES else 1
+    from paritygate.machine import available_processors
+
+    threads = min(len(parts), available_processors(), _MOST_THREADS) if values <= _MOST_VALUES else 1
     if threads < 2:  # noqa: PLR2004 - one thread is this one
         return [work(part) for part in parts]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, parts))
-
-
-def _processors() -> int:
-    # Not every system shows which processors this process may use.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

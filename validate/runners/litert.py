@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import BackendError
+from paritygate.machine import available_processors
 from paritygate.models.loading import LoadedModel
-from paritygate.models.tensorflow.tflite_file import TfliteModel, available_processors, open_tflite, tflite_reason
+from paritygate.models.tensorflow.tflite_file import TfliteModel, open_tflite, tflite_reason
 from paritygate.models.tensorflow.tflite_graph import precision_of_tflite
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature

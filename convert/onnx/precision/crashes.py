@@ -47,7 +47,7 @@ def _is_matrix(node: onnx.NodeProto) -> bool:
 
 
 def _moves_first_axis(node: onnx.NodeProto) -> bool:
-    """Return whether the batch axes, or all of the last two except the first, begin with the second one."""
+    """Return whether a Transpose moves the first axis behind all others, or all except the last."""
     order = next((list(item.ints) for item in node.attribute if item.name == "perm"), [])
     rank = len(order)
     others = list(range(1, rank - 1))

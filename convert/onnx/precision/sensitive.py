@@ -3,7 +3,7 @@
 - Normalisations: each of their few factors scales a feature of all rows, so its rounding does not average out.
   LayerNormalization in FP16 alone made 40 % of the error in the logits of an ALBERT of two layers. Its sums of squares
   are the first to exceed FP16's range.
-- Values computed by elements from only inputs and constants, then used as an angle or compared with a bound. A timestep
+- Values computed one by one from only inputs and constants, then used as an angle or compared with a bound. A timestep
   of 999 times a frequency has steps of 0.5 in FP16, half a radian, and an age of 34.99 is 35. Outputs of layers do not
   count, because rounding reaches them anyway.
 """

@@ -29,14 +29,15 @@ def check_is_recorded(loaded: LoadedModel, recorded: Mapping[str, Any]) -> None:
     """
     source = loaded.ref
     if loaded.digest != recorded.get("digest"):
-        raise _changed(source.text, "was changed" if loaded.model is None else "makes other parameters")
+        raise source_changed(source.text, "was changed" if loaded.model is None else "makes other parameters")
     for name, digest in recorded.get("files", {}).items():
         path = source.folder / name
         if not path.is_file() or digest_of_file(path) != digest:
-            raise _changed(name, "was changed" if path.is_file() else "is missing")
+            raise source_changed(name, "was changed" if path.is_file() else "is missing")
 
 
-def _changed(name: str, change: str) -> ArtifactIntegrityError:
+def source_changed(name: object, change: str) -> ArtifactIntegrityError:
+    """Return the error of a file, or another part of a source, that changed since the reference was recorded."""
     return ArtifactIntegrityError(
         f"the source is not what the reference was recorded from: {name} {change}",
         hint="start a new run",

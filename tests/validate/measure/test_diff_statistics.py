@@ -154,7 +154,7 @@ def test_any_number_of_threads_comes_to_the_same(pair: tuple[NDArray[np.generic]
     found = []
     for processors in (1, 3):
         with (
-            mock.patch("paritygate.validate.measure.blocks._processors", lambda count=processors: count),
+            mock.patch("paritygate.machine.available_processors", lambda count=processors: count),
             # Every row is a block.
             mock.patch("paritygate.validate.measure.blocks._BLOCK_VALUES", 1),
         ):

@@ -11,7 +11,7 @@ from paritygate.validate.measure.blocks import by_threads
 
 @pytest.mark.parametrize("processors", [1, 4])
 def test_results_are_in_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
-    monkeypatch.setattr("paritygate.validate.measure.blocks._processors", lambda: processors)
+    monkeypatch.setattr("paritygate.machine.available_processors", lambda: processors)
 
     both = threading.Barrier(min(processors, 2), timeout=600)
 
@@ -28,7 +28,7 @@ def test_results_are_in_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_parts_that_take_much_memory_are_done_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paritygate.validate.measure.blocks._processors", lambda: 4)
+    monkeypatch.setattr("paritygate.machine.available_processors", lambda: 4)
 
     found = by_threads(lambda _: threading.get_ident(), range(5), values=1 << 24)
 
@@ -37,7 +37,7 @@ def test_parts_that_take_much_memory_are_done_one_by_one(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("processors", [1, 4])
 def test_the_first_error_is_raised(monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
-    monkeypatch.setattr("paritygate.validate.measure.blocks._processors", lambda: processors)
+    monkeypatch.setattr("paritygate.machine.available_processors", lambda: processors)
 
     def fails(part: int) -> int:
         if part:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,11 +45,6 @@ class TfliteModel:
             ValueError: LiteRT does not take an array.
         """
         return dict(self.call(**inputs))
-
-
-def available_processors() -> int:
-    """Return how many processors this process may use, which is the number of threads of models."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
