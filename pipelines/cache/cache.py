@@ -54,30 +54,20 @@ _FAILED = "it failed"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobDone:
-    """What became of a job.
+    """The outcome of a job."""
 
-    Attributes:
-        job: Which one, in words.
-        taken_from: The run whose job was reused; empty where it was done.
-        made_at: When it was done, in UTC.
-        why: Why it was done, in words, where something like it was known; empty where nothing was.
-        not_kept: Why no other run can reuse its result; empty where one can.
-        is_found: Whether it was no job of a child process, but something else that was found out.
-        is_judged_anew: Whether only the answers of the models were reused, and judged by what is asked now.
-    """
-
-    job: str
-    taken_from: str
-    made_at: str
-    why: str = ""
-    not_kept: str = ""
-    is_found: bool = False
-    is_judged_anew: bool = False
+    job: str  # for messages
+    taken_from: str  # the run whose result was reused; empty where it was done
+    made_at: str  # in UTC
+    why: str = ""  # why it was done although something similar was cached
+    not_kept: str = ""  # why no other run can reuse its result
+    is_found: bool = False  # no job of a child process, such as a benchmark
+    is_judged_anew: bool = False  # only the models' outputs were reused, and judged by the current rules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """A job that is to be done: its key, the folders that it makes, and what may be kept of it."""
+    """A requested job: its key, the folders that it makes, and what may be cached of it."""
 
     job: ChildJob
     key: str
@@ -88,23 +78,17 @@ class Wanted:
 
 @dataclass(kw_only=True, slots=True)
 class Cache:
-    """The jobs of one run.
-
-    Attributes:
-        run: The run folder.
-        store: Where entries are kept; None where none are.
-        done: What became of each job, in their order.
-    """
+    """The jobs of one run."""
 
     run: Path
-    store: Store | None = None
-    done: list[JobDone] = field(default_factory=list)
+    store: Store | None = None  # None where nothing is cached
+    done: list[JobDone] = field(default_factory=list)  # in their order
     _memory: Memory | None = None
     _checked: dict[tuple[str, object], bool] = field(default_factory=dict)
-    # What the jobs so far read, as far as it is known for certain.
+    # What the jobs so far read, as far as that is certain.
     _all_read: list[Read] = field(default_factory=list)
     _used: list[Path] = field(default_factory=list)
-    # What was found out beside the jobs, and is known to later runs.
+    # Results besides those of jobs, which later runs can reuse.
     _found: set[str] = field(default_factory=set)
     _has_failed: bool = False
 
@@ -117,14 +101,10 @@ class Cache:
         is_kept: Callable[[Any], bool] = lambda _: True,
         answers: ModelAnswers | None = None,
     ) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return what a job returns, with the files in place that it makes: reused, or done.
+        """Return a job's result, with its files in place: reused, or done.
 
-        Args:
-            job: The job.
-            progress: Told what is done.
-            makes: The folders that it writes its files to, below the run folder.
-            is_kept: Whether later runs may reuse a result.
-            answers: What its models answer, where that is kept apart: it is reused where all else is asked anew.
+        The job writes files into the folders `makes`, below the run folder. `is_kept` decides whether later runs may
+        reuse a result. `answers` are outputs of its models, which are reused even if other arguments changed.
 
         Raises:
             ParitygateError: As `run_child`.
@@ -157,11 +137,7 @@ class Cache:
             shutil.rmtree(answers.folder, ignore_errors=True)
 
     def _value_of(self, entry: Entry, what: str) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return what a job returned that is reused whole.
-
-        Raises:
-            NotRunHereError: It does not run on this machine: that came of it.
-        """
+        """Return the reused result of a job, or raise it if that is a `NotRunHereError`."""
         self._all_read.append(entry.read)
         self.done.append(JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at))
         if entry.not_run_here is not None:
@@ -170,52 +146,52 @@ class Cache:
         return placed(entry.value, self.run)
 
     def _taken(self, what: str, key: str, folders: Mapping[str, Path]) -> tuple[Entry | None, str]:
-        """Return what was done before with the same, its files in place; or None, and why, as far as that is known."""
+        """Return a reusable entry, its files in place; else None, and why, as far as that is known."""
         why = ""
         for entry in self._store.entries(key):
             difference = first_difference(entry.read, self.run, self.memory, self._checked)
             if not difference and self._restore(entry, folders):
                 self._used.append(entry.folder)
                 return entry, ""
-            # What is asked alike of another model tells nothing of this one.
+            # An equal request for another model explains nothing.
             if entry.job == what:
                 why = why or difference
         return None, why
 
     def _why_again(self, wanted: Wanted) -> str:
-        """Return why a job is done again of which nothing is known, in words; nothing where it is asked first."""
+        """Return why a job without any entry is done again; empty the first time."""
         not_kept = self.memory.why_not_kept(wanted.key)
         return (
             f"nothing was kept of it the last time: {not_kept}" if not_kept else self._difference_of_request(wanted.job)
         )
 
     def _difference_of_request(self, job: ChildJob) -> str:
-        """Return what is asked of a job otherwise than the last time, in words; nothing where it is asked first."""
+        """Return what changed in the request since the last time; empty the first time."""
         before = self._store.last_asked(job.what, but_in=self.run.name)
         return "" if before is None else difference_of_requests(before, self._asked(job.name, job.args))
 
     def _judge(self, wanted: Wanted, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return what the job returns where its models answer as they did; where that is not known, it is done."""
+        """Return the job's result from cached outputs of its models; where one is missing, do the job."""
         answers = wanted.answers
         assert answers is not None  # noqa: S101 - it is what is known
         place = wanted.job.folder / _JUDGED
         args = {**wanted.job.args, "folder": str(place), "answers": str(answers.folder), "is_judged_only": True}
         make_marked_folder(place)
         asked = replace(wanted.job, args=args, folder=place)
-        # Where no code of the user's is needed, there is nothing to keep apart from this process.
+        # Without code of the user, this process is safe.
         is_here = not answers.needs_own_code and bool(read_json(answers.folder / ANSWERS_FILE)[SAMPLES])
         try:
             value, readings = _judged_here(asked, progress) if is_here else self._watched(asked, wanted, progress)
             if isinstance(value, NotRunHereError):
                 raise value
         except ParitygateError as err:
-            # Whatever it was: it counts as it comes out where models are asked.
+            # Whatever the error, the result with running models counts.
             for folder in (answers.folder, *wanted.folders.values()):
                 _empty(folder)
             return self._do(wanted, str(err), progress)
         not_kept = _FAILED
         if wanted.is_kept(value):
-            # Where both read a file, it counts as it was when the models answered.
+            # A file that both read counts as when the models ran.
             not_kept = self._kept(wanted, value, lambda: union([self._read(readings), known.read]), known.made_at)
         done = JobDone(
             job=wanted.job.what,
@@ -228,11 +204,9 @@ class Cache:
         return value
 
     def found(self, what: str, asked: Mapping[str, Any]) -> tuple[Any, JobDone] | None:
-        """Return what was found out by something else than a job, and when; None where it is to be found out.
+        """Return a result besides those of jobs, and when it was made; None where there is none.
 
-        Args:
-            what: What it is, in words.
-            asked: All that it follows from beside what the jobs of this run read, as JSON data.
+        `asked` has all its inputs as JSON data, besides what the jobs of this run read.
         """
         if self.store is None or not self._is_all_known:
             return None
@@ -245,7 +219,7 @@ class Cache:
         return None
 
     def keep(self, what: str, asked: Mapping[str, Any], value: Any) -> None:  # noqa: ANN401 - JSON data
-        """Keep what was found out for later runs, as `found` asks for it; nothing where some job is not known."""
+        """Cache a result besides those of jobs, for `found`; nothing where what some job read is unknown."""
         if self.store is None or not self._is_all_known:
             return
         with contextlib.suppress(OSError, StorageError):
@@ -253,15 +227,11 @@ class Cache:
             self._found.add(what)
 
     def entry_of_all(self, what: str, value: Any) -> Entry:  # noqa: ANN401 - JSON data
-        """Return an entry of something that follows from all that the jobs read outside of the run."""
+        """Return an entry of a result that depends on all that the jobs read outside of the run."""
         return self._entry(what, _now(), union_outside_run(self._all_read), value)
 
     def knows_all(self, *found: str) -> bool:
-        """Return whether later runs know all jobs of this one, none of which failed, and what was found out besides.
-
-        Args:
-            found: What else was found out, as `found` and `keep` are told it.
-        """
+        """Return whether later runs can reuse all jobs of this one, without failures, and these results of `keep`."""
         is_kept = self._is_all_known and not any(job.not_kept for job in self.done)
         return is_kept and not self._has_failed and self._found.issuperset(found)
 
@@ -301,21 +271,21 @@ class Cache:
 
     @property
     def memory(self) -> Memory:
-        """The digests that are known."""
+        """The cached digests."""
         if self._memory is None:
             self._memory = Memory(self._store.folder / DIGESTS)
         return self._memory
 
     def forget(self) -> None:
-        """Remove what this run reused and kept: its parts do not fit each other, so each is to be done again."""
+        """Remove what this run reused and cached: its parts do not fit each other, so each must be done again."""
         while self._used:
             shutil.rmtree(self._used.pop(), ignore_errors=True)
 
     def close(self) -> None:
-        """Keep the digests that are known for later runs; where that fails, they are computed again."""
+        """Save the digests for later runs; after an error they are computed again."""
         if self._memory is not None and self.store is not None:
             with contextlib.suppress(StorageError, OSError):
-                # Without the marker, nothing would ever be kept there.
+                # Without the marker, nothing would ever be cached there.
                 make_cache_folder(self.store.folder)
                 self._memory.save()
 
@@ -350,13 +320,13 @@ class Cache:
         return value
 
     def _watched(self, job: ChildJob, wanted: Wanted, progress: Progress) -> tuple[Any, Readings]:
-        """Return what a job returns, or that it does not run on this machine, and what it read."""
+        """Return a job's result, or that it does not run on this machine, and what it read."""
         own = [job.folder, *wanted.folders.values()]
         listener = Listener(own if wanted.answers is None else [*own, wanted.answers.folder])
         try:
             value = run_child(job, progress, listener=listener)
         except NotRunHereError as err:
-            # As sure as any result: the machine belongs to what is asked. Other classes of it say what is missing here.
+            # As certain as any result, because the machine is a part of the request. Subclasses name a missing part.
             if type(err) is not NotRunHereError:
                 self._has_failed = True
                 raise
@@ -366,7 +336,7 @@ class Cache:
             raise
         finally:
             readings = listener.close()
-            # What was looked at before may have been changed by what ran since.
+            # The job may have changed what was checked before.
             self._checked.clear()
         return value, readings
 
@@ -374,7 +344,7 @@ class Cache:
         return read_now(readings, self.run, self.memory)
 
     def _kept(self, wanted: Wanted, value: Any, read: Callable[[], Read], made_at: str) -> str:  # noqa: ANN401 - JSON
-        """Keep what a job returned and made for later runs, and return why not, in words; nothing where it is kept."""
+        """Cache a job's result and files for later runs, and return why not; empty on success."""
         try:
             found = read()
             entry = self._entry(wanted.job.what, made_at, found, value)
@@ -387,15 +357,15 @@ class Cache:
 
 
 def _judged_here(job: ChildJob, progress: Progress) -> tuple[Any, Readings]:
-    """Return what a job returns that asks no model, and the files of paritygate that it may follow from."""
+    """Return the result of a job that runs no model, and the files of paritygate that it may depend on."""
     variables = dict(os.environ)
     try:
         with warnings.catch_warnings():
-            # Those of a child stand in its log.
+            # Those of a child are in its log.
             warnings.simplefilter("ignore")
             value = run_here(job, progress)
     finally:
-        # What a job sets for itself would be another environment for those after it.
+        # Variables that a job sets would change the environment of later ones.
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)
@@ -414,26 +384,22 @@ def _now() -> str:
 
 
 def cache_below(root: Path, run: Path, *, is_wanted: bool = True) -> Cache:
-    """Return the cache of a run.
+    """Return the cache of a run, below `root` by default.
 
-    Args:
-        root: The folder that runs lie in, where the cache lies unless the environment variable PARITYGATE_CACHE names
-            another folder, or is `off`.
-        run: The run folder.
-        is_wanted: Whether anything is to be reused or kept.
+    The environment variable PARITYGATE_CACHE names another folder, or is `off`.
 
     Raises:
         UsageError: PARITYGATE_CACHE_SIZE is no size.
     """
     folder = cache_folder(root)
-    # Where nobody tells what a job reads, nothing can be kept.
+    # Without a record of what a job reads, nothing can be cached.
     if not is_wanted or folder is None or system_calls() is None:
         return Cache(run=run)
     return Cache(run=run, store=Store(folder, most_bytes=_most_bytes()))
 
 
 def cache_folder(root: Path) -> Path | None:
-    """Return where the cache of the runs below `root` lies, whether it is there or not; None where it is off."""
+    """Return the folder of the cache of the runs below `root`, existing or not; None where it is off."""
     place = os.environ.get(_PLACE, "")
     if place == _OFF:
         return None

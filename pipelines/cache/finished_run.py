@@ -1,8 +1,8 @@
-"""A run of which nothing has changed is not done again: what it came to is kept, with all that it follows from.
+"""Cache the outcome of a run, so that it is not done again while nothing changes.
 
-That is what its jobs read, the spec, paritygate itself, what is installed, the other runs of the model, where its alias
-points, and the run's own files, which are still to be there as it left them. Where one of these is otherwise, the run
-is done, and each of its jobs is looked at for itself.
+It depends on what its jobs read, the spec, paritygate itself, installed packages, other runs of the model and its
+alias. It also depends on the run's own files, which must be unchanged. After a change, the run is done, and each of its
+jobs is checked by itself.
 """
 
 from __future__ import annotations
@@ -26,31 +26,23 @@ from paritygate.pipelines.process.child_result import NOT_OURS
 from paritygate.pipelines.process.witness.states import NAMES_OF_MODULES, identity_of, names_in
 
 _WHAT = "run"
-# Of use while a run is done, and to whoever looks into it.
+# Of use only during a run, and for people.
 _JOBS = "jobs"
 _COMPILED = "__pycache__"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedRun:
-    """What a run came to.
-
-    Attributes:
-        folder: Its folder.
-        made_at: When it was done, in UTC.
-        lines: What it printed, line by line.
-        verdict: The line with its verdict.
-        outcome: `RunOutcome.to_json` of it.
-    """
+    """The outcome of a run."""
 
     folder: Path
-    made_at: str
-    lines: tuple[str, ...]
-    verdict: str
-    outcome: Mapping[str, Any]
+    made_at: str  # in UTC
+    lines: tuple[str, ...]  # printed
+    verdict: str  # the line with it
+    outcome: Mapping[str, Any]  # of `RunOutcome.to_json`
 
     def outcome_now(self) -> dict[str, Any]:
-        """Return the outcome of a run that comes to the same, JSON data: all jobs are reused from this one."""
+        """Return the outcome of an equal run as JSON data: it reuses all jobs of this one."""
         now = {"why": "", "is_judged_anew": False}
         jobs = [{**job, **now, "taken_from": job["taken_from"] or self.folder.name} for job in self.outcome["jobs"]]
         return {**self.outcome, "jobs": jobs}
@@ -58,27 +50,20 @@ class FinishedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedOfRun:
-    """What is asked of a run, as it was before the run began: a spec that is edited meanwhile is another question.
+    """The request for a run, from before it began: a spec that is edited meanwhile is another request."""
 
-    Attributes:
-        spec: The spec, as the command line has it.
-        options: All options that a run follows from, JSON data.
-        root: What run folders lie below.
-        key: The key that what it came to is kept by: what is asked, and what the parent of its jobs follows.
-    """
-
-    spec: str
-    options: Mapping[str, Any]
-    root: Path
-    key: str
+    spec: str  # as on the command line
+    options: Mapping[str, Any]  # all that affect a run, JSON data
+    root: Path  # of run folders
+    key: str  # digest of the request and of all that the parent of the jobs depends on
 
     @classmethod
     def now(cls, spec: str, options: Mapping[str, Any], root: Path) -> AskedOfRun:
-        """Return what is asked at this moment."""
+        """Return the request at this moment."""
         asked = {
             **request_of(_WHAT, {"spec": spec, **options}, root),
             "root": str(root.resolve()),
-            # A link may be led elsewhere, to a file of the same content in another folder. What is no path is harmless.
+            # A link may change its target to an equal file in another folder. Texts that are no paths do no harm.
             "places": [os.path.realpath(text) for text in (spec, *options.values()) if isinstance(text, str)],
             "files": {path: digest_of_file(Path(path)) for path in _read_here(spec)},
             "installed": {place: _modules_in(place) for place in dict.fromkeys(sys.path)},
@@ -87,23 +72,23 @@ class AskedOfRun:
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether the same would be asked now."""
+        """Whether the request would be the same now."""
         return AskedOfRun.now(self.spec, self.options, self.root) == self
 
 
 def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
-    """Return the run of which nothing has changed since; None where there is none, or something has."""
+    """Return the run since which nothing has changed; None where there is none."""
     cache = cache_below(asked.root, asked.root)
     if cache.store is None:
         return None
     try:
         for entry in cache.store.entries(asked.key):
-            # What is corrupt is no entry.
+            # Corrupt entries do not count.
             with contextlib.suppress(OSError, *NOT_OURS):
                 run = _finished(entry)
                 is_as_left = _is_as_left(run.folder, entry.value["files"])
                 if is_as_left and not first_difference(entry.read, asked.root, cache.memory, {}):
-                    # It was used now, and is not the first to make room.
+                    # Marks it as used, so that it is not the first to make room.
                     cache.store.restore(entry, {}, cache.memory)
                     return run
     finally:
@@ -130,14 +115,10 @@ def keep_finished_run(
     listed: Mapping[Path, str],
     released: Mapping[str, tuple[int, ...]],
 ) -> None:
-    """Keep what a run came to, for `find_finished_run`; where it cannot be kept, the next run is done.
+    """Cache the outcome of a run for `find_finished_run`, if its request is unchanged; errors do not matter.
 
-    Args:
-        asked: What was asked.
-        cache: That of the run, whose jobs are all known.
-        run: What it came to.
-        listed: The folders in which a new name may change what the next run comes to, and the digest of the names.
-        released: The files of what was released of the model, and of its log: `files_as_left` of them.
+    `listed` has the folders in which a new name may change the next outcome, with the digest of the names. `released`
+    has the files of the model's releases and log, by `files_as_left`. What the jobs of `cache` read must be certain.
     """
     if cache.store is None or not asked.is_as_it_was:
         return
@@ -154,19 +135,19 @@ def keep_finished_run(
         }
         entry = cache.entry_of_all(f"the run of {asked.spec}", None)
         folders = {**entry.read.folders, **{str(folder): names for folder, names in listed.items()}}
-        # As it is: it is about this very run, wherever the next one would lie.
+        # With its own paths, because it is about this very run.
         cache.store.save(asked.key, replace(entry, read=replace(entry.read, folders=folders), value=value), {})
     cache.close()
 
 
 def files_as_left(*folders: Path) -> dict[str, tuple[int, ...]]:
-    """Return each file in these folders, and what stays the same as long as it is not written."""
+    """Return each file in these folders, with its identity as long as it is not written."""
     return {name: identity for folder in folders for name, identity in _files_of(folder)}
 
 
 def _read_here(spec: str) -> Iterator[str]:
-    """Yield the files that the parent of all jobs follows: the spec, and paritygate with what belongs to it."""
-    # A packaged spec lies there as well.
+    """Yield the files that the parent of all jobs depends on: the spec, and paritygate with its data."""
+    # A packaged spec is in there too.
     if Path(spec).is_file():
         yield str(Path(spec).absolute())
     for place, folders, names in os.walk(Path(paritygate.__file__).parent, followlinks=True):
@@ -183,12 +164,7 @@ def _modules_in(place: str) -> str | None:
 
 
 def _files_of(folder: Path, *, below: Path | None = None) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield each file in a folder, and what stays the same as long as it is not written.
-
-    Args:
-        folder: The folder.
-        below: The folder of the run: what lies there is named by its path from it; None of all others.
-    """
+    """Yield each file in a folder with its identity while it is not written; named relative to `below`, if given."""
     for place, folders, names in os.walk(folder):
         folders[:] = (name for name in folders if below is None or Path(place, name) != below / _JOBS)
         for name in names:

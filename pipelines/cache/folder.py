@@ -1,9 +1,7 @@
-"""The folder of the cache: what in it is the cache's own, so that nothing else is ever written over or removed.
+"""The folder of the cache: which files in it are the cache's own, so that no others are replaced or removed.
 
-<cache>/.paritygate-cache        says that the folder is a cache
-<cache>/digests.json             digests of files that were read
-<cache>/.partial-*               entries that are being written
-<cache>/<key>/<when>-<random>.<bytes>/   entries
+<cache>/.paritygate-cache        marks the folder as a cache <cache>/digests.json             digests of files that were
+read <cache>/.partial-*               unfinished entries <cache>/<key>/<when>-<random>.<bytes>/   entries
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ _STAGED = re.compile(re.escape(STAGED) + r"\d+-[0-9a-f]{8}")
 
 
 def make_cache_folder(folder: Path) -> None:
-    """Create the folder of a cache where there is none, and mark it; a cache of an earlier version is marked as well.
+    """Create and mark the folder of a cache; a cache of an earlier version is marked too.
 
     Raises:
-        StorageError: It cannot be written, or holds what is no cache's.
+        StorageError: It cannot be written, or has files that are not a cache's.
     """
     if _is_marked(folder):
         return
@@ -46,7 +44,7 @@ def make_cache_folder(folder: Path) -> None:
 
 
 def check_is_cache(folder: Path) -> None:
-    """Check that a folder is a cache, so that what is the cache's own may be removed.
+    """Check that a folder is a cache, so that its own files may be removed.
 
     Raises:
         StorageError: It is none.
@@ -57,17 +55,17 @@ def check_is_cache(folder: Path) -> None:
 
 
 def key_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders that entries lie in, one for each question; links are none."""
+    """Yield the folders of entries, one for each request, without links."""
     yield from (path for path in _listed(folder) if _KEY.fullmatch(path.name) and is_plain_folder(path))
 
 
 def entries_in(place: Path) -> Iterator[Path]:
-    """Yield the entries in the folder of a key; links are none."""
+    """Yield the entries in the folder of a key, without links."""
     yield from (path for path in _listed(place) if _ENTRY.fullmatch(path.name) and is_plain_folder(path))
 
 
 def parts_of(folder: Path) -> Iterator[Path]:
-    """Yield what the cache has put into its folder, but the markers and the folders of keys."""
+    """Yield the cache's own files in its folder, except markers and folders of keys."""
     for place in key_folders(folder):
         yield from entries_in(place)
     for path in _listed(folder):
@@ -76,7 +74,7 @@ def parts_of(folder: Path) -> Iterator[Path]:
 
 
 def others_in(folder: Path) -> tuple[str, ...]:
-    """Return the names of what lies in a folder and is not the cache's, sorted; below the folder of a key as well."""
+    """Return the sorted names of files in a folder that are not the cache's, also below the folders of keys."""
     own = {*parts_of(folder), *(folder / name for name in (MARKER, CACHE_MARKER) if is_plain_file(folder / name))}
     keys = set(key_folders(folder))
     found = [path for path in _listed(folder) if path not in own and path not in keys]
@@ -85,9 +83,9 @@ def others_in(folder: Path) -> tuple[str, ...]:
 
 
 def remove_cache(folder: Path) -> tuple[str, ...]:
-    """Remove what is the cache's own, then the folder itself if nothing else lies in it, and return what else does.
+    """Remove the cache's own files, and the folder if it is empty then; return the other files in it.
 
-    The markers go last: what is left where this is interrupted is a cache still.
+    The markers go last, so that an interrupted removal leaves a cache.
 
     Raises:
         StorageError: The folder is no cache, or something cannot be removed.

@@ -1,4 +1,4 @@
-"""Digests of files that are known, by what stays the same as long as the files are not written."""
+"""Cache digests of files by an identity that changes whenever the files are written."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from paritygate.files import digest_of_file, write_bytes_atomically
 from paritygate.pipelines.process.witness.sightings import source_of_bytecode
 from paritygate.pipelines.process.witness.states import content_of, identity_of
 
-# Longer than any step of the clocks that file systems take their times from, two seconds on FAT among them.
+# Longer than any step of file systems' clocks, two seconds on FAT among them.
 _TIME_STEP_NS = 2_100_000_000
 _MOST_DIGESTS = 200_000
 _IN_MEMORY = "/dev/shm/"  # noqa: S108 - files like any others
 _MADE_UP = ("/proc/", "/sys/")
-# On these, nobody but the kernel or the server says when a file was changed last. An image that is mounted for reading
-# says what its maker wrote; another one in its place may say the same of another file.
+# Here only the kernel or the server sets the time of the last change. A read-only image has the times of its maker,
+# and another image in its place may have the same for another file.
 _KEEPING_TIMES = frozenset({
     "bcachefs", "btrfs", "ceph", "ext2", "ext3", "ext4", "f2fs", "gpfs", "jfs", "lustre", "nfs", "nfs4", "overlay",
     "tmpfs", "virtiofs", "xfs", "zfs",
@@ -33,7 +33,7 @@ _KEEPING_TIMES = frozenset({
 _OF_IMAGE = "/dev/loop"
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
-# What runs of a module is what its source says, or what stands in its bytecode.
+# A module runs by its source, or by other bytecode.
 OF_SOURCE = "source"
 _OF_ITS_OWN = "bytecode"
 _HEADER_BYTES = 16
@@ -41,14 +41,14 @@ _NOT_KEPT = "not kept: "
 
 
 class Memory:
-    """Digests of files by what stays the same as long as they are not written, over many runs."""
+    """Digests of files by an identity that changes whenever they are written, over many runs."""
 
     def __init__(self, path: Path) -> None:
-        """Read what is known; a damaged file is nothing known."""
+        """Read the file of digests; a corrupt one counts as empty."""
         self._path = path
         self._known: dict[str, str] = {}
         self._is_new = False
-        # Known of this process alone: what it wrote itself, however short ago.
+        # Files that this process wrote itself, however recently.
         self._own: dict[str, str] = {}
         self._is_keeping_times: dict[int, bool] = {}
         with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -57,16 +57,12 @@ class Memory:
                 self._known = {key: value for key, value in found.items() if isinstance(value, str)}
 
     def digest(self, path: str, found: os.stat_result) -> str:
-        """Return the digest of a file's content.
-
-        Args:
-            path: The file.
-            found: What the file system says of it.
+        """Return the digest of a file's content, `found` being its state.
 
         Raises:
             OSError: It cannot be read.
         """
-        # What another process writes to by a mapping has the time of the first time.
+        # A file that another process has mapped keeps the time of the first write.
         if path.startswith((_IN_MEMORY, *_MADE_UP)) or not self._is_told_of_changes(path, found.st_dev):
             return content_of(path)
         key = _key(found)
@@ -78,26 +74,19 @@ class Memory:
         return digest
 
     def bytecode(self, path: str) -> str:
-        """Return what runs of a module: its source, or the digest of the code that Python keeps of it.
+        """Return what a module runs by: its source, or the digest of the bytecode at `path`, which need not exist.
 
-        Python takes what it keeps where the source has the time and the size, or the digest, that is written there.
-        When the source was written does not count beyond that.
-
-        Args:
-            path: Where Python keeps the bytecode, which need not be there.
+        Python uses bytecode if time and size of the source, or its digest, are those in the bytecode. Later changes of
+        the source's time do not matter.
         """
         return self._of_bytecode("bytecode", path, _what_runs)
 
     def is_compiled_from_source(self, path: str) -> bool:
-        """Return whether what runs of a module is its source, or what Python makes of that.
-
-        Args:
-            path: As of `bytecode`.
-        """
+        """Return whether a module runs by its source, or by bytecode that Python makes of it."""
         return self._of_bytecode("compiled", path, _runs_source) == OF_SOURCE
 
     def _of_bytecode(self, what: str, path: str, find: Callable[[bytes, Path, os.stat_result], str]) -> str:
-        """Return what `find` finds of kept bytecode and its source; `OF_SOURCE` where nothing is kept."""
+        """Return the result of `find` for bytecode and its source; `OF_SOURCE` where there is no bytecode."""
         source = source_of_bytecode(path)
         try:
             kept = os.stat(path)  # noqa: PTH116 - as it was written
@@ -115,43 +104,38 @@ class Memory:
         return state
 
     def _add(self, key: str, value: str, begin: int, *found: os.stat_result) -> None:
-        # Of a file that was changed just now, a further change may leave the same time.
+        # After a very recent change, another one may leave the same time.
         if all(begin - item.st_ctime_ns > _TIME_STEP_NS for item in found):
             self._known[key] = value
             self._is_new = True
 
     def _is_told_of_changes(self, path: str, device: int) -> bool:
-        """Return whether a change of a file shows in its times, whoever makes it."""
+        """Return whether every change of a file shows in its times."""
         known = self._is_keeping_times.get(device)
         if known is None:
             known = self._is_keeping_times[device] = _is_keeping_times(path, device)
         return known
 
     def note_not_kept(self, key: str, why: str) -> None:
-        """Note why nothing was kept of a job the last time; nothing where it was.
-
-        Args:
-            key: The digest of what was asked.
-            why: Why, in words.
-        """
+        """Note why a job was not cached the last time; empty if it was."""
         name = f"{_NOT_KEPT}{key}"
         if self._known.get(name, "") != why:
             self._known[name] = why
             self._is_new = True
 
     def why_not_kept(self, key: str) -> str:
-        """Return what was noted of a job; nothing where it was kept, or where nothing is known of it."""
+        """Return the note on a job; empty where it was cached, or is unknown."""
         return self._known.get(f"{_NOT_KEPT}{key}", "")
 
     def add_own(self, path: Path, digest: str) -> None:
-        """Take the digest of a file that this process wrote itself, and nobody else writes."""
+        """Take the digest of a file that only this process writes."""
         self._own[_key(path.stat())] = digest
 
     def save(self) -> None:
-        """Keep what is known for later runs.
+        """Save the digests for later runs.
 
         Raises:
-            StorageError: It cannot be written.
+            StorageError: The file cannot be written.
         """
         if not self._is_new:
             return
@@ -166,12 +150,12 @@ def _key(found: os.stat_result) -> str:
 
 
 def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
-    # importlib._bootstrap_external: magic number, flags, and of the source the time and size, or the digest.
+    # importlib._bootstrap_external: magic number, flags, and time and size of the source, or its digest.
     flags, said = int.from_bytes(kept[4:8], "little"), kept[8:_HEADER_BYTES]
     if len(kept) < _HEADER_BYTES:
         return OF_SOURCE
     if flags:
-        # Children are told to look into the source, whatever stands there.
+        # Children check the source whatever the flags are.
         is_of_source = importlib.util.source_hash(source.read_bytes()) == said
     else:
         written, size = int(of.st_mtime) & 0xFFFFFFFF, of.st_size & 0xFFFFFFFF
@@ -181,11 +165,11 @@ def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
 
 
 def _runs_source(kept: bytes, source: Path, of: os.stat_result) -> str:
-    """Return `OF_SOURCE` where bytecode is what Python makes of its source, or is not taken."""
+    """Return `OF_SOURCE` for bytecode that Python makes of its source, or ignores."""
     if _what_runs(kept, source, of) == OF_SOURCE:
         return OF_SOURCE
     try:
-        # Names of files stand in it as well, which are not compared.
+        # It has names of files too, which are not compared.
         code = marshal.loads(kept[_HEADER_BYTES:])  # noqa: S302 - a child would run it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -207,7 +191,7 @@ def _is_keeping_times(path: str, device: int) -> bool:
         first, _, last = line.partition(" - ")
         before, after = first.split(), last.split()
         place = _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), before[4]).rstrip("/")
-        # Some file systems have other numbers for their files than for themselves.
+        # Some file systems have other device numbers for their files.
         rank = len(place) + 1 + (len(real) if before[2] == numbers else 0)
         if (before[2] == numbers or real.startswith(f"{place}/")) and rank >= best:
             best, found = rank, after

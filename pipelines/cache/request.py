@@ -1,4 +1,4 @@
-"""What is asked of a job, as far as its result may follow from it: the part of the key that is known before it runs."""
+"""The request for a job: the part of its key that is known before it runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from paritygate.machine import host_facts
 from paritygate.pipelines.cache.states import RUN, is_of_shell
 from paritygate.pipelines.process.child import environment_of_child
 
-# How long a value may be that is shown, and what stands for none.
+# The longest value to show, and the text for none.
 _LONGEST = 60
 _SHOWN_OF_NOTHING = "nothing"
-# These change from one shell, session, container, call of make or CI job to the next. Where Python code reads one of
-# them, that is seen; of what compiled code reads nothing is, so that all others count.
+# These change between shells, sessions, containers, calls of make and CI jobs. A read by Python code is recorded. A
+# read by compiled code is not, so all other variables count.
 _OF_THE_MOMENT = (
     "ACTIONS_", "AGENT_", "BUILDKITE_", "BUILD_", "CIRCLE_", "CI_", "DBUS_", "GITHUB_", "GITLAB_", "GPG_", "JENKINS_",
     "JOURNAL_", "KUBERNETES_", "LESS", "LS_", "MAKEFLAGS", "MAKELEVEL", "MAKE_TERM", "MFLAGS", "PARITYGATE_CACHE",
@@ -28,13 +28,7 @@ _NAMED_OF_THE_MOMENT = frozenset({"CI", "DISPLAY", "HOSTNAME", "WAYLAND_DISPLAY"
 
 
 def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
-    """Return what is asked of a job as JSON data, the same for the same wherever the run folder lies.
-
-    Args:
-        name: Which job.
-        args: Its arguments, JSON data.
-        run: The run folder; what stands for it is `@run@`.
-    """
+    """Return the request for a job as JSON data, the same for every run folder, whose path is `@run@` in it."""
     facts = host_facts()
     given = environment_of_child()
     return {
@@ -58,7 +52,7 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
 
 
 def _inherited() -> dict[str, Any]:
-    """Return what a process inherits from the one that starts it, beside variables."""
+    """Return what a process inherits from its parent, besides variables."""
     try:
         import resource
     except ModuleNotFoundError:
@@ -68,7 +62,7 @@ def _inherited() -> dict[str, Any]:
     }
     status = Path("/proc/self/status")
     said = status.read_text(encoding="utf-8") if status.exists() else ""
-    # It can be asked for only by setting it, which other threads would see.
+    # A call could read it only by setting it, which other threads would see.
     umask = next((line.split()[1] for line in said.splitlines() if line.startswith("Umask:")), None)
     return {
         **limits,
@@ -80,17 +74,17 @@ def _inherited() -> dict[str, Any]:
 
 
 def _is_limit(name: str) -> bool:
-    # One is another name for the number of files.
+    # That is another name for the number of files.
     return name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
 
 
 def difference_of_requests(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return the first thing that is asked otherwise, in words; nothing where all is asked alike."""
+    """Return the first change between two requests; empty for none."""
     for path, old, new in _differences(before, now, ()):
         if path[0] == "variables":
             return f"the environment variable {path[1]} changed"
         named = path[1:] if path[0] in {"args", "machine", "process"} else path
-        # A resolved spec holds the spec that it was made of.
+        # A resolved spec has the original spec in it.
         name = ".".join(named[1:] if named[:2] == ("spec", "spec") else named).removeprefix("job.")
         if path[0] == "here":
             name = "the folder that the command is called in"

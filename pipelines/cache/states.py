@@ -1,4 +1,4 @@
-"""What the things that a job read are like now: contents by digest, folders by the names in them, variables."""
+"""Compare what a job read with its current state: contents by digest, folders by their names, variables."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _T = TypeVar("_T")
 _IMPORT = "import"
 _BYTECODE = "bytecode"
 _BY_PATH = {"link": target_of, "attributes": attributes_of, _IMPORT: endings_of_module}
-# What stands for the run folder in all that is kept.
+# Replaces the run folder in all cached data.
 RUN = "@run@"
-# These change from one shell to the next, and nothing that is computed follows from them.
+# These change between shells, and no result depends on them.
 _OF_THE_SHELL = frozenset({
     "CLICOLOR", "CLICOLOR_FORCE", "COLORFGBG", "COLORTERM", "COLUMNS", "EDITOR", "FORCE_COLOR", "HISTCONTROL",
     "HISTFILE", "HISTFILESIZE", "HISTSIZE", "INVOCATION_ID", "LINES", "MAIL", "MANPAGER", "NO_COLOR", "OLDPWD", "PAGER",
@@ -46,46 +46,35 @@ _OF_THE_SHELL = frozenset({
 
 
 class NotKept(Exception):  # noqa: N818 - it is no error of the job
-    """Why no other run can reuse the result of a job, in words."""
+    """The reason why no other run can reuse the result of a job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Read:
-    """What a job read, by content. Paths below the run folder begin with `@run@`, wherever that was.
+    """What a job read, by content. `@run@` replaces the run folder in paths.
 
-    Attributes:
-        files: Digest of each file.
-        bytecode: What runs of each module that Python keeps the bytecode of: `Memory.bytecode` of it.
-        folders: Digest of the names in each folder that was listed, and of which JSON files were read as well.
-        without_reports: Of each other one, the digest of the names without the files that a command wrote for `--json`.
-        modules_in: Digest of the names that can be modules, of each folder that only Python listed, to find some.
-        packages_in: Digest of the names of installed packages, of each folder where all that was searched for is known.
-        imports: What is there of each module that was searched for in such a folder: `endings_of_module` of its path.
-        sizes: Size in bytes of what was looked at and not opened; None for what is no file.
-        links: Where each link that was itself asked about leads to; None for what is no link.
-        attributes: Digest of the extended attributes of each file that was asked for some.
-        looked_at: When what code of the user looked at was written last, in nanoseconds since 1970, and its mode.
-        absent: What was looked for, and was not there.
-        variables: Digest of the value of each environment variable; None where it was not set.
-        all_variables: Digest of all variables; None where they were not read all.
-        host_name: Digest of the name of the machine; None where it was not read.
+    `bytecode` has `Memory.bytecode` of each module with bytecode. `folders` has each listed folder, of which JSON files
+    were read too, and `without_reports` each other one, without files of `--json`. `modules_in` has each folder that
+    only Python listed, and its possible names of modules. `packages_in` has each folder with known searches, and its
+    names of packages. All of these are digests of names. `imports` has `endings_of_module` of each module that was
+    searched in such a folder.
     """
 
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # digests
     bytecode: dict[str, str] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
     without_reports: dict[str, str] = field(default_factory=dict)
     modules_in: dict[str, str] = field(default_factory=dict)
     packages_in: dict[str, str] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, int | None] = field(default_factory=dict)
-    links: dict[str, str | None] = field(default_factory=dict)
-    attributes: dict[str, str] = field(default_factory=dict)
-    looked_at: dict[str, tuple[int, int]] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
-    variables: dict[str, str | None] = field(default_factory=dict)
-    all_variables: str | None = None
-    host_name: str | None = None
+    sizes: dict[str, int | None] = field(default_factory=dict)  # bytes of what was not opened; None for no file
+    links: dict[str, str | None] = field(default_factory=dict)  # targets; None for no link
+    attributes: dict[str, str] = field(default_factory=dict)  # digests of extended attributes
+    looked_at: dict[str, tuple[int, int]] = field(default_factory=dict)  # by user code: last change in ns, mode
+    absent: tuple[str, ...] = ()  # missing when it was looked for
+    variables: dict[str, str | None] = field(default_factory=dict)  # digests; None where unset
+    all_variables: str | None = None  # digest, if all were read
+    host_name: str | None = None  # digest, if it was read
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -93,10 +82,10 @@ class Read:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Read:
-        """Return it from JSON data that this module wrote.
+        """Return it from JSON data of this module.
 
         Raises:
-            ValueError: It is none.
+            ValueError: Another version wrote it.
         """
         if data.keys() != {item.name for item in fields(cls)}:
             msg = "another version wrote it"
@@ -108,13 +97,8 @@ class Read:
 def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
     """Return what a job read, which has just ended.
 
-    Args:
-        readings: What was seen of it.
-        run: The run folder.
-        memory: Digests that are known.
-
     Raises:
-        NotKept: It is not known for certain what was read, or it was changed meanwhile.
+        NotKept: It is not certain what was read, or it changed meanwhile.
     """
     if readings.why_unknown:
         raise NotKept(readings.why_unknown)
@@ -135,7 +119,7 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
         msg = f"{changed[0]} was changed while the job ran"
         raise NotKept(msg)
     given = environment_of_child()
-    # Who reads JSON files by their names would read those as well.
+    # A job that reads JSON files by their names would read those of `--json` too.
     with_reports = {path.rpartition("/")[0] for path in (*files, *readings.contents) if path.endswith(".json")}
     return Read(
         files={_named(path, run): digest for path, digest in {**files, **readings.contents}.items()},
@@ -167,7 +151,7 @@ def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
 
 
 def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each folder, and the digest of the names of the installed packages there."""
+    """Yield each folder, and the digest of its names of installed packages."""
     path = ""
     try:
         for path in folders:
@@ -178,11 +162,11 @@ def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _digested(readings: Readings, memory: Memory) -> Iterator[tuple[str, str]]:
-    """Yield each file that was opened, and its digest."""
+    """Yield each opened file, and its digest."""
     for path, identity in readings.files.items():
         try:
             found = os.stat(path)  # noqa: PTH116 - as it was written
-            # The time of its last change is that of another name that it got, and that is followed.
+            # Another name for the file sets the time of its last change, and that is harmless.
             is_named_only = path in readings.contents and identity_of(found)[:-1] == identity[:-1]
             digest = memory.digest(path, found) if is_named_only or identity_of(found) == identity else ""
         except OSError:
@@ -224,13 +208,9 @@ def _outside_run(found: Mapping[str, _T]) -> dict[str, _T]:
 
 
 def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[str, object], bool]) -> str:
-    """Return what is not as it was, in words; empty where nothing differs.
+    """Return the first change since a job; empty for none.
 
-    Args:
-        read: What was read then.
-        run: The run folder now.
-        memory: Digests that are known.
-        checked: What is known of this moment already; it is added to.
+    `checked` has results of this moment, and gets more.
     """
     given = environment_of_child()
     for name, value in read.variables.items():
@@ -261,7 +241,7 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
         if is_so is None:
             is_so = _is_so(path, state, memory)
             if not named.startswith(RUN):
-                # What lies in the run is made while it is looked at.
+                # The run's own files are made meanwhile.
                 checked[key] = is_so
         if not is_so:
             return _difference(path, state, run)
@@ -269,7 +249,7 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
 
 
 def _difference(path: str, state: object, run: Path) -> str:
-    """Return what is not as it was of a path, in words."""
+    """Return a message on the change of a path."""
     kind, before = state if isinstance(state, tuple) else ("", None)
     if state is None:
         return f"{_shown(path, run)} is there now"
@@ -284,7 +264,7 @@ def _difference(path: str, state: object, run: Path) -> str:
 
 
 def _shown(path: str, run: Path) -> str:
-    """Return what a user calls a path: what a plan restores lies in a folder that is gone when it is read of."""
+    """Return the user's name for a path: a plan restores files into a folder that is gone when the name is read."""
     if path == str(run):
         return "the run folder"
     named = _named(path, run)
@@ -304,11 +284,7 @@ def _is_so(path: str, state: object, memory: Memory) -> bool:
 
 
 def _state_now(path: str, kind: str, memory: Memory) -> object:
-    """Return the state of a path, of the kind that is asked for.
-
-    Raises:
-        OSError: It is not there, or cannot be read.
-    """
+    """Return the state of a path, of the given kind, or raise an OSError."""
     if kind in KINDS_OF_NAMES:
         return names_in(path, kind)
     by_path = _BY_PATH.get(kind) or {_BYTECODE: memory.bytecode}.get(kind)
@@ -347,5 +323,5 @@ def _digest_of_all(given: Mapping[str, str]) -> str:
 
 
 def is_of_shell(name: str) -> bool:
-    """Return whether an environment variable is the shell's own, so that nothing that is computed follows from it."""
+    """Return whether an environment variable is the shell's own, so that no result depends on it."""
     return name in _OF_THE_SHELL or name.startswith("SSH_")

@@ -1,6 +1,6 @@
-"""The cache on disk: one folder an entry, written whole or not at all, the oldest removed where there are too many.
+"""The cache on disk: one folder an entry, written completely or not at all, the oldest removed to make room.
 
-<cache>/<digest of what was asked>/<when>-<random>.<bytes>/entry.json and the files that the job made
+<cache>/<digest of the request>/<when>-<random>.<bytes>/entry.json and the files that the job made
 """
 
 from __future__ import annotations
@@ -24,69 +24,47 @@ from paritygate.pipelines.cache.states import Read
 from paritygate.pipelines.process.child_result import NOT_OURS
 
 _ENTRY = "entry.json"
-# What was asked, in words and whole: it is read where an entry is not.
+# The complete request, which is read where the entry is not.
 _ASKED = "asked.json"
 _SCHEMA = 5
 _DIGEST = "digest"
-# Of the same question, such as a model that is changed and changed back.
+# For one request, as of a model that is changed and changed back.
 _MOST_OF_ONE = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """What a job made in one place.
+    """Files of a job in one folder."""
 
-    Attributes:
-        place: The folder, with `@run@` for the run folder.
-        files: Digest of each file, by its path below the place.
-        folders: The folders that hold nothing, by their path below the place: what lists what was made sees them too.
-    """
-
-    place: str
-    files: Mapping[str, str]
-    folders: tuple[str, ...]
+    place: str  # with `@run@` for the run folder
+    files: Mapping[str, str]  # digest by relative path
+    folders: tuple[str, ...]  # relative paths of empty ones, which a listing shows too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One job that was done.
-
-    Attributes:
-        folder: Where it is kept.
-        job: Which job it was, in words.
-        made_at: When, in UTC.
-        made_in: The run that it was done in.
-        read: What it read.
-        value: What it returned, with `@run@` for the run folder.
-        made: The files that it made.
-        not_run_here: Why it does not run on this machine, and a hint, where that is what came of it.
-    """
+    """A job that was done."""
 
     folder: Path
-    job: str
-    made_at: str
-    made_in: str
+    job: str  # for messages
+    made_at: str  # in UTC
+    made_in: str  # a run
     read: Read
-    value: Any
+    value: Any  # with `@run@` for the run folder
     made: tuple[Made, ...]
-    not_run_here: tuple[str, str] | None = None
+    not_run_here: tuple[str, str] | None = None  # why, and a hint, if that is the result
 
 
 class Store:
     """Entries below one folder."""
 
     def __init__(self, folder: Path, *, most_bytes: int) -> None:
-        """Use a folder, which need not exist.
-
-        Args:
-            folder: Where the entries go.
-            most_bytes: How much they may take together; the ones that were used last stay.
-        """
+        """Use a folder, existing or not, up to so many bytes; entries that were used last stay."""
         self.folder = folder
         self._most_bytes = most_bytes
 
     def entries(self, key: str) -> Iterator[Entry]:
-        """Yield what was done when the same was asked, what was used last first; what is corrupt is no entry."""
+        """Yield the intact entries of a request, the one used last first."""
         place = self.folder / key
         with contextlib.suppress(OSError):
             for _, _, folder in sorted(_kept_in(place), reverse=True):
@@ -94,12 +72,7 @@ class Store:
                     yield _read(folder)
 
     def last_asked(self, job: str, *, but_in: str) -> Mapping[str, Any] | None:
-        """Return what was asked of a job when it was done last; None where that is not known.
-
-        Args:
-            job: Which one, in words.
-            but_in: The run that does not count.
-        """
+        """Return the last request for a job, except that of the run `but_in`; None where it is unknown."""
         newest, asked = "", None
         for path in self.folder.glob(f"*/*/{_ASKED}"):
             if path.parent.name <= newest:
@@ -111,13 +84,10 @@ class Store:
         return asked
 
     def save(self, key: str, entry: Entry, outputs: Mapping[str, Path], asked: Mapping[str, Any] | None = None) -> Path:
-        """Keep an entry, and copies of the files that belong to it, and return its folder.
+        """Save an entry with copies of its files, and return its folder.
 
-        Args:
-            key: The digest of what was asked.
-            entry: The entry; its `folder` and `made` are not looked at.
-            outputs: The folders that the job made, by their place as `Made` has it.
-            asked: What was asked, where the next time is to be held against it.
+        `outputs` has the folders of the job by `Made.place`. `asked` is the request, to explain the next one. The
+        entry's `folder` and `made` are ignored.
 
         Raises:
             OSError: It cannot be written.
@@ -156,15 +126,10 @@ class Store:
         return final
 
     def restore(self, entry: Entry, folders: Mapping[str, Path], memory: Memory) -> None:
-        """Copy the files of an entry to where the job would have made them.
-
-        Args:
-            entry: The entry.
-            folders: Where each place is now; what is not there is made.
-            memory: Takes the digests of what is written.
+        """Copy the files of an entry to the current folder of each place, and note their digests in `memory`.
 
         Raises:
-            OSError: They cannot be copied, or are not what was kept.
+            OSError: They cannot be copied, or are corrupt.
         """
         for at, item in enumerate(entry.made):
             target = folders[item.place]
@@ -177,15 +142,15 @@ class Store:
                     msg = f"{kept} is corrupt"
                     raise OSError(msg)
                 _make_below(target, PurePosixPath(name).parent)
-                # A copy: what is linked would be changed through the link.
+                # A copy: writing to a link would change the entry.
                 shutil.copyfile(kept, target / name, follow_symlinks=False)
                 memory.add_own(target / name, digest)
-        # The ones that were used last stay.
+        # Marks it as used, because those that were used last stay.
         with contextlib.suppress(OSError):
             os.utime(entry.folder / _ENTRY)
 
     def _make_room(self, place: Path) -> None:
-        """Remove what was not used for longest: of one question where there are too many, and of all."""
+        """Remove the entries unused for longest: of one request with too many, and of all."""
         for _, _, kept in sorted(_kept_in(place))[:-_MOST_OF_ONE]:
             shutil.rmtree(kept, ignore_errors=True)
         found = sorted(item for folder in key_folders(self.folder) for item in _kept_in(folder))
@@ -200,11 +165,7 @@ class Store:
 
 
 def _make_below(target: Path, name: PurePosixPath) -> None:
-    """Make a folder below another one, where nothing on the way leads elsewhere.
-
-    Raises:
-        OSError: It cannot be made, or something leads elsewhere.
-    """
+    """Make a folder below another one, without following links."""
     for part in name.parts:
         target = target / part
         if target.is_symlink():
@@ -214,7 +175,7 @@ def _make_below(target: Path, name: PurePosixPath) -> None:
 
 
 def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield when each entry was used last, its size in bytes, and its folder."""
+    """Yield the time of last use, size in bytes and folder of each entry."""
     for kept in entries_in(place):
         with contextlib.suppress(OSError, ValueError):
             yield (kept / _ENTRY).stat().st_mtime, int(kept.name.rpartition(".")[2]), kept
@@ -247,16 +208,12 @@ def _read(folder: Path) -> Entry:
 
 
 def _digest_of(data: Mapping[str, Any]) -> str:
-    # As it will be read: in JSON, every name is a text.
+    # As it will be read: names in JSON are texts.
     return digest_of_json(json.loads(json.dumps(data)))
 
 
 def _check_name(name: str) -> None:
-    """Check that a name leads nowhere but below the place that it is put in.
-
-    Raises:
-        ValueError: It leads elsewhere.
-    """
+    """Raise a ValueError if a name leads out of its folder."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
         msg = f"{name!r} is no name of a file below a folder"
