@@ -53,11 +53,11 @@ class NotKept(Exception):  # noqa: N818 - it is no error of the job
 class Read:
     """What a job read, by content. `@run@` replaces the run folder in paths.
 
-    `bytecode` has `Memory.bytecode` of each module with bytecode. `folders` has each listed folder, of which JSON files
-    were read too, and `without_reports` each other one, without files of `--json`. `modules_in` has each folder that
-    only Python listed, and its possible names of modules. `packages_in` has each folder with known searches, and its
-    names of packages. All of these are digests of names. `imports` has `endings_of_module` of each module that was
-    searched in such a folder.
+    `bytecode` has `Memory.bytecode` of modules, and `imports` has `endings_of_module` of modules that were searched in
+    folders of `packages_in`. Four fields have digests of the names in folders. `folders` are listed ones of which JSON
+    files were read too, and `without_reports` the other listed ones, without files of `--json`. `modules_in` are those
+    that only Python listed, by possible names of modules. `packages_in` are those with known searches, by names of
+    installed packages.
     """
 
     files: dict[str, str] = field(default_factory=dict)  # digests
@@ -166,7 +166,7 @@ def _digested(readings: Readings, memory: Memory) -> Iterator[tuple[str, str]]:
     for path, identity in readings.files.items():
         try:
             found = os.stat(path)  # noqa: PTH116 - as it was written
-            # Another name for the file sets the time of its last change, and that is harmless.
+            # Another name for the file sets the time of its last change, and such names are followed.
             is_named_only = path in readings.contents and identity_of(found)[:-1] == identity[:-1]
             digest = memory.digest(path, found) if is_named_only or identity_of(found) == identity else ""
         except OSError:
