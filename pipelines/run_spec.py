@@ -132,11 +132,8 @@ def spec_to_run(
 ) -> ResolvedSpec:
     """Return the spec of a run, limited to the wanted targets and probes.
 
-    Args:
-        spec: A path, the name of a packaged spec, or a spec that was made in Python.
-        samples_path: Replaces the spec's own samples.
-        targets: The targets; empty for all.
-        probes: The probes, maybe none; the spec's if None.
+    `spec` is a path, the name of a packaged spec, or a spec made in Python. Empty `targets` are all. `probes` may be
+    empty; None takes the spec's.
 
     Raises:
         InputFileError: There is no such spec, or a file that it names does not exist.
@@ -307,7 +304,7 @@ def _promote(
 def _without_release(
     outcome: RunOutcome, repository: Path, err: ParitygateError, unmet: Mapping[str, str]
 ) -> RunOutcome:
-    """Return why there is no release, together with what a later release needs."""
+    """Return the outcome with the reason why there is no release, and what a later release needs."""
     if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
         return replace(outcome, not_released=str(err), would_release=err.would_release, advice=advice)

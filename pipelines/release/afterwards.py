@@ -1,4 +1,4 @@
-"""What follows a release or a moved alias: nothing of it can be undone by then, so nothing of it fails the command."""
+"""Do what follows a release or a moved alias: it cannot be undone by then, so no error in it fails the command."""
 
 from __future__ import annotations
 
@@ -21,17 +21,14 @@ _Recorded = TypeVar("_Recorded", bound=_InWords)
 
 
 class Afterwards:
-    """Does what follows a record in the log, and collects what could not be done.
+    """Run the steps after a record in the log, and collect those that fail.
 
-    Until something is recorded, every error is raised as ever.
-
-    Attributes:
-        left_out: What could not be done, one line each.
+    Before anything is recorded, errors are raised as usual.
     """
 
     def __init__(self) -> None:
         self._recorded = ""
-        self.left_out: list[str] = []
+        self.left_out: list[str] = []  # what failed, one line each
 
     @property
     def is_recorded(self) -> bool:
@@ -39,7 +36,7 @@ class Afterwards:
         return bool(self._recorded)
 
     def record(self, commit: Commit[_Recorded], work: Callable[[], _Recorded]) -> _Recorded:
-        """Do what records something, and return what was recorded, also where an error or Ctrl-C came afterwards."""
+        """Do the work that records something, and return the record, even if an error or Ctrl-C comes afterwards."""
         try:
             found = work()
         except BaseException as err:
@@ -53,17 +50,14 @@ class Afterwards:
         return found
 
     def take(self, recorded: str, left_out: Iterable[str]) -> None:
-        """Take what was recorded, in words, empty for nothing, and what could not be done after it already."""
+        """Note a record, empty for none, and the steps after it that failed already."""
         self._recorded = recorded or self._recorded
         self.left_out += left_out
 
     def do(self, what: str, work: Callable[[], _T], *, otherwise: _T) -> _T:
-        """Do what follows, and return what comes of it.
+        """Do a step, and return its result. Once something is recorded, an error or Ctrl-C returns `otherwise`.
 
-        Args:
-            what: What is done, for the message: `write the report`.
-            work: Does it.
-            otherwise: What is returned where an error or Ctrl-C comes, once something is recorded.
+        `what` names the step in the message, such as `write the report`.
         """
         try:
             return work()

@@ -1,8 +1,7 @@
-"""Holds a run against a release: whether a variant that is served became worse by more than is declared.
+"""Compare a run with a release, and find the served variants that are worse by more than the declared factors.
 
-Only what was measured on both sides is held against each other: a variant with the one of the same name, on the same
-device and by the same kind of evidence, and speed where both were timed on the same machine at the same load. Names and
-dtypes of inputs and outputs are no measurement: they are held against each other of every variant that both sides have.
+Only figures measured on both sides are compared: variants of one name, on one device, by one kind of evidence.
+Speed needs the same machine and the same load as well. Names and dtypes of inputs and outputs need no measurement.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ FIRST_RELEASE = "first-release"
 
 # Below this part of its limit a difference counts as this part, so that factors have something to multiply.
 _SMALL_SHARE = 0.05
-# A difference that grows by less than this part of its limit says nothing of the model: processors and versions of
-# libraries move it as much.
+# Processors and versions of libraries move a difference by as much as this part of its limit.
 _SMALL_CHANGE = 0.1
 _LARGEST = frozenset({"max_abs_diff", "p9999_abs_diff"})
 _LATENCY = "latency_p50_ms"
@@ -44,59 +42,37 @@ _SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldFigure:
-    """One figure of a variant on both sides.
+    """Hold one figure of a variant on both sides.
 
-    Attributes:
-        variant: The variant.
-        figure: Its name, by `FIGURES`; `verdict` where the variant did not pass; `interface` for how many changes of
-            inputs and outputs break a client of the release.
-        about: The output or the metric that it is about; empty for all.
-        was: What it was in the release; None for a verdict.
-        now: What it is in the run; None for a verdict.
-        allowed: What it may be now; None for a verdict.
-        is_worse: Whether it is worse than that.
-        verdict: The verdict, where that is what is worse.
-        changes: What changed of inputs and outputs, in words.
+    `figure` is one of `FIGURES`, `verdict` for a variant that did not pass, or `interface`. `interface` counts the
+    changes of inputs and outputs that break a client of the release.
     """
 
     variant: str
     figure: str
-    about: str = ""
-    was: float | None = None
+    about: str = ""  # the output or the metric; empty for all
+    was: float | None = None  # None for a verdict, as are `now` and `allowed`
     now: float | None = None
     allowed: float | None = None
     is_worse: bool = False
     verdict: str = ""
-    changes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # of inputs and outputs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """What came of holding a run against a release.
-
-    Attributes:
-        model: The model's name.
-        run: The run folder.
-        version: The version of the release; 0 where the model has none yet.
-        aliases: The aliases that point to it.
-        factors: The factor of each figure.
-        figures: What was held against each other, the worse first.
-        not_compared: What was not, and why, in words.
-        notes: What is to be known of what was, in words.
-        exit_code: 1 if something is worse; what a variant of the release came to in the run if that is no pass and no
-            failure; else 0.
-    """
+    """Hold the comparison of a run with a release."""
 
     schema_version: int = 1
     model: str
     run: str
-    version: int
+    version: int  # of the release; 0 where the model has none yet
     aliases: tuple[str, ...]
     factors: Mapping[str, float]
-    figures: tuple[HeldFigure, ...]
-    not_compared: tuple[str, ...]
+    figures: tuple[HeldFigure, ...]  # the worse first
+    not_compared: tuple[str, ...]  # each with its reason
     notes: tuple[str, ...]
-    exit_code: int
+    exit_code: int  # 1 if something is worse; else that of a released variant that was not measured; else 0
 
     @property
     def worse(self) -> tuple[HeldFigure, ...]:
@@ -106,7 +82,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pair:
-    """A variant in the run, and in the release: entries of the same kind on the same device, and the sizes."""
+    """Hold the entries of a variant in the run and in the release, of the same kind and on the same device."""
 
     variant: str
     now: EvidenceEntry
@@ -116,21 +92,18 @@ class _Pair:
 def hold_against(
     run: RunFolder, released: ReleaseDetails, factors: Mapping[str, float], *, allowed: Collection[str] = ()
 ) -> Held:
-    """Return whether the variants that a release holds are worse in a run.
+    """Return whether the variants of a release are worse in a run.
 
-    Args:
-        run: The run, validated.
-        released: The release, its manifest checked.
-        factors: By how much each figure may be worse, in place of the spec's and of the defaults.
-        allowed: The changes that are made on purpose: `INTERFACE`, or none.
+    The evidence of both sides and the release's manifest are checked. `factors` replace those of the spec and the
+    defaults. `allowed` has the deliberate changes: `INTERFACE`, or none.
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is corrupt.
-        ArtifactIntegrityError: The evidence of the run is not about what is there, or the release was changed.
-        MeasurementError: Nothing could be held against each other.
+        ArtifactIntegrityError: The evidence of the run is about other artifacts, or the release was changed.
+        MeasurementError: Nothing could be compared.
     """
     evidence = evidence_to_choose_by(run)
-    # What could not be chosen from is not what was measured.
+    # A run that cannot be chosen from is not compared either.
     choose_stage(run, evidence=evidence)
     declared = run.resolved.spec.promote.against | dict(factors)
     in_force = {name: item.factor for name, item in FIGURES.items()} | declared
@@ -207,7 +180,7 @@ def first_release(run: RunFolder, repository: Path, factors: Mapping[str, float]
 
 
 def _interfaces(run: RunFolder, released: ReleaseDetails, *, is_allowed: bool) -> Iterator[HeldFigure]:
-    """Yield for each variant that both sides have what breaks a client of the release, though it may have passed."""
+    """Yield for each variant of both sides the changes that break a client of the release, even if it passed."""
     there = run.exported()
     for entry in released.manifest["variants"]:
         name = entry["name"]
@@ -245,7 +218,7 @@ def _released_evidence(released: ReleaseDetails) -> Evidence:
 
 
 def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evidence) -> _Pair | str:
-    """Return the variant on both sides; in words, why there is none."""
+    """Return the variant on both sides, or the message why there is none."""
     kinds = {item["kind"] for item in (entry["evidence"], *entry["evidence"].get("also", ()))}
     was = [
         item
@@ -262,7 +235,7 @@ def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evid
         for new in now:
             if (new.evidence, new.device) == (old.evidence, old.device):
                 return _Pair(variant=name, now=new, was=old)
-    # What was not measured has no device; that of its files stands before an emulated one.
+    # An unmeasured entry has no device; the one about its files comes before an emulated one.
     if now[0].result is None or not now[0].result.is_measured:
         return _Pair(variant=name, now=now[0], was=was[0])
     seen, there = (", ".join(f"{item.evidence} on {item.device}" for item in side) for side in (now, was))
@@ -270,7 +243,7 @@ def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evid
 
 
 def _code_of_missing(run: RunFolder, name: str) -> int:
-    """Return the exit code of a variant of the release that could not be made; 0 where it was not asked for."""
+    """Return the exit code of a released variant that the run could not make; 0 if the run did not include it."""
     failure = run.failures().get(name)
     return int(ExitCode.PASS) if failure is None or failure.verdict in _SKIPPED else failure.exit_code
 
@@ -288,19 +261,19 @@ def _of_results(pair: _Pair, factors: Mapping[str, float]) -> Iterator[HeldFigur
     for about, (count, of) in _mismatches(now).items():
         if about in counts:
             count_before, of_before = counts[about]
-            # That none of N differs does not say that none ever does: it counts as one.
+            # No difference in N decisions does not prove that none ever differs, so it counts as one.
             allowed = factors["mismatch_rate"] * max(count_before, 1) / of_before
             yield _figure(pair, "mismatch_rate", (count_before / of_before, count / of), allowed, about=about)
     for name, gold in now.gold.items():
         before = was.gold.get(name)
         if before is not None and before.candidate is not None and gold.candidate is not None:
-            # A part of what is not above 0 would be more.
+            # A part of a value that is not above 0 would be more.
             least = before.candidate / factors["gold"] if before.candidate > 0 else before.candidate
             yield _figure(pair, "gold", (before.candidate, gold.candidate), least, about=name)
 
 
 def _figure(pair: _Pair, figure: str, values: tuple[float, float], allowed: float, *, about: str = "") -> HeldFigure:
-    """Return a figure; `values` are what it was, and what it is now."""
+    """Return a figure; `values` are those of the release and of the run."""
     was, now = values
     is_worse = now < allowed if FIGURES[figure].is_more_better else now > allowed
     return HeldFigure(
@@ -309,9 +282,9 @@ def _figure(pair: _Pair, figure: str, values: tuple[float, float], allowed: floa
 
 
 def _shares(now: ComparisonResult, was: ComparisonResult, output: str) -> tuple[float, float] | None:
-    """Return the largest difference of an output then and now, as a part of its limit; None where one is not known.
+    """Return the largest difference of an output then and now, as a part of its limit; None if one is unknown.
 
-    Where the two were held to other limits, both are parts of the limit of then: a looser one makes nothing better.
+    Where the limits differ, both are parts of the earlier limit, because a looser limit improves nothing.
     """
     new, old = ({check.name: check for check in side.checks if check.output == output} for side in (now, was))
     for name in sorted(_LARGEST & new.keys() & old.keys()):
@@ -320,19 +293,19 @@ def _shares(now: ComparisonResult, was: ComparisonResult, output: str) -> tuple[
         if None in {measured, limit, before, limit_before}:
             continue
         if now.limit_rule != was.limit_rule:
-            # The check names the value nearest to its limit, which may be another one by another rule.
+            # The check names the value nearest to its limit; another rule may name another value.
             measured, before = now.outputs[output].max_abs_diff, was.outputs[output].max_abs_diff
         if now.limit_rule != was.limit_rule or now.tolerance != was.tolerance:
             limit = limit_before
         if measured is None or before is None or not limit or not limit_before:
-            # Of a limit of 0 there are no parts.
+            # A limit of 0 has no parts.
             continue
         return before / limit_before, measured / limit
     return None
 
 
 def _mismatches(result: ComparisonResult) -> dict[str, tuple[int, int]]:
-    """Return how many answers differ, of how many, by output or name of detections; without what has no answers."""
+    """Return how many decisions differ, of how many, by output or name of detections; only those that have any."""
     found = {name: (item.mismatches, item.decisions) for name, item in result.decisions.items()}
     for name, output in result.outputs.items():
         if name not in found and not is_float_dtype(output.dtype) and output.mismatches is not None:
@@ -349,7 +322,7 @@ def _size(run: RunFolder, pair: _Pair, bytes_before: int, factors: Mapping[str, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Speeds:
-    """The latencies that are compared, why the others are not, and the exit code of those that cannot be trusted."""
+    """Hold the compared latencies, why others are left out, and the exit code of those that cannot be trusted."""
 
     figures: tuple[HeldFigure, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -359,9 +332,9 @@ class _Speeds:
 def _speeds(
     run: RunFolder, released: ReleaseDetails, pairs: list[_Pair], factors: Mapping[str, float], *, is_declared: bool
 ) -> _Speeds:
-    """Return the latencies at the load that variants are chosen at now.
+    """Return the latencies at the load by which variants are chosen now.
 
-    Timings that cannot be trusted show nothing: a factor that was declared is then not measured.
+    Untrusted timings show nothing, so a declared factor is then not measured.
     """
     new, old = read_benchmark(run), released_benchmark(released)
     if new is None or old is None:

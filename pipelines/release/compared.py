@@ -1,4 +1,4 @@
-"""A side of a comparison as it is written: a model, or a variant of a release by its alias."""
+"""Parse a side of a comparison: a model, or a variant of a release by its alias."""
 
 from __future__ import annotations
 
@@ -25,22 +25,16 @@ def model_or_release(
     rename: Mapping[str, str] | None = None,
     endpoint_json: JsonMapping | None = None,
 ) -> ModelRef:
-    """Return the model written as `text`, or the released variant that is written `MODEL@ALIAS` or `MODEL@VERSION`.
+    """Return the model written as `text`, or the released variant written `MODEL@ALIAS` or `MODEL@VERSION`.
 
-    Of a release, the variant is the preferred one unless `/VARIANT` follows; every file of it is verified. A path that
-    exists is a path, whatever it looks like.
-
-    Args:
-        text: What is written.
-        folder: What a relative path is relative to.
-        repository: The root of the repository that releases are looked up in.
-        rename: The model's own name: the name compared by.
-        endpoint_json: How a server is asked whose address no known protocol has.
+    Without `/VARIANT` it is the preferred variant; every file of the release is verified. An existing path is always
+    a path. `rename` maps the model's own names to the compared names. `endpoint_json` is for servers of no known
+    protocol.
 
     Raises:
         InputFileError: The path does not exist or is neither model nor recorded outputs, or there is no repository.
-        UsageError: It is an address, and none of a model; or there is no such release or variant.
-        ArtifactIntegrityError: The release is not what was released.
+        UsageError: The address names no model; or there is no such release or variant.
+        ArtifactIntegrityError: The release is corrupt.
     """
     found = _RELEASE.fullmatch(text)
     if found is not None and not is_there(folder / text):

@@ -30,13 +30,10 @@ class DiffSide:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffRow:
-    """Hold one fact of a variant in both releases.
+    """Hold one fact of a variant in both releases; None where a release lacks it.
 
-    Attributes:
-        figure: `variant`, `digest`, `tolerance`, `size_bytes`, `latency_p50_ms`, or a measured difference.
-        about: The output, the limit, or the batch size and concurrency.
-        was: The value in the first release; None where it has none.
-        now: The value in the second release; None where it has none.
+    `figure` is `variant`, `digest`, `tolerance`, `size_bytes`, `latency_p50_ms`, or a measured difference. `about` is
+    the output, the limit, or the batch size and concurrency.
     """
 
     variant: str
@@ -49,17 +46,12 @@ class DiffRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseDiff:
-    """Describe how the second release differs from the first.
-
-    Attributes:
-        signature: The changes of inputs and outputs; the exit code is 1 where there is any.
-        not_compared: Facts that cannot be compared, each with its reason.
-    """
+    """Describe how the second release differs from the first."""
 
     schema_version: int = 1
     was: DiffSide
     now: DiffSide
-    signature: tuple[str, ...]
+    signature: tuple[str, ...]  # changes of inputs and outputs; with any, the exit code is 1
     rows: tuple[DiffRow, ...]
     not_compared: tuple[str, ...]
     exit_code: int
@@ -69,7 +61,7 @@ def diff_releases(was: ReleaseDetails, now: ReleaseDetails) -> ReleaseDiff:
     """Compare two releases of the same or of two models.
 
     Raises:
-        ArtifactIntegrityError: A file that is read is not the released one.
+        ArtifactIntegrityError: A file that is read is corrupt.
     """
     signature, not_compared = _signature(was, now)
     speed, skipped = _speed(was, now)
@@ -99,7 +91,7 @@ def _row(variant: str, figure: str, about: str, values: tuple[object, object]) -
 
 
 def _variants(was: ReleaseDetails, now: ReleaseDetails) -> Iterator[DiffRow]:
-    """Yield which variants each release has, with digest and size."""
+    """Yield the variants of each release, with digest and size."""
     one, other = _entries(was), _entries(now)
     for name in dict.fromkeys((*one, *other)):
         sides = one.get(name), other.get(name)

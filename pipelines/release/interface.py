@@ -13,7 +13,7 @@ INTERFACE = "interface"
 def interface_changes(was: Signature, now: Signature) -> tuple[str, ...]:
     """Describe each input and output that breaks a client of `was`.
 
-    A new output breaks none. A client sends all inputs, so one that is gone is refused, and a new one is missing.
+    A new output breaks none. A client sends all inputs, so a removed one is refused, and a new one is missing.
     """
     added = (f"input {name} is new and required" for name in _names_only_in(now.inputs, was.inputs))
     return (

@@ -1,4 +1,4 @@
-"""Promote: what passed becomes a release, if nothing that is required failed; where nothing passed, the source may."""
+"""Release the variants that passed, if nothing required failed. If none passed, the source may be released."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the ca
 class FailedRunError(NothingToRelease):
     """Something that the run requires did not pass, so the run changes nothing.
 
-    Attributes:
-        would_release: What would have been released otherwise, and why, in words; empty for nothing.
-        note: What else the user should know; empty for nothing.
+    `would_release` is what would have been released otherwise, and why; empty for nothing.
     """
 
     def __init__(self, message: str, *, hint: str, would_release: str, note: str) -> None:
@@ -118,33 +116,24 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     choice: Choice | None = None,
     commit: Commit[StoredRelease] | None = None,
 ) -> StoredRelease:
-    """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
+    """Release the variants of a run that passed on every device of the release, the preferred ones.
 
-    Args:
-        run: The run, validated.
-        repository: The root of the repository.
-        alias: The alias to move; None for none.
-        devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
-        limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
-        if_current: The version that the alias must point to, 0 for a new alias; any if None.
-        despite: Why there is to be a release although something that the run requires did not pass; the release
-            says so. Empty where everything required passed.
-        trust: The digest of the pack that the run came in, where evidence that came with it is believed; else empty.
-        choice: What `choose_stage` found of the same run, devices and limits, where it was asked already.
-        commit: Is told what is about to be recorded, and that it was.
+    `devices` is where the release will run; None takes the spec's, else the device of the validation. `limits` on speed
+    and size replace those of the spec by name. `if_current` is the version that the alias must point to, 0 for a new
+    alias. `despite` is why to release although something required did not pass; the release records it. `trust` is the
+    digest of the pack whose evidence is trusted. `choice` is the result of `choose_stage` for the same arguments.
+    `commit` receives the release before and after it is recorded.
 
     Raises:
         FailedRunError: Something that the run requires did not pass, and no reason was given.
         InputFileError: The run was not validated, or its evidence or benchmark is corrupt.
-        UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; nothing that
-            would be released runs on a device of the release; or nothing passed, and a variant was not measured
-            because the spec or the samples are wrong; or a reason was given and everything required passed; or the
-            evidence came with a pack whose digest is not the one that is trusted.
+        UsageError: No variant was verified or accepted on a wanted device, or none of the release runs there.
+        UsageError: Nothing passed, and a variant was not measured because the spec or the samples are wrong.
+        UsageError: A reason was given and everything required passed, or the pack is not the trusted one.
         NothingToRelease: Nothing fits, and the source may not take its place.
-        MeasurementError: Nothing fits because the speed of what passed was not measured.
+        MeasurementError: Nothing fits because the speed of the passing variants was not measured.
         RepositoryError: The repository refused the release.
-        ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated, or evidence
-            since it was unpacked.
+        ArtifactIntegrityError: Artifacts, reference, source or unpacked evidence changed since.
         StorageError: The disk is full.
     """
     if is_placeholder(despite):
@@ -192,18 +181,18 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
 def _promote_noted(
     run: RunFolder, repository: Path, candidate: ReleaseCandidate, commit: Commit[StoredRelease]
 ) -> StoredRelease:
-    """Release a run, which its own folder notes before: whatever ends this process, no release is without a note."""
+    """Release a run, after its own folder notes it: whatever ends this process, no release lacks the note."""
     before = note_release_to(run.folder, repository)
     try:
         return promote(repository, candidate, commit)
     finally:
-        # Of the same release that exists already, another run is the one that it rests on.
+        # A release that existed already rests on another run.
         if commit.done is None or not commit.done.is_new:
             write_released_to(run.folder, before)
 
 
 def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
-    """Return the reason of a release with why less is asked than failed runs asked, where the spec has to say it."""
+    """Return the reason of a release, with the spec's reason why it requires less than failed runs did."""
     if not any(item.asked_less for item in evidence.earlier_failures):
         return reason
     asked_less = f"less is asked than by a run that failed: {run.resolved.spec.reason}"
@@ -211,7 +200,7 @@ def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
 
 
 def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> Mapping[str, str]:
-    """Return what the run requires and did not pass, after checking that `despite` is said only where there is any."""
+    """Return what the run requires and did not pass. Refuse `despite` if there is nothing."""
     binding = Binding(run, Recording.load(run.reference))
     unmet = unmet_requirements(run, about_what_is_there(evidence, binding), choice.rules.devices)
     if not unmet and despite:
@@ -223,14 +212,9 @@ def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> 
 def failed_run(
     run: RunFolder, repository: Path, unmet: Mapping[str, str], choice: Choice, alias: str | None
 ) -> FailedRunError:
-    """Return the error that something required did not pass, which says what would have been released.
+    """Return the error that something required did not pass, with what would have been released.
 
-    Args:
-        run: The run.
-        repository: Where it would be released to.
-        unmet: The required variants that did not pass, each with its verdict.
-        choice: What would be released.
-        alias: The alias that would be moved; None for none.
+    `unmet` has the verdict of each required variant that did not pass.
     """
     names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
     stays = f", and alias {alias} is neither set nor moved" if alias else ""
@@ -260,13 +244,13 @@ def _fallback_reason(
 ) -> str:
     misused = [item for item in choice.candidates if item.entry.exit_code == ExitCode.USAGE]
     if misused:
-        # A slip in the spec is not what the source is a way out of.
+        # The source is no way out of a slip in the spec.
         msg = f"nothing to release: {misused[0].name} was not measured: {reasons[misused[0].name]}"
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run", command="convert-and-validate run SPEC"
         )
     if choice.is_open:
-        # The source is for where nothing answers like it, not for where nobody looked.
+        # The source is for runs in which every variant failed, not for those that were not measured.
         msg = f"nothing to release: {choice.reason}"
         has_price = price_of(run.resolved) is not None
         raise MeasurementError(msg, hint=choice.how_to_measure(run.folder, has_price=has_price))
@@ -289,7 +273,7 @@ def _fallback_reason(
 
 
 def _released_now(repository: Path, model: str, alias: str | None) -> str:
-    """Return what is released of the model already, in words; empty for nothing."""
+    """Describe what is released of the model already; empty for nothing."""
     state = state_of(read_records(repository, model))
     if alias is None:
         return f"version {max(state.releases)} is released" if state.releases else ""
@@ -331,7 +315,7 @@ def _evidence(entry: EvidenceEntry, chosen: ReleaseOption) -> VariantEvidence:
 
 
 def _source_variant(run: RunFolder, evidence: Evidence, place: Path) -> VariantCandidate:
-    """Return the source as something to release: its files, or for a callable the code it came from and its name."""
+    """Return the source as a variant to release: its files, or the code and name of a callable."""
     source = run.resolved.source
     description = {**evidence.reference.model, "rename": run.resolved.rename}
     _copy_source(source, place, description)
@@ -371,7 +355,7 @@ def _copy_file(path: Path, target: Path) -> None:
 
 
 def _check_source_copy(source: ModelRef, place: Path, description: Mapping[str, Any]) -> None:
-    """Check that what was copied is what answered when the reference was recorded."""
+    """Check that the copied files are those that the reference was recorded from."""
     for name, digest in description["files"].items():
         if digest_of_file(place / CODE_FOLDER / name) != digest:
             raise source_changed(source.folder / name, "was changed")
@@ -390,7 +374,7 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
         samples=evidence.samples.digest,
         reference=evidence.reference.digest,
         tools=tools,
-        # Where it was measured, which is not where it is released.
+        # Measured on this machine, which is not where it is released.
         device=evidence.machine,
         machines={device: document.machine for device, document in evidence.by_device().items()},
         tolerances={entry.variant: entry.result.tolerance if entry.result else {} for entry in evidence.variants},
@@ -412,7 +396,7 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
 
 
 def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
-    """Return, by variant, where its precision is real and what fails there, as its emulated row says."""
+    """Return, by variant, where its precision is real and what fails there in its emulated row."""
     found: dict[str, str] = {}
     for document in evidence.by_device().values():
         for entry in document.emulated:
@@ -424,7 +408,7 @@ def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
 
 
 def _reports(run: RunFolder, found: Believed, choice: Choice) -> dict[str, Callable[[], bytes]]:
-    """Return what is kept with the release: reports of what it rests on, and the benchmark."""
+    """Return the reports and the benchmark that are kept with the release."""
     is_hiding = run.resolved.hides_inputs(is_leaving=True)
 
     @cache

@@ -1,4 +1,4 @@
-"""A released variant, loaded to answer: what a server written in Python calls."""
+"""Load a released variant for a server written in Python."""
 
 from __future__ import annotations
 
@@ -20,24 +20,13 @@ if TYPE_CHECKING:
 
 
 class ReleasedModel:
-    """A variant of a release in its runtime: a function from arrays by name to arrays by name.
+    """Run a variant of a release in its runtime: a function from arrays by name to arrays by name.
 
-    It may be called from several threads: where its runtime may not, calls wait for each other.
-
-    Attributes:
-        name: The model's name in the repository.
-        version: The release.
-        variant: Which variant of it answers.
+    Several threads may call it: calls wait for each other where the runtime requires it.
     """
 
     def __init__(self, name: str, version: int, folder: Path, *, device: str = "cpu") -> None:
-        """Load a variant whose bytes were verified.
-
-        Args:
-            name: The model's name.
-            version: The release.
-            folder: The variant's folder in the release.
-            device: Where it runs: `cpu`, or `cuda`.
+        """Load a verified variant from its folder in the release, to run on `cpu` or `cuda`.
 
         Raises:
             MissingBackendError: Its runtime is not installed.
@@ -53,30 +42,30 @@ class ReleasedModel:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What it takes: names, dtypes and shapes."""
+        """The names, dtypes and shapes of its inputs."""
         return self._runner.signature.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """What it answers: names, dtypes and shapes."""
+        """The names, dtypes and shapes of its outputs."""
         return self._runner.signature.outputs
 
     def __call__(self, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name for a batch; nothing is cast.
 
         Raises:
-            BackendError: The arrays are not those of `inputs`, or the runtime failed.
+            BackendError: The arrays do not match `inputs`, or the runtime failed.
         """
         with self._one_at_a_time:
             return self._runner.run(arrays)
 
     def infer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request of the Open Inference Protocol, version 2, both as JSON data.
+        """Return the response to a request of the Open Inference Protocol, version 2, both as JSON data.
 
-        All outputs are answered, whichever are asked for.
+        The response has all outputs, even if the request names some.
 
         Raises:
-            UsageError: It is no such request, or its values are not of the datatype that the model takes.
+            UsageError: It is no such request, or its values are not of the model's datatype.
             BackendError: It lacks an input, or one is of another shape, or the runtime failed.
         """
         signature = self._runner.signature
@@ -85,7 +74,7 @@ class ReleasedModel:
         return {**self._who(), **said, "outputs": tensors_answered(outputs, signature)}
 
     def describe(self) -> dict[str, Any]:
-        """Return what the protocol says of a model: names, datatypes and shapes, as JSON data."""
+        """Return the protocol's description of a model: names, datatypes and shapes, as JSON data."""
         sides = {"inputs": described_tensors(self.inputs), "outputs": described_tensors(self.outputs)}
         return {"name": self.name, "versions": [str(self.version)], "platform": self.variant, **sides}
 

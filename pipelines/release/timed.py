@@ -12,17 +12,11 @@ from paritygate.pipelines.run.evidence import EvidenceEntry
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timed:
-    """The timing of one variant, then or now.
+    """Hold the timing of one variant, then or now."""
 
-    Attributes:
-        place: The device and the machine that it was timed on.
-        point: What was measured at the load asked for; None where nothing was.
-        doubt: Why the timing is not to be trusted, in words; empty if it is.
-    """
-
-    place: str
-    point: BenchmarkPoint | None
-    doubt: str
+    place: str  # the device and the machine
+    point: BenchmarkPoint | None  # at the load asked for; None where it was not measured
+    doubt: str  # why the timing is not trusted; empty if it is
 
     @property
     def p50_ms(self) -> float | None:
@@ -31,13 +25,7 @@ class Timed:
 
 
 def timed(entry: EvidenceEntry, benchmark: BenchmarkResult, load: tuple[int, int]) -> Timed | None:
-    """Return the timing of the artifact that an entry is about; None where it was not timed.
-
-    Args:
-        entry: The entry of the evidence.
-        benchmark: The benchmark made with it.
-        load: Batch size and concurrency.
-    """
+    """Return the timing of the artifact of an entry at a batch size and concurrency; None if it was not timed."""
     found = benchmark.of(entry.variant)
     if found is None or found.artifact is None or found.artifact != entry.artifact:
         return None
@@ -52,7 +40,7 @@ def timed(entry: EvidenceEntry, benchmark: BenchmarkResult, load: tuple[int, int
 
 
 def why_not_comparable(now: Timed | None, was: Timed | None) -> str:
-    """Return why the two were not measured alike, in words; empty if they were."""
+    """Return why the two were not measured alike; empty if they were."""
     if now is None or was is None:
         return f"it was not measured {'now' if now is None else 'then'}"
     if now.place != was.place:
@@ -61,15 +49,10 @@ def why_not_comparable(now: Timed | None, was: Timed | None) -> str:
 
 
 def why_not_trusted(now: Timed, was: Timed, allowed_ms: float) -> str:
-    """Return why the timings do not show whether the latency is worse, in words; empty if they do.
+    """Return why the timings do not show whether the latency is worse; empty if they do.
 
-    Other work makes a call longer and never shorter. So it makes a release look slow, and more is allowed than should
-    be; of a run it matters only where the latency is beyond that, and then some round may still be within it.
-
-    Args:
-        now: The timing of the run, comparable with `was`.
-        was: The timing of the release.
-        allowed_ms: The largest median latency that is allowed now.
+    Other work makes a call longer and never shorter. A release then looks slow, and too much is allowed. In a run it
+    matters only if the latency is beyond `allowed_ms`, and some round may still be within.
     """
     if was.doubt:
         return f"{was.doubt} then"

@@ -1,1 +1,1 @@
-"""What a child process read: the kernel tells of every file that is opened or looked for, whoever does it."""
+"""Record what a child process reads: the kernel reports every file that is opened or looked for, by any program."""

@@ -1,4 +1,4 @@
-"""Who asks: code of the user, or an installed package."""
+"""Find out who asks: code of the user, or an installed package."""
 
 from __future__ import annotations
 

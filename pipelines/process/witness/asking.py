@@ -1,8 +1,8 @@
-"""The child's side: the kernel is asked to tell the parent of all that brings something into the process.
+"""Start a child whose kernel calls are reported: each one that brings something into the process goes to the parent.
 
 A filter of system calls (seccomp, `SECCOMP_RET_USER_NOTIF`) holds such a call until the parent has seen it, and then it
-goes on. It is there before the child's Python begins, since what that reads to begin counts as well. Threads, processes
-and programs that are started later inherit it, whatever language they are written in.
+goes on. It is there before the child's Python begins, because what Python reads at its start counts as well. Threads,
+processes and programs that start later inherit it, whatever language they are written in.
 """
 
 from __future__ import annotations
@@ -68,11 +68,9 @@ os.execv(command[0], command)
 
 
 def watched(command: list[str], descriptor: int) -> list[str]:
-    """Return the command that does the same, and first tells the parent of the descriptor to listen by.
+    """Return the command that does the same, and first sends the parent the descriptor to listen by.
 
-    Args:
-        command: A program by its path, and its arguments.
-        descriptor: A Unix socket that the child inherits, whose other end the parent holds.
+    `descriptor` is a Unix socket that the child inherits; the parent has its other end.
     """
     calls = system_calls()
     assert calls is not None  # noqa: S101 - nobody listens elsewhere
@@ -81,7 +79,7 @@ def watched(command: list[str], descriptor: int) -> list[str]:
 
 
 def _instructions(calls: SystemCalls, descriptor: int) -> bytes:
-    """Return the filter: what is not known to be harmless is told of, another processor's calls too."""
+    """Return the filter: every call that is not known to be harmless is reported, another processor's calls too."""
     lines = [_load(_PROCESSOR_AT), (_JUMP_IF_EQUAL, 1, 0, calls.audit), _answer(_TELL), _load(_NUMBER_AT)]
     # The kernel knows of those that are allowed whatever their arguments, and asks the filter no more.
     for name in sorted(HARMLESS & calls.numbers.keys()):
@@ -98,7 +96,7 @@ _Line = tuple[int, int, int, int]
 
 
 def _with_arguments(descriptor: int) -> dict[str, list[_Line]]:
-    """Return the checks of those that are told of by some of their arguments alone."""
+    """Return the checks of those calls that are reported only for some of their arguments."""
     return {
         # With any flag, a path may be named: what it is can be read in the memory of the process alone.
         "newfstatat": [_argument(0), *_if_equal(NOWHERE, _ALLOW), _answer(_TELL)],

@@ -1,4 +1,4 @@
-"""The parent's side: the kernel tells of each call that may bring something into a child, and the child goes on."""
+"""Listen in the parent: the kernel reports each call that may bring something into a child, and the child goes on."""
 
 from __future__ import annotations
 
@@ -82,13 +82,12 @@ _GRACE_S = 5.0
 
 
 class Listener:
-    """Listens, in a thread of its own, from before a child begins until all of its processes ended."""
+    """Listen, in a thread of its own, from before a child begins until all of its processes ended."""
 
     def __init__(self, own: Sequence[Path]) -> None:
         """Wait for nothing yet.
 
-        Args:
-            own: Folders and files that the child writes for this process: what it reads there is its own.
+        `own` are folders and files that the child writes for this process, so that it reads its own there.
         """
         # This end is told the child's number, which inherits it.
         self._here, self.childs_end = socket.socketpair()
@@ -133,18 +132,14 @@ class Listener:
         return self._seen.readings
 
     def start(self, child: int) -> None:
-        """Begin, once the child is started.
-
-        Args:
-            child: Its number.
-        """
+        """Begin, once the child of this number is started."""
         self._child = child
         self._seen.begin(child)
         self._close_childs_ends()
         self._thread.start()
 
     def add_of_python(self, read: Any) -> None:  # noqa: ANN401 - what `read_in_python` of the child returned
-        """Add what the child, which has ended, says itself: the kernel knows nothing of variables."""
+        """Add the readings that the ended child noted itself: the kernel does not see environment variables."""
         self._end()
         if not isinstance(read, dict):
             self._seen.unknown("it does not say which environment variables it read")
@@ -175,12 +170,10 @@ class Listener:
     def _add_listed_for_modules(
         self, noted: Mapping[str, int], for_packages: Collection[str], searched_for: Mapping[str, Sequence[str]]
     ) -> None:
-        """Add which folders Python listed to find modules; nobody else did if that is all.
+        """Add the folders that Python listed to find modules; nobody else did if their counts agree.
 
-        Args:
-            noted: How often each was listed.
-            for_packages: Those that were listed to find installed packages.
-            searched_for: The modules that were searched for in each, where all are known.
+        `noted` counts the listings by folder. `searched_for` has the modules that were searched for, where all are
+        known.
         """
         at_first = self._listed_at_first or {}
         counts = collections.Counter(at_first)
@@ -235,7 +228,7 @@ class Listener:
             self._forget_memories()
 
     def _take_notes(self) -> None:
-        """See what Python noted, which came before the call that is seen next."""
+        """Add the notes of the child's Python, which came before the call that is seen next."""
         try:
             for kind, state, path in self.notes.new():
                 self._seen.is_told(kind, state, path)
@@ -413,7 +406,7 @@ class Listener:
             self._seen.unknown("it asked for the network interfaces of this machine")
 
     def _signal(self, pid: int, arguments: Sequence[int]) -> None:
-        """See that a signal is sent: whether that succeeds tells whether the other process runs."""
+        """Add a signal: its success shows whether the other process runs."""
         other = _signed(arguments[0])
         if other > 0 and other != pid and not self._seen.is_family(other):
             self._seen.unknown("it asked whether another process of this machine runs")
@@ -429,7 +422,7 @@ class Listener:
         self._has_datagrams |= kind == socket.SOCK_DGRAM
 
     def _bind(self, pid: int, arguments: Sequence[int]) -> None:
-        """See that a socket gets an address: what is sent there comes in, unless it is for connections alone."""
+        """Add the address of a socket: data comes in there, unless it is for connections alone."""
         if self._has_datagrams:
             self._seen.unknown("it can be sent something from outside")
         address = self._bytes(pid, arguments[1], min(arguments[2], _ADDRESS_BYTES))
@@ -459,9 +452,9 @@ class Listener:
             self._seen.unknown("it opened a network connection")
 
     def _ask(self, pid: int, name: bytes) -> None:
-        """See that the process asks whoever listens at a Unix socket.
+        """Add a request to the process that listens at a Unix socket.
 
-        Where there is none, nobody can answer: the CUDA driver looks for NVIDIA's daemon of shared GPUs, for one.
+        Where there is no socket, nobody can answer. The CUDA driver, for one, looks for NVIDIA's daemon of shared GPUs.
         """
         path = os.fsdecode(name.split(b"\0")[0])
         if path.startswith("/"):

@@ -1,4 +1,4 @@
-"""What the child's Python tells through shared memory of paths it looks at, so that the kernel need not stop it.
+"""Share memory in which the child's Python notes the paths it looks at, so that the kernel need not stop it.
 
 Each note has a kind and state, then a path, both ended by a null byte. The memory is zero at first, so two null bytes
 end the notes. Only the process that mapped the memory writes; a copy of it is stopped at each call instead.

@@ -1,4 +1,4 @@
-"""Where a path leads to for the process that uses it, through links and through what it has open."""
+"""Find where a path leads to for the process that uses it, through links and through its open files."""
 
 from __future__ import annotations
 
@@ -17,21 +17,15 @@ _MADE_UP = ("/proc/", "/dev/")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedPlace:
-    """Where a path leads to.
+    """Hold where a path leads to."""
 
-    Attributes:
-        written: The path, absolute, as the process wrote it.
-        real: Where it leads to, without any link; what has no path, such as a pipe, does not begin with a slash.
-        crossed: The links on the way there, in their order.
-    """
-
-    written: str
-    real: str
-    crossed: tuple[str, ...]
+    written: str  # the absolute path as the process wrote it
+    real: str  # without any link; a pipe or the like does not begin with a slash
+    crossed: tuple[str, ...]  # the links on the way, in their order
 
 
 class Places:
-    """Follows paths, and remembers where folders lead to."""
+    """Follow paths, and remember where folders lead to."""
 
     def __init__(self) -> None:
         """Know of none."""
@@ -42,12 +36,9 @@ class Places:
         self._folders.clear()
 
     def place(self, path: str, pid: int, *, is_followed: bool = True) -> WatchedPlace:
-        """Return where a path leads to.
+        """Return where an absolute path leads to for a process or thread.
 
-        Args:
-            path: The path, absolute.
-            pid: The process, or the thread of it.
-            is_followed: Whether a link counts as what it leads to, where it stands at the end.
+        `is_followed` follows a link at the end of the path.
         """
         folder, _, name = path.rpartition("/")
         if name in {"", ".", ".."} or any(part in path for part in _MADE_UP):

@@ -1,4 +1,4 @@
-"""The child's side: what the kernel does not tell of its Python code: environment variables, links, times, modules."""
+"""Note in the child's Python what the kernel does not see: environment variables, links, times, modules."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ class _Watched(type(os.environ)):  # type: ignore[misc]  # its class has no publ
 def watch_python(notes: int | None) -> None:
     """Note from now on which variables Python code reads, what it looks at, and what code of the user goes by.
 
-    Args:
-        notes: The descriptor of the memory for looks; None where the kernel tells of each.
+    `notes` is the descriptor of the memory for looks; None where the kernel reports each.
     """
     os.environ.__class__ = _Watched
     os.environb.__class__ = _Watched
@@ -158,7 +157,7 @@ _EVENTS: Mapping[str, Callable[[tuple[Any, ...]], None]] = {
 
 
 def _note_all() -> None:
-    """Note that all variables are read, unless it is a library that asks: it looks for names of its own."""
+    """Note that all variables are read, unless a library reads them, because it looks for names of its own."""
     if asks_for_user():
         _READ.add(_ALL)
 
@@ -184,5 +183,5 @@ def read_in_python() -> dict[str, Any]:
 
 
 def _own_searches() -> dict[str, list[str]]:
-    """Return what was searched for in folders of the user; of those of packages, which grow seldom, all names count."""
+    """Return the searches in folders of the user. In folders of packages, which seldom grow, all names count."""
     return {folder: sorted(names) for folder, names in list(_SEARCHED_FOR.items()) if not is_installed(f"{folder}/")}

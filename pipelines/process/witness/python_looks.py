@@ -1,4 +1,4 @@
-"""The child's side: what its Python asks of links, and when what the user's code looks at was written."""
+"""Note in the child's Python what it asks of links, and the times that code of the user looks at."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ _PART_BYTES = 1 << 16
 def watch_looks(notes: NotesWriter | None) -> None:
     """Note from now on what is looked at, and what code of the user goes by.
 
-    Args:
-        notes: Where looks are noted, so that the kernel lets them pass; None where it tells of each.
+    Looks go to `notes`, so that the kernel lets them pass; None where the kernel reports each.
     """
     lstat, stat, access, fstat = os.lstat, os.stat, os.access, os.fstat
     if notes is not None:
@@ -93,7 +92,7 @@ def _look(notes: NotesWriter | None, path: Any, *, follows: bool) -> os.stat_res
 
 
 def noted_stat(notes: NotesWriter, name: str, path: Any, *, follows: bool = True) -> os.stat_result:  # noqa: ANN401 - as os.stat
-    """Return what `os.stat` returns of an absolute path, and note it; the kernel tells nobody of this call."""
+    """Return what `os.stat` returns of an absolute path, and note it; the kernel reports this call to nobody."""
     kind = LOOK if follows else LINK
     try:
         found = _STAT(path, dir_fd=NOWHERE, follow_symlinks=follows)

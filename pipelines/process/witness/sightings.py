@@ -1,7 +1,7 @@
-"""What is made of the calls of a process: what it read, and what of that it had made itself.
+"""Turn the calls of a process into its readings, without the files that it made itself.
 
-A path counts as it was written, so that a link that is led elsewhere counts by what it leads to then. Where it leads
-through what the process made, which is not there the next time, it counts by where it led, with the links on the way.
+A path counts as it was written, so a link that is led elsewhere counts by what it leads to then. A path through
+something that the process made counts by where it led, with the links on the way, because that is gone the next time.
 """
 
 from __future__ import annotations
@@ -58,11 +58,9 @@ _WHO_READS = ("/proc/self", "/proc/thread-self")
 
 
 def is_of_many(path: str, child: int) -> bool:
-    """Return whether what is told there changes with all that the machine does.
+    """Return whether a file of the kernel changes with everything that the machine does.
 
-    Args:
-        path: The path.
-        child: The process whose own affairs do not count.
+    The own files of the process `child` do not count.
     """
     process = _PROCESS.fullmatch(path)
     if process is not None:
@@ -71,14 +69,13 @@ def is_of_many(path: str, child: int) -> bool:
 
 
 class Sightings:
-    """What was seen so far."""
+    """Collect what was seen so far."""
 
     def __init__(self, own: Sequence[Path], machine: int) -> None:
-        """Have seen nothing.
+        """Start without any sighting.
 
-        Args:
-            own: Folders and files that the process writes for its parent: what it reads there is its own.
-            machine: The number by which programs for this processor are marked.
+        `own` are folders and files that the process writes for its parent, so that it reads its own there. `machine` is
+        the number that marks programs for this processor.
         """
         self.readings = Readings()
         self.places = Places()
@@ -105,7 +102,7 @@ class Sightings:
         self._leader = leader
 
     def unknown(self, why: str) -> None:
-        """Note why not all is known; the first reason is said."""
+        """Note why not all is known; the first reason is reported."""
         self.readings.why_unknown = self.readings.why_unknown or why
 
     def is_family(self, pid: int) -> bool:
@@ -147,12 +144,9 @@ class Sightings:
             self._open(counted, place, pid, flags)
 
     def lists(self, real: str, pid: int, *, is_begun: bool) -> None:
-        """See that the names in a folder are read, which was opened before.
+        """Add a list of the names in a folder that was opened before.
 
-        Args:
-            real: Where it is.
-            pid: The process.
-            is_begun: Whether they are read from the first one on.
+        `real` is where the folder is. `is_begun` is set if the names are read from the first one on.
         """
         self.listed[real] += is_begun
         for path, place in self._opened_folders.pop(real, ()):
@@ -166,12 +160,9 @@ class Sightings:
         self._listed.add(real)
 
     def steps(self, path: str, text: str, pid: int) -> bool:
-        """See that it matters whether something on a path is a link, and return whether nothing is.
+        """Add a path on which a link matters, and return whether no part of it is a link.
 
-        Args:
-            path: The path, absolute.
-            text: Its end, as the process wrote it below a folder that is open.
-            pid: The process.
+        `text` is the end of the absolute `path`, as the process wrote it below a folder that is open.
         """
         start = len(path) - len(text)
         ends = [at for at, letter in enumerate(path) if letter == "/" and at > start]
@@ -181,13 +172,10 @@ class Sightings:
         return all(target_of(step) is None for step in steps)
 
     def looks(self, path: str, pid: int, *, is_followed: bool = True, is_of_program: bool = False) -> None:
-        """See that a path is looked at, and not opened.
+        """Add a look at a path that is not opened.
 
-        Args:
-            path: The path.
-            pid: The process.
-            is_followed: Whether a link is what it leads to.
-            is_of_program: Whether another program than our Python looks, which may go by times, as `make` does.
+        `is_followed` takes a link as what it leads to. `is_of_program` means another program than our Python, which may
+        go by times, as `make` does.
         """
         is_known = (path, True) in self._seen and not path.startswith(_MADE_UP)
         if is_known and is_followed and not is_of_program:
@@ -276,12 +264,9 @@ class Sightings:
             self.unknown(f"it moved {counted}, which is not a file of its own")
 
     def gets(self, path: str, pid: int, *, is_new: bool) -> None:
-        """See that something gets this path, which is its own or was seen before.
+        """Add a new name for a file that is the process's own or was seen before.
 
-        Args:
-            path: The path.
-            pid: The process.
-            is_new: Whether it fails where something is there.
+        `is_new` is set if the call fails where something has that name.
         """
         place = self.places.place(path, pid, is_followed=False)
         if _is_bytecode(place.real):
@@ -295,7 +280,7 @@ class Sightings:
                 self._made.add(place.real)
 
     def changes(self, path: str, pid: int) -> None:
-        """See that a file is changed in its place: it is not what it was when it was read, if it was."""
+        """Add a change of a file in its place, which differs then from what was read of it."""
         counted = self._counted(self.places.place(path, pid), pid)
         if counted is not None:
             self._look(counted)
@@ -349,12 +334,7 @@ class Sightings:
                 return
 
     def is_told(self, kind: str, state: str, path: str) -> None:
-        """See a look that the child's Python noted.
-
-        Args:
-            kind: Which kind of note, of `notes`.
-            state: What it saw there.
-            path: The path, absolute.
+        """Add a look that the child's Python noted; `kind` and `state` are those of `notes`.
 
         Raises:
             ValueError: It is no note.
@@ -389,7 +369,7 @@ class Sightings:
             self._look(counted)
 
     def _is_told_of_import(self, bytecode: str, source: str, identity: tuple[int, ...]) -> None:
-        """See that a module is imported from bytecode that Python keeps, whose source had this identity before."""
+        """Add the import of a module from kept bytecode, with the identity that its source had before."""
         kept, place = self.places.place(bytecode, self._leader), self.places.place(source, self._leader)
         if kept.crossed != place.crossed or not _is_bytecode(kept.real):
             # The source that belongs to it may lie elsewhere.
@@ -402,7 +382,7 @@ class Sightings:
             self.readings.files.setdefault(counted, identity)
 
     def of_python(self, looked_at: Mapping[str, Sequence[int]], modules: Sequence[str]) -> None:
-        """Add what the child's Python notes itself besides: times and modules."""
+        """Add the times and modules that the child's Python noted itself."""
         for path, (written, mode) in looked_at.items():
             counted = self._counted(self.places.place(path, self._leader), self._leader)
             if counted is not None:
@@ -412,14 +392,14 @@ class Sightings:
                 self.opens(path, self._leader, os.O_RDONLY)
 
     def searches(self, paths: Iterable[str]) -> None:
-        """Add what is there of modules that were searched for, by their paths without an ending."""
+        """Add the files of modules that were searched for, by their paths without an ending."""
         for path in paths:
             counted = self._counted(self.places.place(path, self._leader, is_followed=False), self._leader)
             if counted is not None:
                 self.readings.imports[counted] = endings_of_module(counted)
 
     def never_again(self, paths: Sequence[str]) -> None:
-        """Note names that were drawn: whatever is left there, nobody asks for it by that name."""
+        """Drop drawn names: nobody looks for such a name again, whatever is left there."""
         self.readings.absent.difference_update(path for path in paths if path in self._made)
 
     def _counted(self, place: WatchedPlace, pid: int) -> str | None:
@@ -450,15 +430,15 @@ class Sightings:
         return True
 
     def _cross(self, place: WatchedPlace) -> None:
-        """Note the links on the way to a place, which nothing else tells of."""
+        """Note the links on the way to a place, which no other call shows."""
         for link in place.crossed:
             if not self._is_own(link) and not link.startswith(_MADE_UP):
                 self.readings.links.setdefault(link, target_of(link))
 
     def _of_bytecode(self, place: WatchedPlace, flags: int) -> bool:
-        """See what Python keeps of a module, and return whether it was that: the source belongs to it.
+        """Add bytecode that Python keeps of a module, and return whether it was that: the source belongs to it.
 
-        Whoever makes it, and when, is chance: another process may at the same moment. So it counts as it is in the end.
+        Whoever makes it, and when, is chance: another process may at the same moment. So its final state counts.
         """
         if place.real.endswith(_BYTECODE_FOLDER):
             return True
@@ -528,7 +508,7 @@ class Sightings:
         self._cross(place)
 
     def _appears(self, path: str, pid: int) -> None:
-        """See that something is made where nothing is: where it is left behind, the next time is another one."""
+        """Add a file that is made where nothing was; if it is left behind, the next run differs."""
         self._made.add(path)
         if str(pid) not in path.rpartition("/")[2] and str(self._leader) not in path.rpartition("/")[2]:
             self.readings.absent.add(path)
@@ -563,7 +543,7 @@ def _is_bytecode_to_be(path: str) -> bool:
 
 
 def source_of_bytecode(path: str) -> str | None:
-    """Return the module that Python keeps this of; None where it is not called like that."""
+    """Return the module of this bytecode file; None where its name is not that of bytecode."""
     try:
         return importlib.util.source_from_cache(path)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is compared of files, folders and links between one run and the next."""
+"""Compare files, folders and links between one run and the next."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ _PART_BYTES = 1 << 20
 
 
 def names_in(folder: str, kind: str = ALL_NAMES) -> str:
-    """Return the digest of the names in a folder and what each is, but for what Python keeps of the modules there.
+    """Return the digest of the names in a folder and what each is, without the bytecode that Python keeps there.
 
-    Args:
-        folder: The folder.
-        kind: Which names count, one of `KINDS_OF_NAMES`.
+    `kind` is one of `KINDS_OF_NAMES`.
 
     Raises:
         OSError: It cannot be listed.
@@ -57,16 +55,7 @@ def _is_report(path: str, name: str) -> bool:
 
 
 def name_added(folder: str, before: str, kind: str) -> str | None:
-    """Return the name that was added to a folder since its names had a digest, one of them where several were.
-
-    Args:
-        folder: The folder.
-        before: What `names_in` returned.
-        kind: As of `names_in`.
-
-    Returns:
-        The name; None where it cannot be told, such as where one was removed.
-    """
+    """Return a name that was added to a folder since `names_in` returned `before`; None where it cannot be found."""
     try:
         names = _counting(folder, kind)
         newest = sorted(names, key=lambda name: os.lstat(os.path.join(folder, name[1:])).st_ctime_ns, reverse=True)  # noqa: PTH118 - of many

@@ -1,7 +1,7 @@
-"""The system calls of Linux by their numbers, and what each of them can bring into a process that calls it.
+"""List the system calls of Linux by their numbers, and what each can bring into the calling process.
 
-What brings nothing is named, and goes on. What is followed has a table here. Every other call, those of later kernels
-among them, makes what the process reads unknown.
+Calls that bring nothing are named, and go on. Followed calls have a table here. Every other call, including those of
+later kernels, makes the readings of the process unknown.
 """
 
 from __future__ import annotations
@@ -188,17 +188,10 @@ _NONE = "-"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemCalls:
-    """System calls of Linux on one kind of processor.
+    """Hold the system calls of Linux on one kind of processor, by number and by name."""
 
-    Attributes:
-        audit: The number by which the kernel calls the processor (AUDIT_ARCH_*).
-        machine: The number by which programs for it are marked (EM_* of elf.h).
-        names: The name of each call by its number.
-        numbers: The number of each call by its name.
-    """
-
-    audit: int
-    machine: int
+    audit: int  # the kernel's number of the processor (AUDIT_ARCH_*)
+    machine: int  # the number in programs for it (EM_* of elf.h)
     names: Mapping[int, str]
     numbers: Mapping[str, int]
 

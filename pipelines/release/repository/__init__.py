@@ -1,10 +1,10 @@
-"""The versioned model repository on local disk: an immutable store, and the log that says what is in it.
+"""Keep releases in a versioned model repository on disk: an immutable store, and the log of its content.
 
-    <repository>/store/<model>/<version>/   manifest.json, evidence.json, reports, <variant>/...
-    <repository>/log/<model>/000001.json    numbered records; the state is what they add up to
-    <repository>/staging/                   releases being put together; nobody reads there
+   <repository>/store/<model>/<version>/   manifest.json, evidence.json, reports, <variant>/...
+   <repository>/log/<model>/000001.json    numbered records; the state is what they add up to
+   <repository>/staging/                   releases being put together; nobody reads there
 
-The store never changes once published, and a folder there is a release only if the log says so.
+The store never changes once published, and a folder there is a release only if the log has its record.
 """
 
 from paritygate.pipelines.release.repository.aliases import AliasMove, point_alias, roll_back

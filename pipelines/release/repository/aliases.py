@@ -42,24 +42,16 @@ class OtherMove:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AliasMove:
-    """Describe where an alias points to now, and where it did before.
-
-    Attributes:
-        version: The version that it points to, whose files were verified.
-        previous: The version before; None for a new alias.
-        past: The versions to which a rollback can go from here, the nearest first.
-        record: Number of the record in the model's log; None if nothing had to move.
-        also: The other aliases of the same record.
-    """
+    """Describe where an alias points to now, and where it did before."""
 
     model: str
     alias: str
-    version: int
-    previous: int | None
-    past: tuple[int, ...]
-    record: int | None
+    version: int  # whose files were verified
+    previous: int | None  # None for a new alias
+    past: tuple[int, ...]  # to which a rollback can go from here, the nearest first
+    record: int | None  # its number in the model's log; None if nothing had to move
     is_rollback: bool
-    also: tuple[OtherMove, ...] = ()
+    also: tuple[OtherMove, ...] = ()  # of the same record
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -88,16 +80,9 @@ def roll_back(  # noqa: PLR0913 - one argument for each option of the command
 ) -> AliasMove:
     """Move an alias back to an earlier version, after verifying the files of that version.
 
-    The version that it leaves is no longer in its past, so the next rollback goes further back.
-
-    Args:
-        repository: The root of the repository.
-        model: The model's name.
-        alias: The alias; `prod`, or the only alias, if None.
-        to: A version in the alias's past; the nearest one if None.
-        if_current: The version that the alias must point to now, 0 for a new alias; any if None.
-        note: Why and by whom, for the log.
-        commit: Receives the move before and after it is recorded.
+    The version that it leaves is no longer in its past, so the next rollback goes further back. Without `alias` it
+    moves `prod`, or the only alias; without `to` it moves to the nearest earlier version. `if_current` is the version
+    that the alias must point to now, 0 for a new alias. `commit` receives the move before and after it is recorded.
 
     Raises:
         UsageError: There is no such model, alias or version, or the version is not in the alias's past.
@@ -128,15 +113,9 @@ def point_alias(  # noqa: PLR0913 - one argument for each option of the command
 ) -> AliasMove:
     """Point a new or old alias to a release, after verifying its files; all of `also` move with it or none.
 
-    Args:
-        repository: The root of the repository.
-        model: The model's name.
-        alias: The alias.
-        which: A version, as a number or its digits, or another alias, as it pointed before the move.
-        also: Further aliases for the same record, each with its version or alias.
-        if_current: The version that `alias` must point to now, 0 for a new alias; any if None.
-        note: Why and by whom, for the log.
-        commit: Receives the move before and after it is recorded.
+    `which` is a version, as a number or its digits, or another alias, as it pointed before the move. `also` has the
+    same for further aliases of the same record. `if_current` is the version that `alias` must point to now, 0 for a new
+    alias. `commit` receives the move before and after it is recorded.
 
     Raises:
         UsageError: There is no such model or version, or a name cannot be an alias or is given twice.
@@ -193,7 +172,7 @@ def _alias_of(repository: Path, state: ModelState, model: str, alias: str | None
 def _past_of(state: ModelState, alias: str) -> tuple[int, ...]:
     """Return the versions that an alias can be rolled back to, the nearest first, each once."""
     current = state.aliases[alias]
-    # An alias may have been at the same version twice, with others between: to stay where it is would be no way back.
+    # An alias may have been at one version twice, with others between, and staying there is no way back.
     return tuple(dict.fromkeys(version for version in reversed(state.pasts[alias]) if version != current))
 
 

@@ -1,7 +1,6 @@
-"""What is put forward for a release, and the checks that keep everything else out.
+"""Describe a candidate for a release, and check it once more before its files are copied.
 
-These checks repeat what the gate decided. They are made again here, on what is about to be copied,
-because this is the last door: what was not measured is not promoted, whoever calls.
+The checks repeat those of the gate on the files themselves, so that no caller promotes an unmeasured variant.
 """
 
 from __future__ import annotations
@@ -30,51 +29,33 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantEvidence:
-    """What was found about exactly one artifact.
+    """Hold the evidence about exactly one artifact."""
 
-    Attributes:
-        verdict: `pass`, `fail`, `inconclusive` or `error`; only `pass` is released.
-        artifact: Digest of the artifact that was measured.
-        kind: `verified`, `emulated` or `built`; anything but `verified` needs the candidate's `accepted`.
-        device: Where it was measured, such as `cpu` or `cuda:sm80`.
-        runtime: What ran it, with its version.
-        emulated_from: Digest of the artifact that ran in its place, where the evidence is emulated.
-        has_run: Whether the artifact itself was compared on any device.
-        devices: The devices of the release that this stands for.
-        also: What was found on the other devices of the release.
-        rules: Digest of the rules that it was judged by; None where it is not known.
-    """
-
-    verdict: str
-    artifact: str
-    kind: str
-    device: str
-    runtime: str
-    emulated_from: str | None = None
-    has_run: bool = True
-    devices: tuple[str, ...] = ()
-    also: tuple[VariantEvidence, ...] = ()
-    rules: str | None = None
+    verdict: str  # `pass`, `fail`, `inconclusive` or `error`; only `pass` is released
+    artifact: str  # digest of the measured artifact
+    kind: str  # `verified`, `emulated` or `built`; all but `verified` need the candidate's `accepted`
+    device: str  # such as `cpu` or `cuda:sm80`
+    runtime: str  # with its version
+    emulated_from: str | None = None  # digest of the artifact that ran in its place
+    has_run: bool = True  # whether the artifact itself was compared on any device
+    devices: tuple[str, ...] = ()  # of the release, which this covers
+    also: tuple[VariantEvidence, ...] = ()  # from the other devices of the release
+    rules: str | None = None  # digest of the gate's rules; None if unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantCandidate:
-    """One variant to release.
+    """Describe one variant to release.
 
-    Attributes:
-        name: The variant, such as `onnx-fp16`, which names its folder; any safe name for the source.
-        folder: Where its files are.
-        record: The artifact's record, as `artifact.json` holds it: at least `files` (digest of each file
-            by relative path) and `digest` (over all of them).
-        evidence: What the gate found; None only for the source.
-        is_source: Whether this is the source itself, released as the fallback.
+    `record` is the artifact's record as in `artifact.json`. It has at least `files`, the digest of each file by
+    relative path, and `digest`, over all of them.
     """
 
-    name: str
+    name: str  # of its folder, such as `onnx-fp16`; any safe name for the source
     folder: Path
     record: Mapping[str, Any]
-    evidence: VariantEvidence | None
-    is_source: bool = False
+    evidence: VariantEvidence | None  # None only for the source
+    is_source: bool = False  # released as the fallback
 
     @property
     def files(self) -> dict[str, str]:
@@ -87,7 +68,7 @@ class VariantCandidate:
         return digest_of_files(self.files)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what it is and what was found about it, as JSON data."""
+        """Return the variant and its evidence as JSON data."""
         return {
             "name": self.name,
             "role": "source" if self.is_source else "converted",
@@ -98,83 +79,51 @@ class VariantCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """What a release was made and judged with; goes into its manifest.
+    """Hold what a release was made and judged with; it goes into the manifest."""
 
-    Attributes:
-        source: Digest of the source; None where it cannot be established.
-        samples: Digest of the samples.
-        reference: Digest of the recorded reference.
-        tools: Version of each tool by name.
-        device: The machine of the last validation, in words and figures.
-        machines: The machine of each device that the run was validated on, by the device.
-        tolerances: The limits of each variant.
-        looser_tolerances: Those of the limits that are looser than the defaults, as the user set them.
-        ignored_outputs: The outputs that were not compared, each with the reason.
-        constant_decisions: The decisions that are said to be the same for all rows, by output, each with the reason.
-        asked_less: What the spec asks less than failed runs of the same source did, by variant and run.
-        probes_not_asked: By variant, the probes that were switched off or could not be asked.
-        edge_findings: By variant, what it answers otherwise where no sample is.
-        padding_findings: By variant, what differs where a mask leaves out that nobody declared, in words.
-        edge_not_asked: The variants that were not asked what is unlike every sample.
-        emulated_not_passed: By variant, what fails where its precision is real, as its emulated row says.
-        pack: Digest of the pack that the run came in; None where it was not unpacked.
-        spec: The resolved spec, where there is one.
-    """
-
-    source: str | None
-    samples: str
-    reference: str
-    tools: Mapping[str, str]
-    device: Mapping[str, Any]
-    tolerances: Mapping[str, Any]
-    looser_tolerances: Mapping[str, Any] = field(default_factory=dict)
-    ignored_outputs: Mapping[str, str] = field(default_factory=dict)
-    constant_decisions: Mapping[str, str] = field(default_factory=dict)
+    source: str | None  # digest; None where it cannot be established
+    samples: str  # digest
+    reference: str  # digest of the recorded reference
+    tools: Mapping[str, str]  # version of each tool
+    device: Mapping[str, Any]  # the machine of the last validation
+    tolerances: Mapping[str, Any]  # by variant
+    looser_tolerances: Mapping[str, Any] = field(default_factory=dict)  # set by the user, looser than the defaults
+    ignored_outputs: Mapping[str, str] = field(default_factory=dict)  # the reason of each
+    constant_decisions: Mapping[str, str] = field(default_factory=dict)  # outputs declared constant, and why
+    # By variant: the probes that were off or could not run.
     probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    edge_findings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    edge_findings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)  # by variant
+    # By variant: the differences at positions that an undeclared mask leaves out.
     padding_findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    edge_not_asked: Sequence[str] = ()
-    asked_less: Sequence[Mapping[str, Any]] = ()
+    edge_not_asked: Sequence[str] = ()  # variants without out-of-sample probes
+    asked_less: Sequence[Mapping[str, Any]] = ()  # what failed runs of the source required and the spec does not
+    # By variant: the failures of its emulated row, where its precision is real.
     emulated_not_passed: Mapping[str, str] = field(default_factory=dict)
-    machines: Mapping[str, Any] = field(default_factory=dict)
-    pack: str | None = None
-    spec: Mapping[str, Any] | None = None
+    machines: Mapping[str, Any] = field(default_factory=dict)  # by the device of the validation
+    pack: str | None = None  # digest of the pack that the run came in
+    spec: Mapping[str, Any] | None = None  # resolved
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseCandidate:
-    """Everything that one release is made of.
+    """Hold everything that one release is made of.
 
-    Attributes:
-        model: The model's name.
-        variants: What to release, the preferred one first.
-        provenance: What it was made and judged with.
-        evidence: The evidence of the run, as JSON data; becomes `evidence.json`.
-        alias: The alias to move to the new version; None moves none.
-        if_current: The version that the alias must point to, 0 for a new alias; any if None.
-        reports: Further files to keep with the release, by the name they get there: what returns their bytes, which is
-            called where a release is made that is not there yet.
-        accepted: Kind of evidence accepted in place of `verified`, by variant; the release says so.
-        reason: Why, in words, such as `fallback: source`; required when the source is released.
-        choice: What was asked for and what stood for choice, as JSON data; goes into the manifest.
-        despite: Why it is released although its run failed; empty if the run passed. It lets no variant in.
-        trust: Digest of the pack whose evidence is trusted; empty where all of it was made here.
-        who: Who releases, kept in the log; may be empty.
-        host: Where, kept in the log; may be empty.
+    A report is made only if no such release exists yet. A `reason` is required to release the source. `despite` is why
+    to release after a failed run; it lets no further variant in.
     """
 
     model: str
-    variants: Sequence[VariantCandidate]
+    variants: Sequence[VariantCandidate]  # the preferred one first
     provenance: Provenance
-    evidence: Mapping[str, Any]
-    alias: str | None = None
-    if_current: int | None = None
-    reports: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
-    accepted: Mapping[str, str] = field(default_factory=dict)
-    reason: str = ""
-    choice: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any]  # JSON data of `evidence.json`
+    alias: str | None = None  # to move to the new version
+    if_current: int | None = None  # the version that the alias must point to, 0 for a new alias
+    reports: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)  # by file name
+    accepted: Mapping[str, str] = field(default_factory=dict)  # kind of evidence by variant, in place of `verified`
+    reason: str = ""  # such as `fallback: source`
+    choice: Mapping[str, Any] = field(default_factory=dict)  # the options and candidates; JSON data for the manifest
     despite: str = ""
-    trust: str = ""
+    trust: str = ""  # digest of the pack whose evidence is trusted; empty for evidence of this machine
     who: str = ""
     host: str = ""
 
@@ -184,9 +133,8 @@ def check_candidate(candidate: ReleaseCandidate) -> None:
 
     Raises:
         UsageError: A name cannot be a folder or file of the repository, or occurs twice.
-        RepositoryError: There is nothing to release, a converted variant did not pass, its evidence is
-            about other bytes or of a kind that was not accepted, the source is released without a reason,
-            or the data cannot be written as JSON.
+        RepositoryError: There is nothing to release, a converted variant did not pass, or its evidence does not count.
+        RepositoryError: The source is released without a reason, or the data cannot be written as JSON.
         ArtifactIntegrityError: An artifact's record contradicts itself.
         InputFileError: A report does not exist.
     """
@@ -207,7 +155,7 @@ def check_candidate(candidate: ReleaseCandidate) -> None:
 
 
 def _check_entries(candidate: ReleaseCandidate) -> None:
-    """Check the names that the release's folder will hold."""
+    """Check the names of the files and folders of the release."""
     variants = [check_variant(variant.name) for variant in candidate.variants]
     reports = [check_name("report", name) for name in candidate.reports]
     # Case is ignored, because a release may be copied to a filesystem that ignores it.
@@ -297,9 +245,7 @@ def _check_json(name: str, data: Mapping[str, Any]) -> None:
 
 
 def check_files(variant: VariantCandidate) -> None:
-    """Check that the variant's folder holds exactly the files that the variant's record names, byte for byte.
-
-    Reads every file.
+    """Check that the variant's folder has exactly the files of its record, with their digests. Read every file.
 
     Raises:
         ArtifactIntegrityError: A file was changed, is missing or was added.
@@ -315,17 +261,13 @@ def check_files(variant: VariantCandidate) -> None:
 
 
 def check_copies(candidate: ReleaseCandidate, copied: Mapping[str, str]) -> None:
-    """Check that the files copied are exactly those of the candidate, byte for byte.
-
-    Args:
-        candidate: What was copied.
-        copied: Digest of each file of the copy, by relative path, the manifest left out.
+    """Check that the copied files are exactly those of the candidate; `copied` has their digests by relative path.
 
     Raises:
         ArtifactIntegrityError: A file changed while it was copied, is missing or was added.
     """
     recorded = {f"{variant.name}/{name}": of for variant in candidate.variants for name, of in variant.files.items()}
-    # Written here, not copied from an artifact: there is no earlier digest to hold them against.
+    # Written here, not copied from an artifact, so there is no earlier digest.
     written = {
         EVIDENCE_FILE,
         *candidate.reports,

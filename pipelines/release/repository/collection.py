@@ -1,4 +1,4 @@
-"""Delete releases that nobody needs: the log records it first, so that no alias moves to them any more."""
+"""Delete unneeded releases: the log records it first, so that no alias moves to them any more."""
 
 from __future__ import annotations
 
@@ -26,19 +26,12 @@ class CollectedRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collection:
-    """List what was deleted of a model, or would be.
-
-    Attributes:
-        kept: The versions that stay, ascending.
-        collected: The releases that were recorded as collected and deleted.
-        leftovers: Releases that an earlier, interrupted collection had recorded, and whose files were deleted now.
-        is_dry_run: Whether nothing was recorded or deleted.
-    """
+    """List what was deleted of a model, or would be."""
 
     model: str
-    kept: tuple[int, ...]
+    kept: tuple[int, ...]  # ascending
     collected: tuple[CollectedRelease, ...]
-    leftovers: tuple[CollectedRelease, ...]
+    leftovers: tuple[CollectedRelease, ...]  # recorded by an earlier, interrupted collection
     is_dry_run: bool
 
 
@@ -75,7 +68,7 @@ def collect(repository: Path, model: str, *, keep: int, note: Note, is_dry_run: 
 
 def _dispensable(state: ModelState, keep: int) -> list[int]:
     """Return the versions that neither an alias nor one of the last `keep` records names, ascending."""
-    # A collection names what it deletes: counted, it would make the next one delete more.
+    # A collection names what it deletes, so counting it would make the next one delete more.
     last = [record for record in state.history if record.kind is not RecordKind.COLLECTED][-keep:]
     named = {version for record in last for version in (record.version, *record.aliases.values())}
     needed = {*state.aliases.values(), *named}

@@ -1,4 +1,4 @@
-"""Commands on a repository as messages print them: each names the repository, where it is not the usual one."""
+"""Print commands on a repository for messages; each names the repository, unless it is the usual one."""
 
 from __future__ import annotations
 

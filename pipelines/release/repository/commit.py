@@ -1,4 +1,4 @@
-"""The one moment at which a release or an alias changes: what is prepared before it, and whether it has come."""
+"""Guard the moment at which a release or an alias changes, for callers that prepare before it and act after it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(kw_only=True, slots=True)
 class Commit(Generic[_T]):
-    """What is recorded, for whoever has to know of it whatever happens afterwards.
+    """Hold what is recorded, whatever happens afterwards.
 
-    Attributes:
-        prepare: Called with what is about to be recorded, again where another process records something first. An error
-            leaves everything as it was.
-        done: What was recorded; None until then, and where nothing had to be.
+    `prepare` gets what is about to be recorded, and runs again if another process records first. Its error leaves
+    everything as it was.
     """
 
     prepare: Callable[[_T], None] | None = None
-    done: _T | None = None
+    done: _T | None = None  # None until it is recorded, and where nothing had to be
     _pending: _T | None = None
 
     def begin(self, pending: _T) -> None:
@@ -36,7 +34,7 @@ class Commit(Generic[_T]):
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Callable[[], None]]:
-        """Yield what is called once the record is there; Ctrl-C and SIGTERM wait meanwhile."""
+        """Yield a function to call once the record is there; Ctrl-C and SIGTERM wait meanwhile."""
 
         def finish() -> None:
             self.done = self._pending
@@ -47,12 +45,12 @@ class Commit(Generic[_T]):
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold signals back that would end the process, and take them afterwards."""
+    """Delay the signals that would end the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     caught: list[tuple[int, FrameType | None]] = []
-    # What is no handler of Python's, such as that of a program that this one is a part of, is left alone.
+    # Other handlers than Python's, such as those of an embedding program, are left alone.
     handlers = {number: handler for number in _STOPPING if callable(handler := signal.getsignal(number))}
     for number in handlers:
         signal.signal(number, lambda number, frame: caught.append((number, frame)))

@@ -1,4 +1,4 @@
-"""How the files found somewhere differ from those recorded, by name."""
+"""Compare the files found in a folder with those recorded, by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileDifference:
-    """Relative paths of files that are not what was recorded, each sorted."""
+    """Hold the relative paths of files that differ from the record, each sorted."""
 
     changed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What makes two releases the same: what was released, and by which rules it was found to be right."""
+"""Decide whether two releases are the same: their artifacts, and the rules by which they passed."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ from paritygate.files import digest_of_json
 
 
 def identity_of(variants: Sequence[Mapping[str, Any]], despite: str, trust: str = "") -> str | None:
-    """Return one digest over the artifacts of a release and what was found about them; None if that is not known.
+    """Return one digest over the artifacts of a release and the findings about them; None if a part is unknown.
 
-    Reports, tool versions, reasons and times are left out: they differ between two runs that found the same.
-
-    Args:
-        variants: The variants as a manifest holds them, the preferred one first.
-        despite: Why it was released although its run failed; empty if the run passed.
-        trust: Digest of the pack whose evidence is trusted; empty where all of it was made here.
+    Reports, tool versions, reasons and times are left out: they differ between two runs with the same findings. The
+    order of `variants` counts, the preferred one first.
     """
     entries = [_entry(variant) for variant in variants]
-    # Manifests of 0.1.0 do not say by which rules the evidence was judged.
+    # Manifests of 0.1.0 do not name the rules of the gate.
     if any(found["rules"] is None for entry in entries for found in entry["evidence"]):
         return None
     return digest_of_json({"variants": entries, "despite": despite, **({"trust": trust} if trust else {})})
 
 
 def identity_in(manifest: Mapping[str, Any]) -> str | None:
-    """Return the identity that a manifest names, or that follows from it where it is one of 0.1.0."""
+    """Return the identity in a manifest, computed for a manifest of 0.1.0."""
     if "identity" in manifest:
         named: str | None = manifest["identity"]
         return named

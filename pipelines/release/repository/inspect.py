@@ -1,4 +1,4 @@
-"""What the repository holds: the list of models, one release in full, and whether its bytes are intact."""
+"""Inspect the repository: list its models, show one release in full, and verify its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paritygate.pipelines.spec.names import check_name
 from paritygate.signature import is_float_dtype
 from paritygate.text import meant
 
-# No version has as many digits, and Python takes no number of some thousands of them.
+# No version has as many digits, and Python refuses numbers of some thousands of digits.
 _MOST_DIGITS = 18
 _LONGEST_NAMED = 100
 _DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
@@ -32,37 +32,21 @@ _DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSummary:
-    """One model of the repository.
-
-    Attributes:
-        model: Its name.
-        versions: Its releases whose files are there, ascending.
-        collected: Its releases whose files were collected, ascending.
-        aliases: The version that each alias points to.
-        changed: Time of the last record, UTC, ISO 8601.
-    """
+    """Summarize one model of the repository."""
 
     model: str
-    versions: tuple[int, ...]
-    collected: tuple[int, ...]
-    aliases: Mapping[str, int]
-    changed: str
+    versions: tuple[int, ...]  # of releases whose files are there, ascending
+    collected: tuple[int, ...]  # versions whose files were collected, ascending
+    aliases: Mapping[str, int]  # the version of each
+    changed: str  # the time of the last record, UTC, ISO 8601
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseDetails:
-    """One release in full.
+    """Hold one release in full.
 
-    Attributes:
-        model: The model's name.
-        version: The release's number.
-        folder: Where its files are.
-        aliases: The aliases that point to it now, sorted.
-        record: Its record in the log.
-        manifest: Its manifest, checked against the log.
-        numbers: What was measured of its variants, one mapping an output and a machine: how often answers differ, and
-            by how much. Nothing of a source that is released as it is.
-        history: Every record of the model by its number, oldest first.
+    `numbers` has one mapping for each variant, output and machine: how often answers differ, and by how much. It has
+    none for a source that is released as it is.
     """
 
     model: str
@@ -72,7 +56,7 @@ class ReleaseDetails:
     record: Record
     manifest: Mapping[str, Any]
     numbers: tuple[Mapping[str, Any], ...]
-    history: tuple[Record, ...]
+    history: tuple[Record, ...]  # all records of the model, oldest first
 
     def to_json(self) -> dict[str, Any]:
         """Return the release as JSON data."""
@@ -90,14 +74,10 @@ class ReleaseDetails:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-    """Whether the bytes of a release are those that were released.
+    """Hold whether the files of a release are those that were released.
 
-    Attributes:
-        model: The model's name.
-        version: The release's number.
-        files_checked: Number of files that the manifest names, the manifest included; 1 if the manifest
-            itself is not what was recorded, because then it proves nothing about the others.
-        difference: The files that are not what was released, by name.
+    `files_checked` counts the manifest. It is 1 if the manifest is corrupt, because then it proves nothing about the
+    others.
     """
 
     model: str
@@ -155,16 +135,13 @@ def list_models(repository: Path) -> tuple[ModelSummary, ...]:
 def show(repository: Path, model: str, which: int | str | None = None) -> ReleaseDetails:
     """Return one release in full, its manifest checked against the log, and its evidence against the manifest.
 
-    Args:
-        repository: The root of the repository.
-        model: The model's name.
-        which: A version, as a number or its digits, or an alias; None for the highest version.
+    `which` is a version, as a number or its digits, or an alias; None for the highest version.
 
     Raises:
         UsageError: There is no such model or release.
         InputFileError: There is no such repository.
         RepositoryError: The log is corrupt.
-        ArtifactIntegrityError: The manifest or the evidence is not what was recorded.
+        ArtifactIntegrityError: The manifest or the evidence is corrupt.
     """
     state = read_state(repository, model)
     version = version_of(state, model, which)
@@ -195,10 +172,10 @@ def _numbers(manifest: Mapping[str, Any], evidence: Mapping[str, Any]) -> Iterat
 
 
 def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    # Evidence of schema 1 holds in itself what was measured, and where; later it holds the result.
+    # Evidence of schema 1 holds the measurements itself; later evidence holds the result.
     result = entry.get("result") or entry
     for output, found in result.get("outputs", {}).items():
-        # What is decided on is counted by its decisions, what is compared exactly by its values.
+        # Outputs with decisions count those, and outputs compared exactly count values.
         counted = result.get("decisions", {}).get(output, {})
         exact = None if is_float_dtype(found["dtype"]) else found.get("mismatches")
         yield {
@@ -217,12 +194,7 @@ def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def verify_release(repository: Path, model: str, which: int | str | None = None) -> Verification:
     """Return whether a release is byte for byte what was released, reading every file of it.
 
-    The log vouches for the manifest, and the manifest for every other file.
-
-    Args:
-        repository: The root of the repository.
-        model: The model's name.
-        which: A version, as a number or its digits, or an alias; None for the highest version.
+    The log has the digest of the manifest, and the manifest those of all other files. `which` is as in `show`.
 
     Raises:
         UsageError: There is no such model or release.
@@ -275,7 +247,7 @@ def read_state(repository: Path, model: str) -> ModelState:
 
 
 def version_of(state: ModelState, model: str, which: int | str | None) -> int:
-    """Return the version that is meant by a number, its digits or an alias; the highest one by None.
+    """Return the version that a number, its digits or an alias names; the highest one for None.
 
     Raises:
         UsageError: There is no such release, or its files were collected.
@@ -297,7 +269,7 @@ def version_of(state: ModelState, model: str, which: int | str | None) -> int:
 
 
 def _number(text: str) -> int:
-    """Return a version; 0, which none has, for a number that is too long to be one."""
+    """Return a version; 0, which no release has, for a number that is too long."""
     return int(text) if len(text) <= _MOST_DIGITS else 0
 
 

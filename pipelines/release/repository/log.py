@@ -1,9 +1,9 @@
-"""The files of a model's log: what was released, and where each alias was moved.
+"""Read and append the records of a model's log: releases, and moves of aliases.
 
-The log is append-only and is the truth: a release exists once its record does, and what an alias points
-to is what the records add up to. A record is written in full under another name and then given its
-number by a hard link, which fails if the number is taken: no locks, no lost update, no half record.
-Every reader checks that each record is what was written, and follows the one that it was written after.
+The log is append-only and decides: a release exists once its record does, and an alias points to what the records add
+up to. A record is written in full under another name, and then gets its number by a hard link. The link fails if the
+number is taken, so there are no locks, no lost update and no half record. Every reader checks the digest of each
+record, and that it follows the one that it was written after.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _record_file(folder: Path, number: int) -> Path:
 def read_records(repository: Path, model: str) -> tuple[Record, ...]:
     """Return the model's records in the order of their numbers; none for a model that is not known.
 
-    Safe while others append: a number that is listed implies all lower ones, so the folder is listed
-    first and the records are then read one by one until there is none.
+    Safe while others append: a listed number implies all lower ones, so the folder is listed first. The records are
+    then read one by one until there is none.
 
     Raises:
         RepositoryError: A record is missing, is no record, was edited, does not follow the one before it, or was
@@ -123,25 +123,22 @@ def append_record(
     staging: Path,
     commit: Commit[Any] | None = None,
 ) -> int | None:
-    """Append a record to the model's log and return its number, once it is on the disk.
+    """Append a record to the model's log and return its number, once it is lasting; None if there is none to append.
 
-    When other processes append at the same time, each record gets a number of its own, and names the digest of the
-    one that really stands before it.
+    When other processes append at the same time, each record gets a number of its own, and names the digest of the one
+    before it.
 
     Args:
         repository: The root of the repository.
         model: The model's name.
-        record_of: Returns the record, given what those before it add up to; called again where another process
-            took the number. None if nothing is to be recorded.
-        staging: A staging folder of this repository, where the record is written before it is linked.
+        record_of: Returns the record, given the state before it, or None for no record. Called again if another
+            process took the number.
+        staging: A staging folder of this repository's store.
         commit: Is told when the record is there.
-
-    Returns:
-        The number; None if nothing was to be recorded.
 
     Raises:
         RepositoryError: The record contradicts the log, or the log cannot be read.
-        StorageError: The disk is full, the log cannot be written, or the filesystem has no hard links.
+        StorageError: The log cannot be written.
     """
     folder = make_folders(repository, _LOG, model)
     written = staging / "record.json"

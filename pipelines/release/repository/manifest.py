@@ -1,4 +1,4 @@
-"""The manifest of a release: what it holds, file by file, and what it was made and judged with."""
+"""Make and read the manifest of a release: its files with their digests, and what it was made and judged with."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _NO_FILE = "no plain file"
 def released_files(folder: Path) -> dict[str, str]:
     """Return the digest of every file of a release by relative path, the manifest left out.
 
-    Nothing is skipped and no link is followed: a link to a file or folder counts as a file whose content
-    is `SYMBOLIC_LINK`, and so does a pipe or device with a content of its own. Reads every file.
+    Nothing is skipped and no link is followed: a link counts as a file whose content is `SYMBOLIC_LINK`. A pipe or
+    device counts as one with a content of its own. Reads every file.
 
     Raises:
         InputFileError: A file cannot be read.
@@ -131,8 +131,8 @@ def read_released_evidence(folder: Path, manifest: Mapping[str, Any]) -> dict[st
 def difference_of_release(folder: Path, record: Record) -> tuple[FileDifference, int]:
     """Return how the release in `folder` differs from what was recorded, and how many files were checked.
 
-    The log vouches for the manifest, and the manifest for every other file. If the manifest itself is not what was
-    recorded it proves nothing, and only that is returned. Reads every file.
+    The log has the digest of the manifest, and the manifest those of all other files. If the manifest is corrupt it
+    proves nothing, and only that is returned. Reads every file.
 
     Raises:
         InputFileError: A file cannot be read.

@@ -1,7 +1,7 @@
-"""One record of a model's log, in the form in which it is stored.
+"""Describe one record of a model's log in its stored form.
 
-Records of schema 2 form a chain: each holds a digest of itself and names that of the record before it. Those of
-schema 1, which 0.1.0 wrote, hold neither; the record that follows the last of them names the digest of its bytes.
+Records of schema 2 form a chain: each holds a digest of itself and names that of the record before it. Those of schema
+1, which 0.1.0 wrote, hold neither; the record after the last of them names the digest of its bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHAINED_SCHEMA = 2
 
 
 class RecordKind(str, Enum):
-    """What happened."""
+    """List the kinds of events."""
 
     RELEASED = "released"
     ALIAS_MOVED = "alias_moved"
@@ -33,37 +33,21 @@ class RecordKind(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One thing that happened to a model of the repository.
-
-    Attributes:
-        kind: What happened.
-        time: When, UTC, ISO 8601. The order of records is that of their numbers, never that of times.
-        version: The version that was released, or whose files were collected; None where only aliases were moved.
-        aliases: The version that each alias which was moved points to from now on.
-        manifest: Digest of the release's manifest.json; None unless something was released.
-        reason: Why, in words.
-        despite: Why it was released although its run failed; empty if the run passed.
-        trust: Digest of the pack whose evidence was trusted; empty where all of it was made here.
-        who: Who did it, as far as they said so.
-        host: Where it was done, as far as they said so.
-        schema: The form in which it is stored.
-        predecessor: Digest of the record before it; None for the first, and for records of schema 1.
-        digest: Digest of the record, which the next one names; empty until it is stored.
-    """
+    """Hold one event of a model of the repository. Records are ordered by number, never by time."""
 
     kind: RecordKind
-    time: str
-    version: int | None = None
-    aliases: Mapping[str, int] = field(default_factory=dict)
-    manifest: str | None = None
+    time: str  # UTC, ISO 8601
+    version: int | None = None  # released or collected; None where only aliases were moved
+    aliases: Mapping[str, int] = field(default_factory=dict)  # the new version of each moved alias
+    manifest: str | None = None  # digest of manifest.json; None unless something was released
     reason: str = ""
-    despite: str = ""
-    trust: str = ""
+    despite: str = ""  # why it was released although its run failed
+    trust: str = ""  # digest of the pack whose evidence was trusted
     who: str = ""
     host: str = ""
     schema: int = CHAINED_SCHEMA
-    predecessor: str | None = None
-    digest: str = ""
+    predecessor: str | None = None  # digest of the record before; None for the first, and for schema 1
+    digest: str = ""  # of this record; empty until it is stored
 
     def after(self, before: Record | None) -> Record:
         """Return the record as it is stored after `before`, or as the first one if that is None."""
@@ -72,10 +56,10 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        """Return the record that stands in a file of the log; one of schema 1 has no digest yet.
+        """Return the record in a file of the log; one of schema 1 has no digest yet.
 
         Raises:
-            ValueError: It is no record, or one of a schema that this version of paritygate does not know.
+            ValueError: It is no record, or its schema is unknown to this version of paritygate.
         """
         schema = data["schema"]
         if schema == _FIRST_SCHEMA:
@@ -97,7 +81,7 @@ class Record:
 
 
 def digest_of_record(data: Mapping[str, Any]) -> str:
-    """Return the digest over all that a record of schema 2 says, whatever digest it names."""
+    """Return the digest over all fields of a record of schema 2 except its own digest."""
     return digest_of_json({key: value for key, value in data.items() if key != "digest"})
 
 

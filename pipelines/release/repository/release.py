@@ -1,8 +1,8 @@
-"""Promotion: from a checked candidate to an immutable, numbered release.
+"""Promote a checked candidate to an immutable, numbered release.
 
-Everything is copied, hashed and forced to the disk outside the store, moved into it by one rename, and
-becomes a release by the one record that also moves the alias. A crash at any point leaves the
-repository as it was or with the release complete.
+All files are copied, hashed and forced to the disk outside the store, and moved into it by one rename. They become a
+release by the one record that also moves the alias. A crash at any point leaves the repository as it was or with the
+release complete.
 """
 
 from __future__ import annotations
@@ -44,41 +44,23 @@ from paritygate.pipelines.release.repository.store import next_version, publish,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRelease:
-    """A release that was made, or that was there already and holds exactly what was to be released.
-
-    Attributes:
-        model: The model's name.
-        version: Its number, counted from 1 for each model.
-        folder: Where its files are.
-        alias: The alias that points to it since; None if none was asked for.
-        record: Number of the record that was made in the model's log; None if nothing had to be recorded.
-        manifest: Digest of its manifest.json.
-        variants: Names of its variants, the preferred one first.
-        reason: Why it was made, as given.
-        choice: What was asked for and what stood for choice, as given.
-        despite: Why it was made although its run failed, as given.
-        trust: Digest of the pack whose evidence is trusted, as given.
-        is_new: Whether it was made; if not, at most its alias was moved.
-        was_left: Whether its alias had been rolled back from it, and was moved there again.
-        damaged: Versions that were made of the same, and are not any more what was released.
-        moved_from: The version that its alias pointed to before; None where the alias is new, or did not move.
-    """
+    """Describe a release that was made, or an existing one with the same artifacts and findings."""
 
     model: str
     version: int
     folder: Path
     alias: str | None
-    record: int | None
-    manifest: str
-    variants: tuple[str, ...]
+    record: int | None  # its number in the model's log; None if nothing had to be recorded
+    manifest: str  # digest of manifest.json
+    variants: tuple[str, ...]  # the preferred one first
     reason: str
     choice: Mapping[str, Any] = field(default_factory=dict)
     despite: str = ""
     trust: str = ""
-    is_new: bool = True
-    was_left: bool = False
-    damaged: tuple[int, ...] = ()
-    moved_from: int | None = None
+    is_new: bool = True  # if not, at most its alias was moved
+    was_left: bool = False  # whether its alias had been rolled back from it, and moved there again
+    damaged: tuple[int, ...] = ()  # versions of the same content that are corrupt
+    moved_from: int | None = None  # the alias's version before; None where it is new, or did not move
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -92,7 +74,7 @@ class StoredRelease:
 
     @property
     def in_words(self) -> str:
-        """What it is, in words."""
+        """A description for messages."""
         return f"released {self.version} of {self.model}"
 
 
@@ -101,33 +83,25 @@ def promote(
 ) -> StoredRelease:
     """Release `candidate` under the next version of its model and move its alias there.
 
-    If a release of the model is there that holds the same artifacts with the same findings, no version is made, and
-    the alias moves to that one. What does not verify does not count as being there.
+    If a release of the model has the same artifacts with the same findings, no version is made, and the alias moves to
+    that one. A corrupt release does not count.
 
-    Reads every file three times: before, while and after it is copied. Several processes may promote at
-    the same time; each gets a version of its own unless they release the same, and the alias points to the one
-    recorded last.
-
-    Args:
-        repository: The root of the repository; created where it does not exist.
-        candidate: What to release.
-        commit: Is told what is about to be recorded, and that it was: an error after that undoes nothing.
-
-    Returns:
-        The release, which is on the disk with its record; the one that was there, if it is the same.
+    Reads every file three times: before, while and after it is copied. Several processes may promote at the same time.
+    Each gets a version of its own unless they release the same, and the alias points to the one recorded last. The
+    repository is created where it does not exist. `commit` receives the release before and after it is recorded; an
+    error after that undoes nothing.
 
     Raises:
         UsageError: A name cannot be a folder or file of the repository.
-        RepositoryError: A variant must not be released, the model's log is corrupt, or the alias is not at the
-            candidate's `if_current`.
-        ArtifactIntegrityError: Files are not what was recorded, before or after copying.
+        RepositoryError: A variant must not be released, the log is corrupt, or the alias is not at `if_current`.
+        ArtifactIntegrityError: Files differ from their record, before or after copying.
         InputFileError: A file to release is missing or cannot be read.
         StorageError: The disk is full, or the repository cannot be written.
     """
     check_candidate(candidate)
     for variant in candidate.variants:
         check_files(variant)
-    # A damaged log stops the release before anything is copied.
+    # A corrupt log stops the release before anything is copied.
     state = state_of(read_records(repository, candidate.model))
     _check_current(candidate, state)
     same, damaged = _same_release(repository, candidate, state)
@@ -178,9 +152,9 @@ def _check_current(candidate: ReleaseCandidate, state: ModelState) -> None:
 def _same_release(
     repository: Path, candidate: ReleaseCandidate, state: ModelState
 ) -> tuple[int | None, tuple[int, ...]]:
-    """Return the intact release that holds what the candidate does, or None, and those that did and are corrupt.
+    """Return the intact release of the same content as the candidate, or None, and the corrupt releases of it.
 
-    It is the one at the candidate's alias, else the newest.
+    An intact release at the candidate's alias comes first, then the newest.
     """
     identity = identity_of([variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust)
     damaged: list[int] = []
@@ -200,7 +174,7 @@ def _same_release(
 
 
 def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
-    """Return the record that points the candidate's alias to a release that is there; None if it exists already."""
+    """Return the record that points the candidate's alias to an existing release; None if it points there already."""
     if candidate.alias is None or state.aliases.get(candidate.alias) == version:
         return None
     return _record(candidate, RecordKind.ALIAS_MOVED, {candidate.alias: version})
@@ -218,7 +192,7 @@ def _release(
 ) -> StoredRelease:
     """Make a version, and return its release.
 
-    If another process released the same meanwhile, that release is returned, and what was made here is taken back.
+    If another process released the same meanwhile, return that release and take this version back.
     """
     content = staging / CONTENT
     files = _copy(candidate, content)
@@ -252,7 +226,7 @@ def _release(
 
 
 def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
-    """Put all files of the release but the manifest into `content`, on the disk and checked; return their digests."""
+    """Copy all files except the manifest into `content`, on the disk and checked; return their digests."""
     with storage_errors(content):
         for variant in candidate.variants:
             _copy_variant(variant, content / variant.name)
@@ -311,8 +285,8 @@ def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str,
 def _withdraw_unrecorded(content: Path, repository: Path, model: str, version: int) -> None:
     """Take back what was published without a record, so that a full disk does not stay full of it.
 
-    If the record is there after all, or that cannot be told, nothing is taken back: a folder without a
-    record is invisible, but a record without its folder is a broken release.
+    If the record may be there after all, nothing is taken back: a folder without a record is invisible, but a record
+    without its folder is a broken release.
     """
     with contextlib.suppress(OSError, ParitygateError):
         if version not in state_of(read_records(repository, model)).releases:

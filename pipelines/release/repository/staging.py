@@ -1,8 +1,8 @@
-"""Where a release is put together: a folder on the repository's filesystem that nobody serves from.
+"""Provide staging folders, in which releases are put together on the repository's filesystem.
 
-A staging folder bears the marker file, and its maker holds a lock on that file for as long as it lives.
-The kernel drops the lock when the process ends, however it ends: that is how leftovers are told from work
-in progress, without trusting process ids, which are reused and mean nothing in another container.
+A staging folder has the marker file, and its maker holds a lock on that file as long as it lives. The kernel drops the
+lock whenever the process ends, which tells leftovers from work in progress. Process ids would not do: they are reused,
+and mean nothing in another container.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def clean_staging(repository: Path) -> None:
 def _is_abandoned(descriptor: int) -> bool:
     """Return whether the maker of the staging folder with this marker file has ended.
 
-    On this host a free lock says so. A maker on another host, and one on a filesystem without locks,
-    is taken to have ended after a day.
+    On this host a free lock shows it. A maker on another host, and one on a filesystem without locks, is taken to have
+    ended after a day.
     """
     is_lock_known = True
     try:

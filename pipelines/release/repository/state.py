@@ -1,4 +1,4 @@
-"""What the records of a model add up to: its releases, its aliases, and where each alias was before."""
+"""Add up the records of a model: its releases, its aliases, and where each alias was before."""
 
 from __future__ import annotations
 
@@ -11,39 +11,32 @@ from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Recor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelState:
-    """What the records of a model add up to.
+    """Hold the sum of the records of a model.
 
-    Attributes:
-        releases: The record of each release whose files are there, by its version, in the order of release.
-        collected: The record of the collection of each release whose files were collected, by its version.
-        aliases: The version that each alias points to.
-        pasts: The versions that each alias can go back to, oldest first: those it was released or moved to before
-            the one that it points to, without what it was rolled back from and what was collected since.
-        left: The versions that each alias was rolled back from and not released or moved to since.
-        history: All records; the first has number 1.
+    An alias can go back to the versions in `pasts`, oldest first: those that it was released or moved to before the
+    present one. Versions that it was rolled back from, and collected ones, are not among them.
     """
 
-    releases: Mapping[int, Record]
-    collected: Mapping[int, Record]
-    aliases: Mapping[str, int]
+    releases: Mapping[int, Record]  # by version, in the order of release; only those whose files are there
+    collected: Mapping[int, Record]  # by version, the record of its collection
+    aliases: Mapping[str, int]  # the version of each
     pasts: Mapping[str, tuple[int, ...]]
-    left: Mapping[str, frozenset[int]]
-    history: tuple[Record, ...]
+    left: Mapping[str, frozenset[int]]  # versions that an alias was rolled back from, and not moved to since
+    history: tuple[Record, ...]  # the first has number 1
 
 
 def state_of(records: Sequence[Record]) -> ModelState:
-    """Return what `records`, in the order of their numbers, add up to.
+    """Return the sum of `records`, in the order of their numbers.
 
     Raises:
-        RepositoryError: They contradict each other, such as a version that is released twice, or an alias that is
-            moved to a version that was not released by then.
+        RepositoryError: They contradict each other, such as by a version that is released twice.
     """
     releases: dict[int, Record] = {}
     collected: dict[int, Record] = {}
     # The last of each is where the alias points to; a rollback takes the end off and adds nothing, so that the next
     # one goes further back.
     stacks: dict[str, tuple[int, ...]] = {}
-    # An alias may have been at a version twice: to go back to where it was rolled back from is no way back.
+    # An alias may have been at a version twice, and the version that it was rolled back from is no way back.
     left: dict[str, frozenset[int]] = {}
     for number, record in enumerate(records, start=1):
         problem = _contradiction(record, releases, collected, stacks)

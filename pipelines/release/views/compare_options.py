@@ -1,4 +1,4 @@
-"""The options with which `compare` holds a server against a released file as the release itself was judged."""
+"""Find the options with which `compare` judges a server by the rules of the release itself."""
 
 from __future__ import annotations
 
@@ -26,13 +26,9 @@ def samples_to_compare(details: ReleaseDetails) -> str | None:
 
 
 def compare_options(details: ReleaseDetails, variant: Variant) -> tuple[str, ...]:
-    """Return the options beside the samples: the precision, and what the spec says of inputs and outputs.
+    """Return the options other than samples: the precision, and the spec's rules for inputs and outputs.
 
-    Its tolerances are none of them: the server runs the very file, so that the defaults of its precision hold.
-
-    Args:
-        details: The release.
-        variant: The variant that is served.
+    Tolerances are left out: the server runs the released file itself, so the defaults of its precision apply.
     """
     spec = _spec_of(details)
     words = () if variant.precision is Precision.FP32 else ("--precision", str(variant.precision))
@@ -40,7 +36,7 @@ def compare_options(details: ReleaseDetails, variant: Variant) -> tuple[str, ...
 
 
 def _spec_of(details: ReleaseDetails) -> Spec | None:
-    """Return the spec that was released by; None where an earlier version wrote what this one does not take."""
+    """Return the spec of the release; None where an earlier version wrote a spec that this one refuses."""
     said: Any = (details.manifest.get("provenance") or {}).get("spec")
     try:
         return Spec.model_validate(said)
@@ -50,7 +46,7 @@ def _spec_of(details: ReleaseDetails) -> Spec | None:
 
 def _samples_of(part: SamplesPart) -> str | None:
     if part.path is not None or part.images is not None or part.random is not None:
-        # No option says these.
+        # No option of `compare` takes these.
         return None
     module, colon, _ = part.source.partition(":")
     is_there = Path(part.source).exists() or (bool(colon) and _is_module(module.partition(".")[0]))
@@ -58,7 +54,7 @@ def _samples_of(part: SamplesPart) -> str | None:
 
 
 def _is_module(name: str) -> bool:
-    """Return whether there is such a module, which is looked for from here on, and not imported."""
+    """Return whether the working folder or Python has such a module, without importing it."""
     if not name.isidentifier():
         return False
     return Path(name).is_dir() or Path(f"{name}.py").is_file() or importlib.util.find_spec(name) is not None

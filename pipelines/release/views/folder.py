@@ -1,4 +1,4 @@
-"""The folder that a view is written to: for one kind of server, and a view in it follows one alias."""
+"""Check the folder that a view is written to: it is for one kind of server, and a view in it follows one alias."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from paritygate.text import from_here
 def check_folder(repository: Path, request: ViewRequest, *, overwrite: bool = False) -> None:
     """Check that a view may be written to its folder, which is left as it is.
 
-    Args:
-        repository: The root of the repository.
-        request: What is asked for.
-        overwrite: Whether a view that follows another alias may become this one.
+    `overwrite` allows a view that follows another alias to become this one.
 
     Raises:
         ChangedViewError: A view there follows another alias, and is not to be replaced.
@@ -40,7 +37,7 @@ def check_folder(repository: Path, request: ViewRequest, *, overwrite: bool = Fa
 def check_folder_kind(repository: Path, request: ViewRequest) -> None:
     """Check that the folder of a view holds none for a server of another kind.
 
-    A server takes every folder there for a model of its own, and two views of one name would write into one folder.
+    A server takes every folder there for a model, and two views of one name would write into one folder.
 
     Raises:
         UsageError: It holds one.
@@ -57,7 +54,7 @@ def check_folder_kind(repository: Path, request: ViewRequest) -> None:
 
 
 def _files_of_views(place: Place) -> Iterator[tuple[str, str]]:
-    """Yield the command of the server of every view that there is, and the file that shows it, whoever wrote it."""
+    """Yield the server's command and the file of each view that is there, whoever wrote it."""
     for is_shared, folders in ((True, ("",)), (False, place.folders(""))):
         for folder in folders:
             for command, server in SERVERS.items():

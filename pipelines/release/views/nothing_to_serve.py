@@ -1,4 +1,4 @@
-"""The error of a release that holds nothing which a server reads: what there is, and how to come to what it reads."""
+"""Build the error of a release without a variant for a server, with the way to get one."""
 
 from __future__ import annotations
 

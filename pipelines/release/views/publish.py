@@ -20,22 +20,10 @@ from paritygate.validate.samples.source import SampleSource
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedView:
-    """A view that was written.
+    """Describe a written view.
 
-    Attributes:
-        model: The model's name in the repository.
-        version: The release that is served.
-        aliases: The aliases that point to it.
-        variant: The variant that is served.
-        artifact: What of it its runtime opens.
-        repository: The root of the repository.
-        reference: The same as `compare` is given it: the model at its alias or version, with the variant where that is
-            not the preferred one.
-        samples: The rows with which `compare` judges what the server answers; None if it can read none from here.
-        compare: The other options that it takes.
-        root: Where the server looks for models.
-        view: What it has there.
-        written: What was written of it now.
+    `reference`, `samples` and `compare` are what `compare` needs to judge the server's answers: the model at its alias
+    or version, the rows, and further options. `samples` is None where none can be read from here.
     """
 
     model: str
@@ -47,9 +35,9 @@ class PublishedView:
     reference: str
     samples: str | None
     compare: tuple[str, ...]
-    root: Path
-    view: ServerView
-    written: WrittenView
+    root: Path  # where the server looks for models
+    view: ServerView  # at the root
+    written: WrittenView  # by this call
 
     def to_json(self) -> dict[str, Any]:
         """Return what was written as JSON data."""
@@ -68,19 +56,16 @@ class PublishedView:
 def publish_view(
     repository: Path, request: ViewRequest, samples: SampleSource | None = None, *, overwrite: bool = False
 ) -> PublishedView:
-    """Write the view of a release, whose files are verified first, and return what it is.
+    """Write the view of a release, whose files are verified first, and return its description.
 
-    Args:
-        repository: The root of the repository.
-        request: What is asked for.
-        samples: Where the rows for the warm-up come from; no warm-up if None.
-        overwrite: Whether files are replaced that were changed by hand, asked for with more, or follow another alias.
+    Without `samples` there is no warm-up. `overwrite` replaces files changed by hand or written with more options, and
+    a view of another alias.
 
     Raises:
-        ChangedViewError: They were, or the view follows another alias, and are not to be replaced.
-        UsageError: There is no such release or variant, the server does not serve it, the folder holds a view for
-            another kind of server, or the configuration would be refused.
-        ArtifactIntegrityError: The release is not what was released.
+        ChangedViewError: Such files or such a view are there, and are not to be replaced.
+        UsageError: There is no such release or variant, or the server does not serve it or refuses the configuration.
+        UsageError: The folder holds a view for another kind of server.
+        ArtifactIntegrityError: The release is corrupt.
         InputFileError: There is no such repository, or the samples cannot be read.
         StorageError: The view cannot be written.
     """
@@ -119,7 +104,7 @@ def _model_to_serve(found: ReleaseToServe, request: ViewRequest, samples: Sample
         name=check_name("model", request.name),
         version=version,
         root=request.root.absolute(),
-        # Without the aliases: where one more points here, the server has nothing to load again.
+        # Aliases are left out: the server need not load again when one more points here.
         head=Head(
             said=f"{request.model} version {version}, {found.variant}",
             files=found.artifact.digest,

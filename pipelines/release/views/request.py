@@ -13,31 +13,18 @@ _ASK_FOR_MORE = ("--variant", "--samples", "--server")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewRequest:
-    """What is asked for of a view.
+    """Hold the arguments and options of a view."""
 
-    Attributes:
-        command: The command that writes it, which names the kind of server.
-        model: The model's name in the repository.
-        which: The alias that it shows, or a version.
-        root: Where the server looks for models; absolute.
-        name: The model's name on the server.
-        variant: Which variant; None for the first that is served.
-        samples: Where warm-up rows come from, as it was written; None for no warm-up.
-        server: The release of Triton that reads it; None if nobody named it.
-        base_path: The folder of all models as the server sees it; None for `root`.
-        storage_uri: The same as a cluster sees it; None without a cluster.
-    """
-
-    command: str
+    command: str  # which names the kind of server
     model: str
-    which: str
-    root: Path
-    name: str
-    variant: str | None = None
-    samples: str | None = None
-    server: str | None = None
-    base_path: str | None = None
-    storage_uri: str | None = None
+    which: str  # an alias or a version
+    root: Path  # where the server looks for models; absolute
+    name: str  # on the server
+    variant: str | None = None  # None for the first that is served
+    samples: str | None = None  # of the warm-up rows, as written; None for no warm-up
+    server: str | None = None  # the release of Triton; None if unknown
+    base_path: str | None = None  # the root as the server sees it; None for `root`
+    storage_uri: str | None = None  # the root as a cluster sees it; None without a cluster
 
     @property
     def place(self) -> Path:
@@ -68,7 +55,7 @@ class ViewRequest:
         return {option: value for option, value in self.options.items() if option in _ASK_FOR_MORE}
 
     def is_instead_of(self, other: ViewRequest) -> bool:
-        """Whether it is of the same place as another, and shows something else there."""
+        """Return whether it is at the same place as another, and shows something else there."""
         same_place = (self.command, self.place) == (other.command, other.place)
         return same_place and (self.model, self.which) != (other.model, other.which)
 

@@ -1,4 +1,4 @@
-"""What a view that follows an alias shows, beside what its alias points to."""
+"""Compare the version that a view shows with the version that its alias points to."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from paritygate.pipelines.serving.written import is_changed
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewState:
-    """What a view shows.
+    """Describe the state of a view.
 
-    Attributes:
-        is_there: Whether the model's folder is on this machine.
-        shown: The version that it shows; None where its file is not there or cannot be read.
-        released: The version that its alias points to; None where there is no such alias any more.
-        is_changed: Whether its file was changed by hand, and is not written again as it is.
-        changed_files: The files of the version shown that are missing, or are not what was released; None where that is
-            not known, since the view is elsewhere or there is no such release.
+    `is_changed` means that its file was changed by hand, so it is not rewritten. `changed_files` are the missing and
+    corrupt files of the shown version; None if unknown, because the view is elsewhere or there is no such release.
     """
 
-    is_there: bool
-    shown: int | None
-    released: int | None
+    is_there: bool  # on this machine
+    shown: int | None  # None where its file is missing or unreadable
+    released: int | None  # by its alias; None where the alias is gone
     is_changed: bool = False
     changed_files: tuple[str, ...] | None = None
 
@@ -54,7 +49,7 @@ def state_of_view(repository: Path, request: ViewRequest) -> ViewState:
     """
     place = Place(request.root)
     server, kind = SERVERS[request.command], kind_of(request.command)
-    # Somebody may have changed the file of one model by hand; the other is of all models.
+    # A file of one model may be changed by hand; a shared file is of all models.
     written = None if server.is_shared else place.read(server.file_of(request.name))
     shown = kind.shown(place, request.name)
     return ViewState(

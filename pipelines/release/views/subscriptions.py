@@ -1,6 +1,6 @@
-"""What was asked for of each view that follows an alias: `views/<model>/` of the repository, a file a view.
+"""Keep the request of each view that follows an alias, one file each in `views/<model>/` of the repository.
 
-The rows that the server is warmed up with lie beside it, so that no code and no samples of the user's are asked again.
+Its warm-up rows lie next to it, so that later rewrites need neither the user's code nor the samples.
 """
 
 from __future__ import annotations
@@ -32,16 +32,10 @@ _ID = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewSubscription:
-    """What was kept of a view that follows an alias.
-
-    Attributes:
-        path: The file that holds it.
-        request: What was asked for; None where the file is corrupt.
-        error: Why it cannot be read; None where it can.
-    """
+    """Hold the kept request of a view that follows an alias, or the error why it cannot be read."""
 
     path: Path
-    request: ViewRequest | None = None
+    request: ViewRequest | None = None  # None where the file is corrupt
     error: InputFileError | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +53,7 @@ def subscribe(repository: Path, request: ViewRequest, samples: SampleSource | No
         StorageError: The repository cannot be written.
     """
     record = _record_of(repository, request)
-    # Another model may have been shown there.
+    # The place may have shown another model.
     others = [path for path in (repository / _FOLDER).glob(f"*/{record.name}") if path != record]
     with storage_errors(repository):
         for path in others if is_followed and request.follows else (*others, record):
@@ -81,16 +75,14 @@ def subscriptions(repository: Path, model: str = "*") -> Iterator[ViewSubscripti
 
 
 def warmup_rows(repository: Path, request: ViewRequest) -> Path:
-    """Return the file of the rows that the server is warmed up with."""
+    """Return the file of the server's warm-up rows."""
     return _record_of(repository, request).with_suffix(".npz")
 
 
 def forget_view(repository: Path, place: Path) -> tuple[ViewRequest, ...]:
     """Forget a view, which follows its alias no longer and stays as it is; return what was kept of it.
 
-    Args:
-        repository: The root of the repository.
-        place: The model's folder on the server, which need not be there any more.
+    `place` is the model's folder on the server, which may be gone.
 
     Raises:
         UsageError: No view there follows an alias.
@@ -130,6 +122,6 @@ def _remove(record: Path) -> None:
 
 
 def _record_of(repository: Path, request: ViewRequest) -> Path:
-    # One place, one view: another request for it takes the place of the first.
+    # One view for each place: a later request replaces the first.
     place = hashlib.sha256(f"{request.command} {request.place}".encode()).hexdigest()[:_ID]
     return repository / _FOLDER / request.model / f"{place}.json"

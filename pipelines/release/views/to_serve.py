@@ -1,4 +1,4 @@
-"""A release that is to be served: every file verified, and the one variant of it that a server can read."""
+"""Choose the variant of a verified release that a server can read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from paritygate.precision import Variant
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseToServe:
-    """A variant of a release.
-
-    Attributes:
-        details: The release.
-        variant: The variant's name.
-        artifact: Its files.
-        devices: Where it was verified.
-    """
+    """Hold a variant of a release, and the devices on which it was verified."""
 
     details: ReleaseDetails
     variant: str
@@ -35,18 +28,13 @@ class ReleaseToServe:
 def release_to_serve(
     repository: Path, model: str, which: int | str, kind: ServerKind, *, variant: str | None
 ) -> ReleaseToServe:
-    """Return the variant of a release that a server is to read, after every file of the release was verified.
+    """Return the variant of a release for a server, after every file of the release was verified.
 
-    Args:
-        repository: The root of the repository.
-        model: The model's name.
-        which: A version, or an alias.
-        kind: The kind of server.
-        variant: The variant; the first of a format that is served, which is the preferred one, if None.
+    Without `variant` it is the preferred one of a format that is served.
 
     Raises:
         UsageError: There is no such release or variant, or none of a format that is served.
-        ArtifactIntegrityError: The release is not what was released.
+        ArtifactIntegrityError: The release is corrupt.
         InputFileError: There is no such repository.
     """
     details = show(repository, model, which)
@@ -57,13 +45,7 @@ def release_to_serve(
 def variant_to_serve(
     repository: Path, details: ReleaseDetails, kind: ServerKind, *, variant: str | None
 ) -> ReleaseToServe:
-    """Return the variant of a release that a server is to read, none of whose files is read.
-
-    Args:
-        repository: The root of the repository.
-        details: The release.
-        kind: As of `release_to_serve`, and so is the variant.
-        variant: The variant.
+    """Return the variant as `release_to_serve` does, without reading its files.
 
     Raises:
         UsageError: There is no such variant, or none of a format that is served.

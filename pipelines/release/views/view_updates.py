@@ -1,4 +1,4 @@
-"""Views that follow an alias: written where a model server looks, and written again when the alias moves."""
+"""Rewrite the views that follow an alias when the alias moves."""
 
 from __future__ import annotations
 
@@ -16,29 +16,20 @@ from paritygate.validate.samples.source import SampleSource
 if TYPE_CHECKING:
     from paritygate.pipelines.release.views.publish import PublishedView
 
-# An alias that others move all the time is left to them.
+# Others keep moving an alias that moves on every try, and they write its views.
 _TRIES = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewUpdate:
-    """A view whose alias was moved.
+    """Describe what happened to a view whose alias was moved."""
 
-    Attributes:
-        place: The model's folder on the server; the record of what was asked for where that cannot be read.
-        request: What was asked for; None where that cannot be read.
-        is_there: Whether the model's folder is on this machine: one that is not is left out.
-        published: What it is now; None where nothing was written.
-        is_changed: Whether anything was written.
-        error: Why it could not be written: the server goes on with what it has.
-    """
-
-    place: Path
-    request: ViewRequest | None
-    is_there: bool = True
-    published: PublishedView | None = None
+    place: Path  # the model's folder on the server; the record of the request if that is corrupt
+    request: ViewRequest | None  # None if its record is corrupt
+    is_there: bool = True  # on this machine; others are left out
+    published: PublishedView | None = None  # None where nothing was written
     is_changed: bool = False
-    error: ParitygateError | None = None
+    error: ParitygateError | None = None  # the server goes on with what it has
 
     @property
     def version(self) -> int | None:
@@ -74,7 +65,7 @@ def update_views(repository: Path, model: str, *aliases: str) -> tuple[ViewUpdat
 
 
 def _follow(repository: Path, request: ViewRequest) -> ViewUpdate:
-    # What writes views is imported where one is written: a run of which nothing has changed writes none.
+    # Imported only where a view is written, because an unchanged run writes none.
     from paritygate.pipelines.release.views.publish import publish_view
 
     found = ViewUpdate(place=request.place, request=request, is_there=request.place.is_dir())
@@ -83,7 +74,7 @@ def _follow(repository: Path, request: ViewRequest) -> ViewUpdate:
     rows = warmup_rows(repository, request)
     samples = None if request.samples is None else SampleSource(text=rows.name, folder=rows.parent.absolute())
     try:
-        # Whoever moves the alias meanwhile may have written the view already: the last to write has to know.
+        # Another process may move the alias and write the view meanwhile, so the last writer checks.
         for _ in range(_TRIES):
             published = publish_view(repository, request, samples)
             is_changed = found.is_changed or published.written.is_changed
