@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import check_names
 from paritygate.formats import ENGINE_FORMATS
@@ -73,10 +72,9 @@ def choose_stage(
 
 def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
     """Return the conversion facts of each engine."""
-    made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
     return {
         name: artifact.made_by.get("facts", {})
-        for name, artifact in made.items()
+        for name, artifact in run.artifacts().items()
         if artifact.variant.format in ENGINE_FORMATS
     }
 
@@ -215,8 +213,7 @@ def _sizes(run: RunFolder, evidence: Evidence) -> dict[str, int]:
     source = _size_of_recorded_source(run, evidence)
     if source is not None:
         found[SOURCE] = source
-    for name in run.exported():
-        artifact = Artifact.read_record(run.variant_folder(name))
+    for name, artifact in run.artifacts().items():
         if all((artifact.folder / file).is_file() for file in artifact.files):
             found[name] = artifact.size_bytes
     return found

@@ -203,7 +203,7 @@ class Binding:
     def __init__(self, run: RunFolder, recording: Recording) -> None:
         self._run = run
         self._recording = recording
-        self._artifacts = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
+        self._artifacts = run.artifacts()
 
     def changes(self, entry: EvidenceEntry, device: str, *, is_emulated: bool = False) -> tuple[str, ...]:
         """Return the changed inputs of an entry: names of inputs, and `RULES`.

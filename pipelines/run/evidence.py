@@ -111,12 +111,13 @@ def _wrong_limits(result: ComparisonResult) -> str:
     """Return an error about the limits; empty for none."""
     tolerance = result.tolerance
     declared = tolerance.get("declared", [])
-    if not isinstance(declared, list):
-        return f"the limits that the tolerance declares are {declared!r}, and no list"
-    outputs = tolerance.get("outputs", {})
+    if not isinstance(declared, list) or not all(isinstance(name, str) for name in declared):
+        return f"the limits that the tolerance declares are {declared!r}, and no list of names"
+    try:
+        outputs = from_data(dict[str, dict[str, list[float | None]]], tolerance.get("outputs", {}))
+    except ValueError as err:
+        return f"the limits of single outputs are wrong: {err}"
     own = {f"{output}:{name}": values for output, limits in outputs.items() for name, values in limits.items()}
-    if any(not isinstance(value, int | float | None) for values in own.values() for value in values):
-        return "a limit of one output is no number"
     for name in (*declared, *result.looser_than_default):
         if name not in own and not isinstance(tolerance.get(name), int | float):
             return f"{name} is named as a limit of the tolerance, which holds no such number"

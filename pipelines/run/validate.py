@@ -69,7 +69,7 @@ def _validate(
     check_limits_of_profiles(run.resolved, recording.profiles)
     where = device_name(device)
     validator = _Validator(run, time_limit_s=time_limit_s, progress=progress, probes=probes)
-    made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
+    made = run.artifacts()
     comparisons = {name: comparison_of(run, artifact, recording, device) for name, artifact in made.items()}
     rules = {name: comparison.job.rules for name, comparison in comparisons.items()}
     earlier = [] if run.is_scratch else relaxed_rules(run, recording.model.get("digest"), rules)

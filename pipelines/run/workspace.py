@@ -143,6 +143,10 @@ class RunFolder:
         """Return the variants that have an artifact, in the spec's order."""
         return tuple(name for name in self.resolved.target_names if (self.folder / name / ARTIFACT_FILE).is_file())
 
+    def artifacts(self) -> dict[str, Artifact]:
+        """Return the record of each exported variant, in the spec's order; their files are not checked."""
+        return {name: Artifact.read_record(self.variant_folder(name)) for name in self.exported()}
+
     def save_failures(self, failures: Mapping[str, FailedVariant]) -> None:
         """Write down which variants could not be made."""
         write_json_atomically(self.folder / _FAILURES_FILE, {name: to_data(item) for name, item in failures.items()})

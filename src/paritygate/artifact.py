@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, digest_of_files, files_below, read_json, write_json_atomically
+from paritygate.files import digest_of_file, digest_of_files, files_below, json_of, write_json_atomically
 from paritygate.precision import Variant
 from paritygate.signature import Signature
 
@@ -103,28 +104,7 @@ class Artifact:
         if not record.is_file():
             msg = f"{folder} holds no artifact: {ARTIFACT_FILE} is missing"
             raise InputFileError(msg, hint="make it with", command="convert-and-validate export")
-        try:
-            data = read_json(record)
-            for name, kind in (("files", dict), ("made_by", dict)):
-                if not isinstance(data[name], kind):
-                    msg = f"{name} is {data[name]!r}"
-                    raise TypeError(msg)  # noqa: TRY301 - as what is missing is
-            for name, right in (("facts", {}), ("source", {}), ("notes", [])):
-                if not isinstance(data["made_by"].get(name, right), type(right)):
-                    msg = f"made_by.{name} is {data['made_by'][name]!r}"
-                    raise TypeError(msg)  # noqa: TRY301 - as what is missing is
-            check_record(data)
-            return cls(
-                variant=Variant.parse(data["variant"]),
-                folder=folder,
-                main=data["main"],
-                signature=from_data(Signature, data["signature"]),
-                files=data["files"],
-                made_by=data["made_by"],
-            )
-        except (ValueError, KeyError, TypeError) as err:
-            msg = f"{record} is corrupt: {type(err).__name__}: {err}"
-            raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err
+        return _artifact_of(record, record.read_bytes())
 
     def verify(self) -> None:
         """Raise ArtifactIntegrityError if a file was changed, removed or added since it was recorded."""
@@ -137,3 +117,30 @@ class Artifact:
                 change = "was added"
             msg = f"artifact {self.variant} in {self.folder} is corrupt: {name} {change}"
             raise ArtifactIntegrityError(msg, hint="make it again with", command="convert-and-validate export")
+
+
+# The stages of a run read the same records: the same bytes are parsed once.
+@functools.lru_cache(maxsize=64)
+def _artifact_of(record: Path, content: bytes) -> Artifact:
+    try:
+        data = json_of(content.decode())
+        for name, kind in (("files", dict), ("made_by", dict)):
+            if not isinstance(data[name], kind):
+                msg = f"{name} is {data[name]!r}"
+                raise TypeError(msg)  # noqa: TRY301 - as what is missing is
+        for name, right in (("facts", {}), ("source", {}), ("notes", [])):
+            if not isinstance(data["made_by"].get(name, right), type(right)):
+                msg = f"made_by.{name} is {data['made_by'][name]!r}"
+                raise TypeError(msg)  # noqa: TRY301 - as what is missing is
+        check_record(data)
+        return Artifact(
+            variant=Variant.parse(data["variant"]),
+            folder=record.parent,
+            main=data["main"],
+            signature=from_data(Signature, data["signature"]),
+            files=data["files"],
+            made_by=data["made_by"],
+        )
+    except (ValueError, KeyError, TypeError) as err:
+        msg = f"{record} is corrupt: {type(err).__name__}: {err}"
+        raise InputFileError(msg, hint="make it again with", command="convert-and-validate export") from err

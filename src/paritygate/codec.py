@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, overload
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
-from paritygate.files import digest_of_json, read_json
+from paritygate.files import digest_of_json, json_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -142,15 +142,15 @@ def sealed(data: Mapping[str, Any], *, version: int) -> dict[str, Any]:
     return {**whole, "digest": digest_of_json(whole)}
 
 
-def read_sealed(path: Path, *, version: int, again: str) -> dict[str, Any]:
-    """Return the data of a file that `sealed` made, without their digest; `again` is the hint that makes it again.
+def read_sealed(path: Path, content: bytes, *, version: int, again: str) -> dict[str, Any]:
+    """Return the data of a file's content that `sealed` made, without their digest; `again` makes the file again.
 
     Raises:
         InputFileError: It is no such file, or of another version.
         ArtifactIntegrityError: It was changed after it was written.
     """
     try:
-        data = dict(read_json(path))
+        data = dict(json_of(content.decode()))
         found, digest = data["format"], data.pop("digest", None)
     except (KeyError, TypeError, ValueError) as err:
         msg = f"{path} is corrupt: {type(err).__name__}: {err}"

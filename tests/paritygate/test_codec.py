@@ -126,16 +126,16 @@ def test_a_sealed_file_that_was_edited_is_told_from_one_that_is_damaged_or_of_an
     path = tmp_path / "file.json"
     write_json_atomically(path, sealed({"rows": 3}, version=2))
 
-    assert read_sealed(path, version=2, again=_AGAIN) == {"format": 2, "rows": 3}
+    assert read_sealed(path, path.read_bytes(), version=2, again=_AGAIN) == {"format": 2, "rows": 3}
     with pytest.raises(InputFileError, match=r"file\.json has format 2 \(allowed: 3\)"):
-        read_sealed(path, version=3, again=_AGAIN)
+        read_sealed(path, path.read_bytes(), version=3, again=_AGAIN)
     path.write_text(path.read_text().replace("3", "4"))
     with pytest.raises(ArtifactIntegrityError, match="is corrupt: digest mismatch"):
-        read_sealed(path, version=2, again=_AGAIN)
+        read_sealed(path, path.read_bytes(), version=2, again=_AGAIN)
     for text in ("[]", "{}", "{", "null"):
         path.write_text(text)
         with pytest.raises(InputFileError, match=r"file\.json is corrupt"):
-            read_sealed(path, version=2, again=_AGAIN)
+            read_sealed(path, path.read_bytes(), version=2, again=_AGAIN)
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400])

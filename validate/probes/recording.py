@@ -162,7 +162,7 @@ class ProbesRecording:
         if not path.is_file():
             msg = f"{folder} holds no recorded probes: {PROBES_FILE} is missing"
             raise InputFileError(msg, hint=_AGAIN)
-        data = read_sealed(path, version=_FORMAT_VERSION, again=_AGAIN)
+        data = read_sealed(path, path.read_bytes(), version=_FORMAT_VERSION, again=_AGAIN)
         try:
             found = from_data(cls, {**data, "folder": str(folder)})
             check_names(name for probe in found.probes for name in (probe.name, *probe.chunks))

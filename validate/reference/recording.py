@@ -6,6 +6,7 @@ folder is complete once `record.json` exists.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -241,15 +242,21 @@ class Recording:
         if not path.is_file():
             msg = f"{folder} holds no recorded outputs: {RECORD_FILE} is missing"
             raise InputFileError(msg, hint="record them with", command="convert-and-validate record")
-        again = "record the reference again: convert-and-validate record"
-        data = read_sealed(path, version=FORMAT_VERSION, again=again)
-        try:
-            found = from_data(cls, {**data, "folder": str(folder)})
-            check_names([*found.chunks, *found.model.get("files", ())])
-        except ValueError as err:
-            msg = f"{path} is corrupt: {err}"
-            raise InputFileError(msg, hint=again) from err
-        if any("own_spread" not in profile for profile in data["profiles"].values()):
-            # Its profiles are written differently now, but others name it by this digest.
-            return replace(found, digest_before=digest_of_json(data))
-        return found
+        return _recording_of(path, path.read_bytes())
+
+
+# The stages of a run read one recording: the same bytes are parsed once.
+@functools.lru_cache(maxsize=4)
+def _recording_of(path: Path, content: bytes) -> Recording:
+    again = "record the reference again: convert-and-validate record"
+    data = read_sealed(path, content, version=FORMAT_VERSION, again=again)
+    try:
+        recording = from_data(Recording, {**data, "folder": str(path.parent)})
+        check_names([*recording.chunks, *recording.model.get("files", ())])
+    except ValueError as err:
+        msg = f"{path} is corrupt: {err}"
+        raise InputFileError(msg, hint=again) from err
+    if any("own_spread" not in profile for profile in data["profiles"].values()):
+        # Its profiles are written differently now, but others name it by this digest.
+        return replace(recording, digest_before=digest_of_json(data))
+    return recording

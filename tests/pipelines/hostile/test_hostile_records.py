@@ -254,6 +254,18 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         ),
         (
             "evidence.json",
+            (("variants", 0, "result", "tolerance", "outputs"), 1e300),
+            "the limits of single outputs are wrong",
+        ),
+        (
+            "evidence.json",
+            (("variants", 0, "result", "tolerance", "outputs"), {"logits": {"max_abs_diff": 1}}),
+            "the limits of single outputs are wrong",
+        ),
+        ("evidence.json", (("variants", 0, "asked", "edge"), "never"), "the recorded rule edge is 'never'"),
+        ("evidence.json", (("variants", 0, "asked", "repeat"), []), "the recorded rule repeat is wrong"),
+        (
+            "evidence.json",
             (("variants", 0, "result", "outputs", "logits", "reference_spread"), "wide"),
             "variants.0.result.outputs.logits.reference_spread is 'wide', and no number",
         ),

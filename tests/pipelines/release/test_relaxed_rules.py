@@ -219,6 +219,29 @@ def test_a_cosine_similarity_that_is_lowered_after_a_failure_needs_a_reason(
     assert words in called.err
 
 
+def test_rules_of_a_failure_are_read_from_its_result_in_evidence_of_earlier_versions(desk: Desk) -> None:
+    _failed_once(
+        desk, outputs={"logits": {"min_cosine_similarity": 1, "min_sqnr": 500}}, edge="fail", probes=["values"]
+    )
+    desk.spec(**_limit(0.1), probes=["batches"])
+
+    def refused() -> str:
+        called = desk.call("plan", "spec.yaml")
+        assert called.code == 2, str(called)
+        return " ".join(called.err.split())
+
+    recorded = refused()
+    _edit(desk, "evidence.json", lambda data: [entry.pop("asked") for entry in data["variants"]])
+    known = refused()
+
+    for words in ("max_abs_diff is 0.1", "no min_cosine_similarity", "without the probes values", "edge: warn, and"):
+        assert words in recorded
+        assert words in known
+    # This rule is newer than such evidence.
+    assert "no min_sqnr is asked of logits, and 500 was" in recorded
+    assert "min_sqnr is asked" not in known
+
+
 def test_a_limit_that_is_declared_for_the_first_time_needs_none(desk: Desk) -> None:
     # Between neighbouring floats the weights differ by more than FP16 holds, so the defaults fail.
     desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"mean_abs_diff": 1e-12}})
