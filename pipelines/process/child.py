@@ -70,7 +70,7 @@ _GB = 10**9
 _LOOK_EVERY_S = 0.1
 _FIRST_LOOK_S = 0.001
 # The keys of a result besides its status.
-_OUTCOMES = {"ok": {"value"}, "crash": {"message"}, "error": {"class", "message", "hint", "command"}}
+_OUTCOMES = {"ok": {"value"}, "crash": {"message", "is_of_user"}, "error": {"class", "message", "hint", "command"}}
 # Frameworks read these when they are imported: quiet, and Keras on TensorFlow.
 _ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
@@ -424,13 +424,18 @@ def _shown(job: ChildJob, lines: Sequence[str]) -> str:
 
 
 def _log_lines(job: ChildJob) -> list[str]:
+    # Python underlines with carets what raised an error.
+    return [line.strip() for line in _end_of_log(job).splitlines() if line.strip(" \t~^")]
+
+
+def _end_of_log(job: ChildJob) -> str:
     try:
         with job.log.open("rb") as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - _LOG_BYTES))
-            return [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+            return stream.read().decode(errors="replace")
     except OSError:
-        return []
+        return ""
 
 
 def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - the job's JSON
@@ -449,8 +454,13 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
         return outcome["value"]
     if outcome["status"] == "crash":
         _check_room(job.folder)
-        msg = f"{job.what} failed{_during(stage)}: {outcome['message']}{_last_lines(job)}"
-        raise job.crash_error(msg, hint="look into the log for the whole traceback")
+        # The line of the user's code is enough; what led there is in the log, and in what --debug prints.
+        lines = [] if outcome["is_of_user"] else _log_lines(job)[-_LOG_LINES:]
+        msg = f"{job.what} failed{_during(stage)}: {outcome['message']}{_shown(job, lines)}"
+        hint = "look into the log for the whole traceback"
+        if outcome["is_of_user"]:
+            hint = "correct your code; its traceback is in the log, and --debug before the command prints it"
+        raise job.crash_error(msg, hint=hint) from RuntimeError(f"in the job's process:\n{_end_of_log(job)}")
     kind = getattr(paritygate.errors, str(outcome["class"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ParitygateError)):
         kind = job.crash_error

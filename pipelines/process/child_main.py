@@ -16,6 +16,7 @@ from typing import Any
 
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
+from paritygate.importing import place_in_users_code
 from paritygate.pipelines.process.child_memory import unlimited_memory
 from paritygate.pipelines.process.telemetry import send_nothing
 
@@ -75,8 +76,12 @@ def _end_copies() -> None:
 
 
 def _crash(err: Exception) -> dict[str, Any]:
-    text = str(err).strip().splitlines()
-    return {"status": "crash", "message": f"{type(err).__name__}: {text[0] if text else ''}"}
+    # The message of a SyntaxError ends in its place.
+    text = str(err.msg if isinstance(err, SyntaxError) else err).strip().splitlines()
+    place = place_in_users_code(err)
+    where = f" ({place})" if place else ""
+    message = f"{type(err).__name__}: {text[0] if text else ''}{where}"
+    return {"status": "crash", "message": message, "is_of_user": bool(place)}
 
 
 def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import functools
 import importlib
 import sys
 import sysconfig
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ from typing import Any
 
 from paritygate.backends import BACKENDS, require_backend
 from paritygate.errors import UsageError
-from paritygate.text import meant
+from paritygate.text import current_folder, from_here, meant
 
 _PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -79,6 +80,20 @@ def require_backend_of(err: ModuleNotFoundError) -> None:
     for backend in BACKENDS.values():
         if root == backend.module:
             require_backend(backend.name)
+
+
+def place_in_users_code(err: BaseException) -> str:
+    """Return the `file:line` of the user's code that raised an error, or called what did; empty if none did."""
+    if isinstance(err, SyntaxError):
+        places = [(str(err.filename), err.lineno or 0)]
+    else:
+        places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(err.__traceback__)]
+    for file, line in reversed(places):
+        path, here = Path(file).resolve(), Path(current_folder())
+        if path.is_file() and not is_ours(path) and not _is_installed(path, here):
+            return f"{from_here(path)}:{line}"
+    before = err.__cause__ or err.__context__
+    return "" if before is None else place_in_users_code(before)
 
 
 def user_files(folder: Path) -> list[Path]:

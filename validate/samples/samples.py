@@ -20,7 +20,7 @@ import numpy as np
 from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
-from paritygate.importing import is_object_path, load_object
+from paritygate.importing import is_object_path, load_object, place_in_users_code
 from paritygate.text import beside_meant, counted, hint_of_meant
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.columns import cast_inputs
@@ -207,7 +207,8 @@ def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
 def _raised(text: str, err: BaseException) -> MeasurementError:
     line = (str(err).strip() or "no message").splitlines()[0]
-    msg = f"samples {text!r} raised {type(err).__name__}: {line}"
+    place = place_in_users_code(err)
+    msg = f"samples {text!r} raised {type(err).__name__}: {line}{f' ({place})' if place else ''}"
     return MeasurementError(msg, hint="correct your function or its module")
 
 

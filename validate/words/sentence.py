@@ -99,6 +99,9 @@ class _Writer(string.Formatter):
 
 
 _WRITER = _Writer()
+# Without the row, these have nothing more to show.
+_OF_ONE_ROW = frozenset({"worst_row", "lowest_row", "worst_value", "fill_values.first", "fill_values.only"})
+_HIDDEN_AS = {"in_rows": "in_rows.hidden"}
 
 
 def _is_words(value: Any) -> bool:  # noqa: ANN401 - a value of a sentence
@@ -163,10 +166,13 @@ def missing_words(words: Iterable[Sentence]) -> Words:
 
 
 def without_inputs(words: Any) -> Words:  # noqa: ANN401 - sentences, or their JSON data
-    """Return sentences in which every value that may be data of the user is hidden."""
+    """Return sentences in which every value that may be data of the user is hidden, and no part on one row alone."""
     return tuple(
-        Sentence(item.key, {name: _allowed(name, value) for name, value in item.values.items()})
+        Sentence(
+            _HIDDEN_AS.get(item.key, item.key), {name: _allowed(name, value) for name, value in item.values.items()}
+        )
         for item in _sentences(words)
+        if item.key not in _OF_ONE_ROW
     )
 
 

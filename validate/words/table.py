@@ -20,6 +20,7 @@ _SHARED = {
     "worst_value": ", worst at row {row!r}: {actual:.6g} instead of {expected:.6g}",
     "over_columns": " over all columns",
     "in_rows": ", in {in_rows:#row}, first in row {row!r}",
+    "in_rows.hidden": ", in {in_rows:#row} {row}",
     "steps": ". One step of {precision} near {magnitude:.4g} is {steps:.3g}, so this difference is at most {most} "
     "steps and may be rounding",
     "steps.own_tolerance": ". If your service accepts such differences, declare a tolerance",
@@ -33,7 +34,7 @@ _OF_ROWS = {
     "rows.none": "no rows were compared",
     "rows.none_left": " because INT8 calibration used all {left_out:#row}",
     "rows.passes": ", run {passes} times",
-    "rows.few": "(expected at least {least}). Even without a mismatch, up to {share:.0 %} of all rows may differ. Add "
+    "rows.few": " (expected at least {least}). Even without a mismatch, up to {share:.0 %} of all rows may differ. Add "
     "rows, or accept so few with --min-rows {rows} (min_rows in a spec)",
     "rows.little": ". Even without a mismatch in them, up to {bound} of all rows may differ (95 %)",
     "rows.left_out": ". {left_out} of {total} rows are left out because INT8 calibration used them",
@@ -101,10 +102,10 @@ _VALUES = {
     "fill_values.nearest": "; {count} {count:is|are} the nearest value that the precision has ({substitutes:.6g})",
     "p9999": "the 99.99 % quantile of {values} differences is {quantile:.4g} times the limit",
     "p9999.beyond": "the 99.99 % quantile of {values} differences is {quantile:.4g} times the limit",
-    "bias": "signed mean {bias:.3g}, within {bar:.3g}",
-    "bias.above": "signed mean {bias:.3g}, beyond {bar:.3g}",
+    "bias": "signed mean {bias:.3g}, limit {bar:.3g}",
+    "bias.above": "signed mean {bias:.3g} against a limit of {bar:.3g}",
     "bias.channel": " in channel {channel} of {channels}",
-    "bias.half": ", which is half the mean limit (95 % interval: {low:.3g} to {high:.3g})",
+    "bias.half": " (95 % interval: {low:.3g} to {high:.3g})",
     "bias.none": ". The interval contains 0",
     "repeats": "{passes} passes differ by at most {difference:.4g}, {ratio:.3g} times the limit",
     "resolution": "{precision} cannot resolve {channels} because {cause} {floor:.3g}, and the values vary by only "

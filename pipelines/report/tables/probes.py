@@ -9,6 +9,7 @@ from paritygate.pipelines.compare.result import NOT_ASKED, ComparisonResult, Pro
 from paritygate.pipelines.report.failed_alone import within_run
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, text
+from paritygate.text import HIDDEN
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.inputs.roles import Role
 
@@ -151,7 +152,8 @@ def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
             found.append((_UNFIT, probe.unfit, probe.unfit_first))
         for why, count, first in found:
             more = f"; and {number(count - len(first))} more" if count > len(first) else ""
-            yield text(name), text(why), figure(number(count)), text("; ".join(first) + more)
+            shown = HIDDEN if HIDDEN in first else "; ".join(first) + more
+            yield text(name), text(why), figure(number(count)), text(shown)
 
 
 def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:

@@ -16,6 +16,7 @@ from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
 from paritygate.pipelines.compare.result import ComparisonResult, ErrorResult
 from paritygate.pipelines.report.ci.cases import suite_of_comparison
 from paritygate.pipelines.report.ci.junit import junit_xml
+from paritygate.text import HIDDEN
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.measure.strata import strata_coverage
 from paritygate.validate.words.sentence import say
@@ -125,7 +126,15 @@ def test_figures_and_declared_names_stay() -> None:
     assert (left.name, left.status, left.kind, left.output) == ("max_abs_diff", "fail", "measured", "y")
     assert (left.rows, left.measured, left.limit) == (120, 0.5, 0.25)
     assert PERSON not in str(to_data(left))
-    assert [item.key for item in left.words] == ["above", "worst_value"]
+    # Without its row, a part about one row shows nothing.
+    assert [item.key for item in left.words] == ["above"]
+
+
+def test_how_many_rows_differ_stays() -> None:
+    left = hidden(Check(name="exact", status=Status.FAIL, words=say("in_rows", in_rows=8, row=PERSON)))
+
+    assert PERSON not in str(to_data(left))
+    assert [dict(item.values) for item in left.words] == [{"in_rows": 8, "row": HIDDEN}]
 
 
 @pytest.mark.parametrize("status", [Status.WARNING, Status.PASS])
