@@ -18,10 +18,20 @@ _OF_BEING = frozenset({
 _OF_TIMES = frozenset({"getctime", "getmtime", "lstat", "stat"})
 
 
+# What the code of a file is: ours, which watches, Python's own, of an installed package, or of the user.
+_OURS, _PYTHONS, _INSTALLED, _USERS = range(4)
+_OWNERS: dict[str, int] = {}
+
+
 def asks_for_user() -> bool:
     """Return whether code of the user asks, by itself or through Python's own library; no installed package does."""
-    asker, _ = _asker()
-    return asker is None or not any(part in asker for part in INSTALLED)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to see who asks
+    while frame is not None:
+        owner = _owner(frame.f_code.co_filename)
+        if owner in {_INSTALLED, _USERS}:
+            return owner == _USERS
+        frame = frame.f_back
+    return True
 
 
 def asks_for_time(*, is_folder: bool) -> bool:
@@ -31,23 +41,27 @@ def asks_for_time(*, is_folder: bool) -> bool:
         is_folder: Whether it is a folder: its time changes with each file that is made there, so that it counts only
             where it is asked for by name.
     """
-    asker, called = _asker()
-    if asker is not None and any(part in asker for part in INSTALLED):
-        return False
-    if is_folder:
-        return asker is not None and called <= _OF_TIMES
-    return not called & _OF_BEING
-
-
-def _asker() -> tuple[str | None, set[str]]:
-    """Return the file of the code that asks, None where all is Python's own, and what of Python's library it calls."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to see who asks
-    called: set[str] = set()
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
     while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(PYTHONS_OWN):
-            called.add(frame.f_code.co_name)
-        elif not name.startswith(_WITNESS):
-            return name, called
+        code = frame.f_code
+        owner = _owner(code.co_filename)
+        if owner in {_INSTALLED, _USERS}:
+            return owner == _USERS
+        if owner == _PYTHONS and (code.co_name in _OF_BEING or (is_folder and code.co_name not in _OF_TIMES)):
+            return False
         frame = frame.f_back
-    return None, called
+    return not is_folder
+
+
+def _owner(file: str) -> int:
+    owner = _OWNERS.get(file)
+    if owner is None:
+        if file.startswith(_WITNESS):
+            owner = _OURS
+        elif any(part in file for part in INSTALLED):
+            # Without a virtual environment, they lie below Python's own.
+            owner = _INSTALLED
+        else:
+            owner = _PYTHONS if file.startswith(PYTHONS_OWN) else _USERS
+        _OWNERS[file] = owner
+    return owner

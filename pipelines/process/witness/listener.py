@@ -392,8 +392,12 @@ class Listener:
 
     def _list(self, pid: int, arguments: Sequence[int]) -> None:
         place = f"/proc/{pid}/fd/{_signed(arguments[0])}"
-        # pos:	0, and so on
-        position = Path(f"/proc/{pid}/fdinfo/{_signed(arguments[0])}").read_bytes().split(maxsplit=2)[1]
+        number = os.open(f"/proc/{pid}/fdinfo/{_signed(arguments[0])}", os.O_RDONLY)
+        try:
+            # pos:	0, and so on
+            position = os.read(number, _PART_BYTES).split(maxsplit=2)[1]
+        finally:
+            os.close(number)
         self._seen.lists(os.readlink(place), pid, is_begun=position == b"0")  # noqa: PTH115 - as the kernel has it
 
     def _clone(self, pid: int, arguments: Sequence[int]) -> None:

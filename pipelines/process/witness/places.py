@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from paritygate.pipelines.process.witness.states import target_of
 
 # As the kernel: then it is an error, and the path leads nowhere.
 _MOST_LINKS = 40
+# Listing folders again each time that something moves would take longer than asking about each path.
+_MOST_LISTED = 16
 # What stands there leads to what a process has open, or where it is, and is no path that is written down.
 _OF_PROCESS = re.compile(r"/proc/\d+(?:/task/\d+)?/(?:cwd|root|exe|fd/\d+|map_files/[^/]+)")
 # Where a path may lead through what a process has open.
@@ -30,10 +33,15 @@ class Places:
     def __init__(self) -> None:
         """Know of none."""
         self._folders: dict[str, tuple[str, tuple[str, ...]]] = {}
+        # The names of the links in each folder.
+        self._links: dict[str, frozenset[str]] = {}
+        self._forgotten = 0
 
     def forget(self) -> None:
         """Forget what is known: a link was made, or something moved."""
         self._folders.clear()
+        self._links.clear()
+        self._forgotten += 1
 
     def place(self, path: str, pid: int, *, is_followed: bool = True) -> WatchedPlace:
         """Return where an absolute path leads to for a process or thread.
@@ -48,10 +56,25 @@ class Places:
         if found is None:
             found = self._folders[folder] = _walk(folder, pid, is_followed=True)
         real = f"{found[0].rstrip('/')}/{name}"
-        if is_followed and target_of(real) is not None:
+        if is_followed and self._is_link(found[0], name, real):
             real, crossed = _walk(path, pid, is_followed=True)
             return WatchedPlace(written=path, real=real, crossed=crossed)
         return WatchedPlace(written=path, real=real, crossed=found[1])
+
+    def _is_link(self, folder: str, name: str, path: str) -> bool:
+        if self._forgotten > _MOST_LISTED:
+            return target_of(path) is not None
+        links = self._links.get(folder)
+        if links is None:
+            try:
+                with os.scandir(folder) as entries:
+                    links = frozenset(entry.name for entry in entries if entry.is_symlink())
+            except FileNotFoundError:
+                links = frozenset()
+            except OSError:
+                return target_of(path) is not None
+            self._links[folder] = links
+        return name in links
 
 
 def _walk(path: str, pid: int, *, is_followed: bool) -> tuple[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import importlib.util
+import itertools
 import os
 import re
 import stat
@@ -85,11 +86,14 @@ class Sightings:
         # Folders that were opened and not listed so far, by where each is.
         self._opened_folders: dict[str, list[tuple[str, WatchedPlace]]] = {}
         self._machine = machine
-        self._own = tuple({f"{text}/" for path in own for text in (str(path), os.path.realpath(path))})
         # What the CUDA driver compiled for this GPU, and keeps: there or not, the same code runs.
         self._of_cuda = os.path.realpath(os.path.expanduser("~/.nv"))  # noqa: PTH111 - as the driver does
-        # What the process itself made, which is not an input of it.
+        paths = {text for path in own for text in (str(path), os.path.realpath(path))}
+        self._own = (*(f"{path}/" for path in paths), f"{self._of_cuda}/ComputeCache/")
+        # What the process itself made, which is not an input of it, and whether folders are or lie in such.
         self._made: set[str] = set()
+        self._own_folders: dict[str, bool] = {}
+        self._made_before = 0
         self._seen: set[tuple[str, bool]] = set()
         self._listed: set[str] = set()
         self._callers: set[int] = set()
@@ -520,18 +524,20 @@ class Sightings:
         self._seen.clear()
 
     def _is_own(self, path: str) -> bool:
-        if path in self._made or f"{path}/".startswith(self._own):
-            return True
-        if path == self._of_cuda or f"{path}/".startswith(f"{self._of_cuda}/ComputeCache/"):
+        if path in self._made or f"{path}/".startswith(self._own) or path == self._of_cuda:
             return True
         # A folder that it made holds nothing else, but for what is linked or moved there.
-        at = path.rfind("/")
-        while at > 0:
-            path = path[:at]
-            if path in self._made:
-                return True
-            at = path.rfind("/")
-        return False
+        return self._is_own_folder(path.rpartition("/")[0])
+
+    def _is_own_folder(self, path: str) -> bool:
+        if len(self._made) != self._made_before:
+            self._made_before = len(self._made)
+            self._own_folders.clear()
+        is_own = self._own_folders.get(path)
+        if is_own is None:
+            steps = itertools.accumulate(path.split("/"), "{}/{}".format)
+            is_own = self._own_folders[path] = not self._made.isdisjoint(steps)
+        return is_own
 
 
 def _is_bytecode(path: str) -> bool:
