@@ -54,7 +54,7 @@ class Forcing:
         return next((name for name in region.candidate[-1].output if name in self._sketches), None)
 
     def error_with(self, pairs: Mapping[str, str]) -> float:
-        """Return the error of the outputs with tensors of the reference in these places; infinity if they do not fit."""
+        """Return the error of the outputs with the reference's tensors in these places; infinity if they do not fit."""
         try:
             return self._error_of(self.values_of(pairs))
         except (BackendError, ValueError):
@@ -68,7 +68,7 @@ class Forcing:
             ValueError: A tensor has another number of values.
         """
         _read_missing(self._own, pairs, self._candidate, self._feeds)
-        _read_missing(self._theirs, pairs.values(), self._reference, self._reference_feeds)
+        _read_missing(self._theirs, list(pairs.values()), self._reference, self._reference_feeds)
         return {
             name: [
                 value.reshape(mine.shape).astype(mine.dtype)
@@ -101,7 +101,9 @@ class Forcing:
         return [*names, *tensors]
 
 
-def _read_missing(known: dict[str, Arrays], names: Mapping[str, str] | Sequence[str], graph: TensorGraph, feeds: Sequence[Feed]) -> None:
+def _read_missing(
+    known: dict[str, Arrays], names: Mapping[str, str] | Sequence[str], graph: TensorGraph, feeds: Sequence[Feed]
+) -> None:
     missing = list(dict.fromkeys(name for name in names if name not in known))
     known.update({name: [feed[name] for feed in feeds] for name in missing if name in graph.inputs})
     known.update(read_inner(graph, [name for name in missing if name not in graph.inputs], feeds))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate.validate.divergence.forcing import Forcing
@@ -11,83 +10,36 @@ from paritygate.validate.divergence.frontier import frontier_of
 from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
 from paritygate.validate.divergence.region import Region, Sides, region_at
+from paritygate.validate.divergence.result import (
+    CANNOT_TELL,
+    CONTRACT,
+    EQUAL,
+    LIKELY,
+    LOCATED,
+    POSSIBLE,
+    PROVEN,
+    Divergence,
+    Located,
+    Step,
+)
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, sketch_of
 from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
 
-# Relative errors up to which inner tensors match, the tightest first. Rounding alone may part tensors at the first ones:
-# then forcing does not prove the place. The last ones are for candidates of lower precision.
+# Relative errors up to which inner tensors match, the tightest first. At the first ones rounding alone may part
+# tensors: then forcing does not prove the place. The last ones are for candidates of lower precision.
 _TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
+# Outputs of correct conversions differ by rounding up to this relative error.
+_AGREE = 5e-5
 # The batches in which the outputs differ most.
 _BATCHES = 3
 # So many places are named; more than a few are no place.
 _MOST_REGIONS, _FEW = 8, 3
 # After forcing what parts first, what parts next is looked for: so often.
 _ROUNDS = 6
-# What forcing leaves of the difference at most, as a proof.
-_LEFT = 0.1
+# What forcing leaves of the difference at most, as a proof, and where no other place is looked for.
+_LEFT, _DONE = 0.1, 0.01
 _NOTHING: Mapping[str, Arrays] = {}
-LOCATED, EQUAL, CONTRACT, CANNOT_TELL = "located", "equal", "contract", "cannot_tell"
-PROVEN, LIKELY, POSSIBLE = "proven", "likely", "possible"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Located:
-    """A place at which the candidate parts from the reference.
-
-    Attributes:
-        candidate_nodes: Names as in the candidate's file; of a node without a name, its operator and a number.
-        reference_nodes: The same for the reference; empty where it has nothing there.
-        op_types: Operators of the candidate's nodes.
-        what: The difference in words.
-        proven: With the reference's values in this place, the candidate's outputs come right.
-        certainty: `proven`, `likely` (few places) or `possible`.
-    """
-
-    candidate_nodes: tuple[str, ...]
-    reference_nodes: tuple[str, ...]
-    op_types: tuple[str, ...]
-    what: str
-    proven: bool
-    certainty: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """How far an inner tensor of the candidate is from its nearest partner.
-
-    Attributes:
-        error: The largest error, relative to a value plus the root mean square of the tensor; None without a partner.
-    """
-
-    tensor: str
-    partner: str | None
-    error: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Divergence:
-    """Where two models part.
-
-    Attributes:
-        outcome: `located`, `equal` (the outputs do not differ), `contract` (inputs or outputs differ in kind) or
-            `cannot_tell`.
-        detail: For the last two, why.
-        error: The largest relative error of the outputs.
-        tolerance: The relative error up to which inner tensors count as equal; None unless located.
-        matched: Number of the candidate's inner tensors with a partner within the tolerance.
-        tensors: Number of the candidate's inner tensors.
-        growth: Each inner tensor of the candidate, in the order of computation.
-    """
-
-    outcome: str
-    detail: str = ""
-    error: float = 0.0
-    tolerance: float | None = None
-    matched: int = 0
-    tensors: int = 0
-    located: tuple[Located, ...] = ()
-    growth: tuple[Step, ...] = ()
 
 
 def locate(reference: Path, candidate: Path, feeds: Sequence[Feed]) -> Divergence:
@@ -129,10 +81,8 @@ class _Search:
         self._feeds = [{name: feed[other] for name, other in inputs.items()} for feed in feeds]
         self._wanted = {**sketches_of(theirs, feeds, {}), **_outputs_of(theirs, feeds)}
         self._sketches = self._sketched({})
-        self._partners = self._matched(self._sketches)
+        self._partners, self._their_partners = self._matched(self._sketches)
         self._errors = self._errors_of(self._sketches)
-        known = [(other, name) for name, other in inputs.items()]
-        self._their_partners = match(self._wanted, self._sketches, known=known)
         self._forcing = Forcing(ours, theirs, (self._sketches, self._wanted), (self._feeds, feeds), self._error_with)
 
     @property
@@ -141,7 +91,7 @@ class _Search:
 
     def result(self) -> Divergence:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
-        if self._error <= min(_TOLERANCES):
+        if self._error <= _AGREE:
             return Divergence(outcome=EQUAL, error=self._error, tensors=len(self._ours.inner()))
         spread = self._spread_over_weights()
         if spread is not None:
@@ -164,50 +114,72 @@ class _Search:
         return _located(Region(candidate=nodes, reference=others, start=(), what=words), PROVEN)
 
     def _places(self, tolerance: float) -> list[Located]:
-        """Return where the models part at this tolerance, by forcing one place after the other until the outputs agree."""
+        """Return where the models part at this tolerance: places are forced until the outputs agree."""
         forcing = self._forcing
         forcing.forced = {}
-        partners, errors = self._partners, self._errors
+        partners, errors, left = (self._partners, self._their_partners), self._errors, self._error
         regions: list[Region] = []
         chosen: dict[str, Region] = {}
         for _ in range(_ROUNDS):
-            wrong = [name for name, error in errors.items() if error > tolerance]
-            sides = Sides(candidate=self._ours, reference=self._theirs, partners=partners, tolerance=tolerance)
-            behind = frontier_of(self._theirs, self._their_partners, [self._outputs[name] for name in wrong], tolerance)
-            nodes = frontier_of(self._ours, partners, wrong, tolerance).nodes[:_MOST_REGIONS]
-            found = [region_at(node, sides, behind) for node in nodes]
+            found = self._parted(partners, errors, tolerance)
             regions += found
-            for region in found:
-                other, left = forcing.best_of(region)
-                name = forcing.output_of(region)
-                if left <= _LEFT * self._error and not chosen:
-                    return [_located(region, PROVEN)]
-                if other is not None and name is not None and name not in forcing.forced:
-                    forcing.forced[name] = other
-                    chosen[name] = region
-            if not found or not chosen:
+            added = self._forced_by(found, left)
+            chosen.update(added)
+            if not added:
                 break
-            if forcing.error_with(forcing.forced) <= _LEFT * self._error:
-                return [_located(chosen[name], PROVEN) for name in self._needed(chosen)]
+            left = forcing.error_with(forcing.forced)
+            if left <= max(_AGREE, _DONE * self._error):
+                break
             sketches = self._sketched(forcing.values_of(forcing.forced))
             partners, errors = self._matched(sketches), self._errors_of(sketches)
+        if left <= _LEFT * self._error:
+            return [_located(chosen[name], PROVEN) for name in self._needed(left)]
         first = regions[:_MOST_REGIONS]
         return [_located(region, LIKELY if len(first) <= _FEW else POSSIBLE) for region in first]
 
-    def _needed(self, chosen: Mapping[str, Region]) -> list[str]:
-        """Return the places without those that need not be forced for the outputs to agree."""
+    def _parted(
+        self, partners: tuple[Matching, Matching], errors: Mapping[str, float], tolerance: float
+    ) -> list[Region]:
+        """Return the first regions of a frontier, for outputs with these errors."""
+        wrong = [name for name, error in errors.items() if error > tolerance]
+        sides = Sides(candidate=self._ours, reference=self._theirs, partners=partners[0], tolerance=tolerance)
+        behind = frontier_of(self._theirs, partners[1], [self._outputs[name] for name in wrong], tolerance)
+        nodes = frontier_of(self._ours, partners[0], wrong, tolerance).nodes[:_MOST_REGIONS]
+        return [region_at(node, sides, behind) for node in nodes]
+
+    def _forced_by(self, regions: Sequence[Region], before: float) -> dict[str, Region]:
+        """Force the region that explains most of the error alone, else all of them; return those by forced tensor."""
+        forcing = self._forcing
+        added: dict[str, Region] = {}
+        pairs: dict[str, str] = {}
+        for region in regions:
+            other, left = forcing.best_of(region)
+            name = forcing.output_of(region)
+            if other is None or name is None or name in forcing.forced:
+                continue
+            if left <= _LEFT * before:
+                forcing.forced[name] = other
+                return {name: region}
+            pairs[name], added[name] = other, region
+        forcing.forced.update(pairs)
+        return added
+
+    def _needed(self, left: float) -> list[str]:
+        """Return the forced tensors without those that need not be forced for so little error."""
         needed = dict(self._forcing.forced)
-        for name in chosen:
+        for name in list(needed):
             others = {each: other for each, other in needed.items() if each != name}
-            if others and self._forcing.error_with(others) <= _LEFT * self._error:
+            if others and self._forcing.error_with(others) <= max(_AGREE, 2 * left):
                 needed = others
         return list(needed)
 
     def _sketched(self, values: Mapping[str, Arrays]) -> dict[str, Sketch]:
         return {**sketches_of(self._ours, self._feeds, values), **_outputs_of(self._ours, self._feeds, values)}
 
-    def _matched(self, sketches: Mapping[str, Sketch]) -> Matching:
-        return match(sketches, self._wanted, known=self._inputs.items())
+    def _matched(self, sketches: Mapping[str, Sketch]) -> tuple[Matching, Matching]:
+        """Return the partners of the candidate's tensors, and of the reference's."""
+        known = [(other, name) for name, other in self._inputs.items()]
+        return match(sketches, self._wanted, known=self._inputs.items()), match(self._wanted, sketches, known=known)
 
     def _errors_of(self, sketches: Mapping[str, Sketch]) -> dict[str, float]:
         return {name: error_between(sketches[name], self._wanted[other]) for name, other in self._outputs.items()}
@@ -282,9 +254,17 @@ def _worst_feeds(
         for name, other in outputs.items():
             one, two = actual[name][0], expected[other][0]
             if one.shape != two.shape or (one.dtype.kind != two.dtype.kind):
-                return f"output {name} is {one.dtype}{list(one.shape)}, and the reference's {two.dtype}{list(two.shape)}"
+                return (
+                    f"output {name} is {one.dtype}{list(one.shape)}, and the reference's {two.dtype}{list(two.shape)}"
+                )
         errors.append(
-            (max(error_between(sketch_of(actual[name]), sketch_of(expected[other])) for name, other in outputs.items()), at)
+            (
+                max(
+                    error_between(sketch_of(actual[name]), sketch_of(expected[other]))
+                    for name, other in outputs.items()
+                ),
+                at,
+            )
         )
     worst = sorted(errors, key=lambda item: -item[0])[:_BATCHES]
     return [feeds[at] for _, at in worst]

@@ -57,7 +57,9 @@ def sketches_of(graph: TensorGraph, feeds: Sequence[Feed], values: Mapping[str, 
     return {**inputs, **{name: sketch_of(arrays) for name, arrays in read_inner(graph, graph.inner(), feeds, values)}}
 
 
-def match(ours: Mapping[str, Sketch], theirs: Mapping[str, Sketch], *, known: Iterable[tuple[str, str]] = ()) -> Matching:
+def match(
+    ours: Mapping[str, Sketch], theirs: Mapping[str, Sketch], *, known: Iterable[tuple[str, str]] = ()
+) -> Matching:
     """Return the partners of each of our tensors among theirs. `known` pairs are partners whatever their values."""
     groups: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
     for name, sketch in theirs.items():

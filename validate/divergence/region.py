@@ -50,19 +50,25 @@ class Sides:
 
 
 def region_at(node: onnx.NodeProto, sides: Sides, reference_frontier: Frontier) -> Region:
-    """Return what the candidate has at the node of its frontier, and what the reference has between the same tensors."""
+    """Return what the candidate has at a node of its frontier, and what the reference has there."""
     start = sides.start_of(node)
     shared = {other for _, other in start}
     same = [each for each in _readers(sides.reference, shared) if each.op_type == node.op_type]
     parted = [each for each in reference_frontier.nodes if shared.intersection(reads_of(each))]
-    for each in (*(one for one in parted if one.op_type == node.op_type), *same):
-        words = _difference_of_nodes(node, each, sides)
-        if words:
-            return Region(candidate=[node], reference=[each], start=start, what=words)
+    # Several nodes of one operator may read the same tensor, such as queries and keys: the most similar is the partner.
+    alike = [each for each in parted if each.op_type == node.op_type] or same
+    words = sorted((_differences_of_nodes(node, each, sides), each.name) for each in alike)
+    for differences, name in sorted(words, key=lambda item: len(item[0])):
+        if differences:
+            other = next(each for each in alike if each.name == name)
+            return Region(candidate=[node], reference=[other], start=start, what="; ".join(differences))
     if not parted:
         what = f"the candidate has {node.op_type}, and the reference nothing that reads the same tensors"
         return Region(candidate=[node], reference=same[:1], start=start, what=what)
-    if _following(node, sides.candidate) == _following(parted[0], sides.reference) and node.op_type != parted[0].op_type:
+    if (
+        _following(node, sides.candidate) == _following(parted[0], sides.reference)
+        and node.op_type != parted[0].op_type
+    ):
         what = f"the reference has {parted[0].op_type}, the candidate {node.op_type}"
         return Region(candidate=[node], reference=parted[:1], start=start, what=what)
     chain = _until(parted[0], node.op_type, sides.reference)
@@ -77,7 +83,7 @@ def region_at(node: onnx.NodeProto, sides: Sides, reference_frontier: Frontier) 
         return Region(candidate=added[:-1], reference=[], start=start, what=what)
     what = f"the reference has {parted[0].op_type}, the candidate {node.op_type}"
     if parted[0].op_type == node.op_type:
-        what = f"both have {node.op_type} with equal attributes and weights, but read other tensors"
+        what = f"both have {node.op_type}, with equal attributes and constants, but its outputs differ"
     return Region(candidate=[node], reference=parted[:1], start=start, what=what)
 
 
@@ -108,13 +114,14 @@ def _readers(graph: TensorGraph, names: set[str]) -> list[onnx.NodeProto]:
     return [node for node in graph.nodes if names.intersection(reads_of(node))]
 
 
-def _difference_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Sides) -> str:
-    """Return how two nodes of one operator differ in order of inputs, attributes and constants; empty if they do not."""
-    words = []
+def _differences_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Sides) -> list[str]:
+    """Return how two nodes of one operator differ in attributes, constants and inputs, one text each."""
     ours, theirs = _attributes(node, sides.candidate), _attributes(other, sides.reference)
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            words.append(f"{name} is {_shown(ours.get(name))}, not {_shown(theirs.get(name))}")
+    words = [
+        f"{name} is {_shown(ours.get(name))}, not {_shown(theirs.get(name))}"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name)
+    ]
     mine, wanted = constants_of(sides.candidate, node), constants_of(sides.reference, other)
     for at in sorted(mine.keys() & wanted.keys()):
         found = difference(mine[at], wanted[at])
@@ -126,7 +133,7 @@ def _difference_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Sid
             partners = sides.partners.matched(name, sides.tolerance)
             if partners and other.input[at] not in partners:
                 words.append(f"input {at} is another tensor ({name})")
-    return "; ".join(words)
+    return words
 
 
 def _attributes(node: onnx.NodeProto, graph: TensorGraph) -> dict[str, Any]:

@@ -88,7 +88,9 @@ def read_tensor_graph(path: Path) -> TensorGraph:
 
 
 # Two runs of these differ, although nothing that they read does.
-_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
 
 
 def _constants(graph: onnx.GraphProto, initializers: set[str]) -> Iterator[str]:

@@ -43,16 +43,18 @@ def difference(actual: NDArray[Any], expected: NDArray[Any]) -> str:
     if actual.dtype.kind not in "fiuV" or expected.dtype.kind not in "fiuV":
         return "" if np.array_equal(actual, expected) else "has other values"
     one, other = actual.astype(np.float64), expected.astype(np.float64)
-    if np.array_equal(one, other, equal_nan=True):
-        return ""
-    if not one.shape:
-        return f"is {one:.6g}, not {other:.6g}"
-    for words, dtype in _ROUNDED.items():
-        if np.array_equal(one, expected.astype(dtype).astype(np.float64)):
-            return f"is {words}"
+    if np.array_equal(one, other, equal_nan=True) or not one.shape:
+        return "" if one.shape or one == other else f"is {one:.6g}, not {other:.6g}"
+    rounded = next((words for words, dtype in _ROUNDED.items() if _is_rounded(one, expected, dtype)), "")
+    if rounded:
+        return f"is {rounded}"
     if one.ndim == 2 and one.shape[0] == one.shape[1] and _is_close(one, other.T):  # noqa: PLR2004 - a matrix
         return "is transposed"
     return _in_some_places(one, other)
+
+
+def _is_rounded(values: NDArray[np.float64], expected: NDArray[Any], dtype: Any) -> bool:  # noqa: ANN401 - a NumPy type
+    return np.array_equal(values, expected.astype(dtype).astype(np.float64))
 
 
 def _other_shape(actual: NDArray[Any], expected: NDArray[Any]) -> str:
