@@ -28,9 +28,9 @@ from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
-from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.relaxed_rules import check_asks_enough
 from paritygate.pipelines.run.stopped import noting_why_it_stops
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
@@ -263,8 +263,8 @@ def _run(
     reports = after.do("write the report of the run", lambda: write_reports(run, release=said), otherwise=reports)
     views: tuple[ViewUpdate, ...] = ()
     if release is not None:
-        model, alias = release.model, release.alias
-        views = after.do("write views", lambda: update_views(repository, model, alias), otherwise=())
+        model, aliases = release.model, release.aliases
+        views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=())
     return replace(outcome_of(promotion), reports=reports, views=views)
 
 

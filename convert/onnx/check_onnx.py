@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paritygate.backends import require_backend
 from paritygate.convert.contract import as_promised, our_file
@@ -16,12 +16,9 @@ from paritygate.convert.onnx.operators import OperatorRow, check_operators, node
 from paritygate.errors import ConversionError
 from paritygate.formats import why_not_run
 from paritygate.models.onnx.file import OPTIMISER_HINT, check_onnx, read_onnx, signature_of_onnx
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import nodes_in
 from paritygate.models.onnx.locales import hint_on_locale
 from paritygate.precision import Variant
-
-if TYPE_CHECKING:
-    import onnx
 
 _OPERATOR_HINT = "write the model with operators that ONNX has, or serve it in its own format"
 _HINT = "replace the operator by standard ONNX ones of the opset, or write the model with another opset"
@@ -100,14 +97,9 @@ def _rows(text: str, path: Path, reason: str) -> list[OperatorRow]:
     if not found:
         return []
     domain, operator = found["domain"] or "", found["operator"]
-    nodes = [node_name(node) for node in _nodes_of(read_onnx(path), domain, operator)]
+    those = [node for node in nodes_in(read_onnx(path).graph) if (node.domain, node.op_type) == (domain, operator)]
     named = f"{domain}::{operator}" if domain else operator
-    return [(named, node, reason, _HINT) for node in nodes or ["(unnamed)"]]
-
-
-def _nodes_of(model: onnx.ModelProto, domain: str, operator: str) -> list[onnx.NodeProto]:
-    nodes = [node for graph in graphs_in(model.graph) for node in graph.node]
-    return [node for node in nodes if (node.domain, node.op_type) == (domain, operator)]
+    return [(named, node, reason, _HINT) for node in map(node_name, those)] or [(named, "(unnamed)", reason, _HINT)]
 
 
 def highest_ir_version() -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,7 +150,7 @@ def rewrite_precision(
             ONNX.
     """
     dtype = low_dtype(precision)
-    work = _copied(model)
+    work = deepcopy(model)
     opset_before = opset_of(work)
     _prepare(work, folder)
     declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
@@ -203,14 +204,6 @@ def _write(model: onnx.ModelProto, plan: GraphPlan, rounding: ConstantRounding, 
     )
     writer.write(plan)
     return writer.casts_added
-
-
-def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
-    import onnx
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
 
 
 def _refuse_quantized(graph: onnx.GraphProto) -> None:

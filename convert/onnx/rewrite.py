@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,13 +152,7 @@ def _arrange(model: onnx.ModelProto, signature: Signature) -> tuple[str, ...]:
 
 
 def _reorder(field: Sequence[onnx.ValueInfoProto], values: Sequence[onnx.ValueInfoProto]) -> None:
-    import onnx
-
-    copies = []
-    for value in values:
-        copy = onnx.ValueInfoProto()
-        copy.CopyFrom(value)
-        copies.append(copy)
+    copies = [deepcopy(value) for value in values]
     del field[:]  # type: ignore[attr-defined]
     field.extend(copies)  # type: ignore[attr-defined]
 

@@ -12,6 +12,7 @@ from paritygate.models.openvino.model import (
     import_openvino,
     openvino_reason,
     openvino_version,
+    partial_shape,
     read_openvino,
     served_name,
     settings_file,
@@ -35,7 +36,7 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
     model = read_openvino(source)
     ports = {served_name(port): port for port in model.inputs}
     try:
-        model.reshape({ports[spec.name]: _shape(spec.shape) for spec in rule.fixed_signature.inputs})
+        model.reshape({ports[spec.name]: partial_shape(spec.shape) for spec in rule.fixed_signature.inputs})
         model, notes = _with_dtypes(model, rule)
     except RuntimeError as err:
         msg = f"OpenVINO {openvino_version()} cannot fix {rule}: {openvino_reason(err)}"
@@ -45,14 +46,6 @@ def fix(job: ConversionJob, rule: FixedShape) -> Conversion:
         shutil.copyfile(settings_file(source), settings_file(path))
     facts = {"openvino": openvino_version()}
     return Conversion(main=_MAIN, signature=signature_of_openvino(model), notes=notes, facts=facts)
-
-
-def _shape(shape: tuple[int | str | None, ...] | None) -> Any:  # noqa: ANN401 - an openvino.PartialShape
-    import openvino
-
-    if shape is None:
-        return openvino.PartialShape.dynamic()
-    return openvino.PartialShape([dim if isinstance(dim, int) else -1 for dim in shape])
 
 
 def _with_dtypes(model: Any, rule: FixedShape) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - openvino.Model

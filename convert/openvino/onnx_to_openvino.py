@@ -14,12 +14,13 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.operators import OperatorRow, node_name, unsupported_operators
 from paritygate.errors import ConversionError, NotAvailableError
 from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.graph import all_nodes
 from paritygate.models.openvino.model import (
     element_type,
     import_openvino,
     openvino_reason,
     openvino_version,
+    partial_shape,
     signature_of_openvino,
 )
 from paritygate.models.openvino.settings import write_settings
@@ -93,8 +94,7 @@ def _operator(named: str) -> str:
 
 
 def _rows(text: str, model: onnx.ModelProto, reason: str) -> Iterator[OperatorRow]:
-    nodes = [node for graph in graphs_in(model.graph) for node in graph.node]
-    nodes += [node for function in model.functions for node in function.node]
+    nodes = list(all_nodes(model))
     found = _NO_RULE.search(text)
     for operator in map(_operator, found[1].split(",")) if found else ():
         those = [node for node in nodes if operator in {node.op_type, f"{node.domain}.{node.op_type}"}]
@@ -160,10 +160,7 @@ def _input_of(tensor: str, made_by: Mapping[str, onnx.NodeProto], inputs: Contai
 def _parameter(spec: TensorSpec) -> Any:  # noqa: ANN401 - an openvino.op.Parameter
     import openvino
 
-    shape = openvino.PartialShape.dynamic()
-    if spec.shape is not None:
-        shape = openvino.PartialShape([dim if isinstance(dim, int) else -1 for dim in spec.shape])
-    parameter = openvino.op.Parameter(element_type(spec.dtype), shape)
+    parameter = openvino.op.Parameter(element_type(spec.dtype), partial_shape(spec.shape))
     parameter.set_friendly_name(spec.name)
     parameter.output(0).get_tensor().set_names({spec.name})
     return parameter

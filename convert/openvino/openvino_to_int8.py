@@ -64,14 +64,11 @@ def _has_attention(model: Any) -> bool:  # noqa: ANN401 - an openvino.Model
     nodes = model.get_ordered_ops()
     kinds = {node.get_type_name() for node in nodes}
     is_product_of_two = (
-        node.get_type_name() == "MatMul" and not any(_is_constant(value) for value in node.input_values())
+        node.get_type_name() == "MatMul"
+        and "Constant" not in {value.get_node().get_type_name() for value in node.input_values()}
         for node in nodes
     )
     return _ATTENTION in kinds or ("Softmax" in kinds and any(is_product_of_two))
-
-
-def _is_constant(value: Any) -> bool:  # noqa: ANN401 - an openvino.Output
-    return bool(value.get_node().get_type_name() == "Constant")
 
 
 def _quantized_products(model: Any) -> dict[str, int]:  # noqa: ANN401 - an openvino.Model

@@ -58,11 +58,11 @@ _Call = Callable[[Sequence["torch.Tensor"]], Sequence["torch.Tensor"]]
 class Answered:
     """The result of a passed check.
 
-    `note` lists what could not be checked. `is_near` means equal within rounding to real rows, if any, at the trace's
+    `notes` list what could not be checked. `is_near` means equal within rounding to real rows, if any, at the trace's
     sizes. Otherwise another runtime rounds very differently, or the file is wrong, which the gate decides.
     """
 
-    note: str | None
+    notes: tuple[str, ...]
     is_near: bool = True
 
 
@@ -113,9 +113,8 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         if refusal is None:
             continue
         if is_other_runtime and trial.dim is None:
-            return Answered(
-                note=f"the module accepts neither random inputs nor zeros at {trial}, so other sizes were not tried"
-            )
+            note = f"the module accepts neither random inputs nor zeros at {trial}, so other sizes were not tried"
+            return Answered(notes=(note,))
         if not trial.is_declared:
             continue
         instead = _tried_instead(pair, trial, most_values) if is_module else None
@@ -123,9 +122,9 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
             notes.append(_refused_note(trial, instead))
         else:
             raise _fails_itself(refusal.inputs, trial, refusal.cause, is_source=expected is not None) from refusal.cause
-    note = "; ".join(dict.fromkeys((*notes, *pair.notes))) or None
+    note = "; ".join(dict.fromkeys((*notes, *pair.notes)))
     # The first kind of inputs are real rows, if there are any.
-    return Answered(note=note, is_near=0 not in pair.uncompared)
+    return Answered(notes=(note,) if note else (), is_near=0 not in pair.uncompared)
 
 
 def _tried_instead(pair: _Pair, trial: _Trial, most_values: int) -> _Trial | None:

@@ -43,12 +43,8 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         rows=job.rows,
         ties=job.ties,
     )
-    dims = checked.signature.dims or signature.dims
-    return replace(
-        checked,
-        signature=replace(checked.signature, dims=dims),
-        notes=(*checked.notes, *([answered.note] if answered.note else [])),
-    )
+    signature = replace(checked.signature, dims=checked.signature.dims or signature.dims)
+    return replace(checked, signature=signature, notes=(*checked.notes, *answered.notes))
 
 
 def _untied_sizes(names: Iterable[str], signature: Signature, ties: Mapping[str, str]) -> dict[str, list[int]]:

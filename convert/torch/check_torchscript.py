@@ -32,4 +32,4 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     )
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     checked = as_promised(job, conversion, signature, facts, keeps_names=False)
-    return replace(checked, notes=(*checked.notes, *([answered.note] if answered.note else [])))
+    return replace(checked, notes=(*checked.notes, *answered.notes))

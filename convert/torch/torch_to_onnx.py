@@ -181,8 +181,7 @@ def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, st
         rows=job.rows,
         ties=job.ties,
     )
-    noted = replace(conversion, notes=(*conversion.notes, *([answered.note] if answered.note else [])))
-    return noted, answered.is_near
+    return replace(conversion, notes=(*conversion.notes, *answered.notes)), answered.is_near
 
 
 def _with_attempts(

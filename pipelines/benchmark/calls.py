@@ -87,10 +87,7 @@ class TurnTimes:
 
 
 def warm_up(instances: Sequence[Instance], calls: Sequence[Inputs], *, seconds: float) -> float:
-    """Run every instance on each input once, within `seconds`, and return the median latency in seconds.
-
-    Some runtimes compile, or lay out memory, at the first call of a shape. At least three calls run.
-    """
+    """Run each input once (at least three calls), as far as seconds go; return the median latency in seconds."""
 
     def work(instance: Instance) -> list[int]:
         latencies: list[int] = []
@@ -183,10 +180,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def settle() -> float:
-    """Wait until the threads of this process are idle, at most one second, and return the seconds.
-
-    Thread pools may wait busily for the next call, and would take cores from the next variant.
-    """
+    """Wait up to one second until this process is idle, since busy thread pools take cores; return the seconds."""
     begin = time.perf_counter()
     while time.perf_counter() - begin < _MAX_SETTLE_S:
         cpu = time.process_time()
@@ -199,13 +193,7 @@ def settle() -> float:
 def open_to_time(
     ref: ModelRef, device: str, check: Callable[[LoadedModel], None] = lambda _: None
 ) -> tuple[Runner, tuple[str, ...]]:
-    """Return the runner of a model, and notes on how it is called.
-
-    `check` gets the loaded model before any call or tracing, which may create Keras parameters.
-
-    Raises:
-        ParitygateError: As `open_model`, or from `check`.
-    """
+    """Return a model's runner and notes on how it is called; `check` gets the model before calls and tracing."""
     runner = open_model(ref, device)
     check(runner.loaded)
     if not isinstance(runner, KerasRunner):

@@ -34,18 +34,12 @@ class RowPool:
     digest: str
 
     def fitted(self, signature: Signature) -> tuple[Inputs, ...]:
-        """Return the blocks as the inputs of a model.
-
-        Raises:
-            UsageError: An input is missing, of another dtype, or has values that the model's dtype lacks.
-        """
+        """Return the blocks as a model's inputs; raise UsageError for missing inputs, or values beyond its dtypes."""
         return tuple(fit_inputs(block, signature) for block in self.blocks)
 
 
 def take_rows(read: Callable[[], Iterator[Batch]], *, at_least: int) -> RowPool:
-    """Return the first rows of the samples: 64, or `at_least` if that is more, or 32 MiB of them.
-
-    Consecutive batches of one shape become one block, so that as few rows as possible repeat.
+    """Return the samples' first rows, in blocks of one shape: 64, or `at_least`, or 32 MiB.
 
     Raises:
         ZeroRowsError: There are none.
@@ -95,10 +89,7 @@ def _digest(blocks: Iterable[Batch]) -> str:
 
 
 def calls_of(blocks: Iterable[Inputs], batch_size: int) -> list[Inputs]:
-    """Return the inputs of the calls, `batch_size` rows each, with every row of every block used.
-
-    The last call of a block, or every call of a smaller block, repeats rows from the block's start.
-    """
+    """Return calls of `batch_size` rows that use every row; the last ones of a block repeat rows from its start."""
     found: list[Inputs] = []
     for block in blocks:
         rows = len(next(iter(block.values())))

@@ -83,9 +83,8 @@ class VariantBenchmark:
     - `artifact`: its digest. The source's is `digest_of_recorded`; None where it did not run or nothing was recorded.
     - `runtime`: None if it could not be loaded. `device`: the one that really ran.
     - `size_bytes`: of all files; None for a source that is code.
-    - `load_s`: as loaded here, with frameworks imported before. It includes the check of the weights' precision, and
-      the
-      call of a source's `module:callable`.
+    - `load_s`: with frameworks imported before, including the check of the weights' precision and any
+      `module:callable`.
     - `first_call_ms`: at the first batch size that it takes.
     - `peak_memory_bytes`: largest resident size of its process, with framework, loading, and all instances.
     - `error`: why anything was not measured, or empty. `notes`: one sentence each, to be read with the figures.
@@ -115,8 +114,7 @@ class BenchmarkResult:
     """A benchmark of a run; variants are chosen by the first batch size and concurrency.
 
     - `variants`: the source first, then in the spec's order. `samples_digest`: of the rows in the calls.
-    - `machine`: as in evidence, with `cores` that may be used and `others_cores` kept busy by other work (None:
-      unknown).
+    - `machine`: as in evidence, with `cores` to use and `others_cores` that other work kept busy (None: unknown).
     - `device`: the requested one. `round_seconds`: the least seconds of calls per variant, point and round.
     - `seed`: of the order of the turns. `notes`: one sentence each, on all figures.
     """
@@ -140,11 +138,7 @@ class BenchmarkResult:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> BenchmarkResult:
-        """Return a written result, after a check that its figures agree.
-
-        Raises:
-            ValueError: It is no benchmark, or holds an impossible value.
-        """
+        """Return a written result, after a check that its figures agree; raise ValueError if they do not."""
         result = from_data(cls, data)
         names = [variant.name for variant in result.variants]
         if len(set(names)) != len(names):

@@ -178,10 +178,7 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, in which order and by which
 
 
 def uncertain(subjects: Sequence[BenchmarkSubject], point: Point) -> list[tuple[str, str]]:
-    """Return the pairs of names that a choice rests on and whose speeds are uncertain by a factor of 2 or more.
-
-    The pairs are each releasable variant against the fastest, and the fastest against the source.
-    """
+    """Return pairs of names, releasable or source against the fastest, whose speeds are uncertain by a factor of 2."""
     source, *variants = subjects
     timed = [(turns, item) for item in variants if item.may_be_released and (turns := item.turns.get(point))]
     if not timed:

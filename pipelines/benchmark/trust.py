@@ -14,10 +14,7 @@ _FACTOR = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
-    """The speed-up of a variant over the source at one point (batch size, concurrency), by two figures that disagree.
-
-    Other work may have disturbed the source, so neither the variant nor the source can be trusted there.
-    """
+    """The speed-up at one point (batch size, concurrency) by two figures that disagree, perhaps due to the source."""
 
     variant: str
     point: tuple[int, int]

@@ -82,9 +82,8 @@ class TurnAnswer:
 class Worker:
     """A worker, to be closed in any case; `left_s` is the rest of its time limit.
 
-    Raises:
-        ParitygateError: From any method: the error of loading, or `BackendError` if the process crashed or took too
-            long. Only after `RefusedError` is the worker still usable.
+    Any method may raise the error of loading, or `BackendError` after a crash or timeout. Only after `RefusedError` is
+    the worker still usable.
     """
 
     def __init__(self, job: WorkerJob) -> None:
@@ -129,21 +128,13 @@ class Worker:
             return from_data(Loaded, found)
 
     def warm_up(self, point: tuple[int, int], *, seconds: float) -> tuple[float, int]:
-        """Run each input once, as far as the seconds go; return the median latency in seconds and the number of inputs.
-
-        Raises:
-            RefusedError: The model refused a call.
-        """
+        """Run each input once, as far as seconds go; return the median latency in seconds and the number of inputs."""
         found = self._ask(point, {"do": "warm up", "seconds": seconds})
         with reading_result(self._child.job):
             return float(found["latency_s"]), int(found["calls"])
 
     def take_turn(self, point: tuple[int, int], *, start: int, cycle: int, seconds: float) -> TurnAnswer:
-        """Time the calls of one turn; see `Turn`.
-
-        Raises:
-            RefusedError: The model refused a call.
-        """
+        """Time the calls of one turn; see `Turn`."""
         found = self._ask(point, {"do": "turn", "start": start, "cycle": cycle, "seconds": seconds})
         with reading_result(self._child.job):
             return TurnAnswer(

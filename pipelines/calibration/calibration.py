@@ -175,8 +175,7 @@ def _check_enough(request: CalibrationRequest, choice: RowChoice) -> None:
             f"{chosen} are left (needed: {LEAST_ROWS})"
         )
         raise UsageError(
-            msg,
-            hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out",
+            msg, hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out"
         )
     msg = f"calibration has {chosen} different rows {whence} (expected at least {LEAST_ROWS})"
     hint = "name more rows in calibration.source"
@@ -200,11 +199,7 @@ def _name(source: SampleSource) -> str:
 
 
 def _check_inputs(batch: Batch, signature: Signature) -> None:
-    """Check that a fitted batch has the model's shapes and finite values.
-
-    Raises:
-        UsageError: It has not; the message names row and input.
-    """
+    """Check that a fitted batch has the model's shapes and finite values; errors name row and input."""
     if not batch.rows:
         return
     check_shapes(batch, batch.inputs, signature)

@@ -30,10 +30,7 @@ _HINT = "make it again, from the samples that are compared: convert-and-validate
 
 
 class RowChoice:
-    """The smallest distinct digests of the rows seen, without compared rows.
-
-    `rows` counts the rows seen, and `dropped` those among them that are compared.
-    """
+    """The smallest distinct digests of the `rows` seen, without the `dropped` ones, which are compared."""
 
     def __init__(self, count: int, *, besides: Iterable[bytes]) -> None:
         """Start an empty choice of at most `count` rows; `besides` are the digests of compared rows."""
@@ -85,10 +82,7 @@ def _short(digest: bytes) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibratedRows:
-    """The rows that an artifact was calibrated on, by digest.
-
-    Rows are equal if they agree in the model's `inputs`. `fill` are padding values, as `digests_of_rows` takes them.
-    """
+    """The digests of calibration rows, equal if `inputs` agree; `fill` are padding values for `digests_of_rows`."""
 
     inputs: tuple[str, ...]
     fill: Mapping[str, tuple[float, ...]]
@@ -114,11 +108,7 @@ class CalibratedRows:
 
     @classmethod
     def load(cls, path: Path) -> CalibratedRows:
-        """Return what `save` wrote.
-
-        Raises:
-            ArtifactIntegrityError: It is missing or damaged.
-        """
+        """Return what `save` wrote; raise ArtifactIntegrityError if it is missing or damaged."""
         if not path.is_file():
             msg = f"which rows the artifact was calibrated on is not known: {path} is missing"
             raise ArtifactIntegrityError(msg, hint=_HINT)

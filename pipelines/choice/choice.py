@@ -69,10 +69,7 @@ class Choice:
         return [candidate for candidate in passed if not candidate.is_measured(self.rules)]
 
     def how_to_measure(self, folder: Path, *, has_price: bool) -> str:
-        """Return the command that measures what is missing or undecided; empty if nothing is.
-
-        `has_price` is whether the spec has a price of the machine.
-        """
+        """Return the command that measures what is missing (a cost may need a price) or undecided, or an empty text."""
         if self.is_undecided and self.by_speed is not None:
             # Four times as many rounds halve the interval.
             rounds = 4 * len(self.by_speed.fastest.figures.rounds_ms)

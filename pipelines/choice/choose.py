@@ -82,10 +82,7 @@ def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
 
 
 def about_what_is_there(evidence: Evidence, binding: Binding) -> Evidence:
-    """Return the evidence without entries of other devices that are about other files.
-
-    Entries about variants that did not run have no file, and stay.
-    """
+    """Return the evidence without other devices' entries about other files; variants that did not run have no file."""
 
     def current(entries: Iterable[EvidenceEntry]) -> tuple[EvidenceEntry, ...]:
         return tuple(entry for entry in entries if not binding.is_about_another_file(entry))
@@ -178,11 +175,7 @@ def evidence_to_choose_by(run: RunFolder) -> Evidence:
 
 
 def _check_names(run: RunFolder, evidence: Evidence) -> None:
-    """Check that names that become paths are below a folder, and variants are the run's.
-
-    Raises:
-        ValueError: One is not.
-    """
+    """Check that names that become paths are below a folder, and variants are the run's; raise ValueError if not."""
     check_names(evidence.reference.model.get("files", ()))
     for document in evidence.by_device().values():
         for entry in document.entries:
@@ -192,10 +185,7 @@ def _check_names(run: RunFolder, evidence: Evidence) -> None:
 
 
 def _check_devices(evidence: Evidence, choice: Choice) -> None:
-    """Check that each requested device has evidence: otherwise a name is mistyped, or a run is missing.
-
-    A GPU may be absent where an emulated row is accepted.
-    """
+    """Check that requested devices have evidence, GPUs at least an accepted row: otherwise a name is mistyped."""
     entries = [entry for document in evidence.by_device().values() for entry in document.variants]
     seen = sorted({entry.device for entry in entries if entry.device})
     accepted = {device for item in choice.candidates if not item.why_not for device in item.entries}
@@ -209,11 +199,7 @@ def _check_devices(evidence: Evidence, choice: Choice) -> None:
 
 
 def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
-    """Return the benchmark of the run; None if there is none.
-
-    Raises:
-        InputFileError: It is corrupt.
-    """
+    """Return the benchmark of the run, or None; raise InputFileError if it is corrupt."""
     try:
         return run.benchmark()
     except (ValueError, KeyError, TypeError) as err:

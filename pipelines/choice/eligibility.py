@@ -43,11 +43,7 @@ def can_run_on(variant: str, device: str) -> bool:
 
 
 def eligibilities_of(
-    evidence: Evidence,
-    *,
-    devices: tuple[str, ...],
-    accept: Mapping[str, str],
-    engines: Mapping[str, Mapping[str, Any]],
+    evidence: Evidence, *, devices: tuple[str, ...], accept: Mapping[str, str], engines: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[Eligibility]:
     """Yield the eligibility of each target, in the order of the spec.
 

@@ -29,9 +29,8 @@ class Figures:
     - `by_name`: by the names of `CONSTRAINTS`; None if not measured. `speedup`: against the source.
     - `rounds_ms`: median of a call in each round, at the point that decides; empty if not measured.
     - `unmeasured`: why there is no speed, or empty.
-    - `distrust`: why the speed cannot be compared with others, or empty. It still counts for a limit, because other
-      work
-      makes every figure worse.
+    - `distrust`: why the speed cannot be compared, or empty; it still counts for limits, since load worsens all
+      figures.
     """
 
     by_name: Mapping[str, float | None]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.choice.eligibility import Eligibility, eligibilities_of
+from paritygate.pipelines.choice.eligibility import eligibilities_of
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
 from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
@@ -72,19 +72,13 @@ class ReleaseOption:
 
     @property
     def accuracy(self) -> tuple[float, int]:
-        """The accuracy, smaller is better: by difference (unknown ones last), then by precision.
-
-        It depends on evidence only, so timings never change the order.
-        """
+        """The accuracy, smaller is better: by difference (unknown ones last), then by precision; never by timings."""
         difference = math.inf if self.difference is None else self.difference
         return difference, _PRECISIONS.index(Variant.parse(self.name).precision)
 
     @property
     def difference(self) -> float | None:
-        """The largest difference as a part of the reference's spread, over all float outputs and devices.
-
-        None where one is unknown; 0 where nothing differs.
-        """
+        """The largest part of the reference's spread, over all float outputs and devices; None if one is unknown."""
         entries = (self.entry, *self.entries.values())
         outputs = [output for entry in entries if entry.result for output in entry.result.outputs.values()]
         # The scores' difference stands in for a label's; other integers are equal in a pass.
@@ -132,29 +126,21 @@ def options_of(
     engines: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[ReleaseOption, ...]:
     """Return every target of the run as a candidate, in the spec's order; arguments as for `choose`."""
-    found = eligibilities_of(evidence, devices=rules.devices, accept=rules.accept, engines=engines or {})
-    return tuple(_candidate(eligibility, evidence, benchmark, sizes, rules) for eligibility in found)
-
-
-def _candidate(
-    eligibility: Eligibility,
-    evidence: Evidence,
-    benchmark: BenchmarkResult | None,
-    sizes: Mapping[str, int],
-    rules: ChoiceRules,
-) -> ReleaseOption:
-    entry = eligibility.entry
-    # Its speed on devices that it cannot run on does not matter.
-    measuring = MeasuringRules(evidence=evidence, devices=eligibility.devices or rules.devices, points=rules.points)
-    figures = figures_of_variant(entry, benchmark, sizes.get(entry.variant), measuring)
-    return ReleaseOption(
-        entry=entry,
-        why_not=eligibility.why_not,
-        figures=figures,
-        broken=broken_constraints(rules.limits, figures.by_name),
-        entries=eligibility.entries,
-        has_run=eligibility.has_run,
-    )
+    options = []
+    for item in eligibilities_of(evidence, devices=rules.devices, accept=rules.accept, engines=engines or {}):
+        # Its speed on devices that it cannot run on does not matter.
+        measuring = MeasuringRules(evidence=evidence, devices=item.devices or rules.devices, points=rules.points)
+        figures = figures_of_variant(item.entry, benchmark, sizes.get(item.entry.variant), measuring)
+        option = ReleaseOption(
+            entry=item.entry,
+            why_not=item.why_not,
+            figures=figures,
+            broken=broken_constraints(rules.limits, figures.by_name),
+            entries=item.entries,
+            has_run=item.has_run,
+        )
+        options.append(option)
+    return tuple(options)
 
 
 def in_order_of(candidates: Iterable[ReleaseOption], preference: Preference) -> list[ReleaseOption]:

@@ -18,11 +18,7 @@ def why_these(
     *,
     at: str,
 ) -> str:
-    """Return why these are chosen; empty where all that passed are, and nothing else was requested.
-
-    `by_speed` is None where speed does not decide. `at` names the point of the latencies, as text that follows a
-    number.
-    """
+    """Return why these are chosen, or an empty text for all that passed; `at` is text that follows a number."""
     parts = []
     others = [item for item in candidates if item.is_fit and item.name != chosen[0].name]
     if by_speed is not None and by_speed.undecided:

@@ -1,4 +1,4 @@
-"""The command group. Commands are imported when they are called; their short helps stand here."""
+"""The command group. Commands are imported when they are called; their short helps are here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paritygate.errors import ExitCode, UsageError
 from paritygate.pipelines.serving import SERVERS
 from paritygate.text import echo_block
 
-# Short helps stand here because Click would import every command to get them.
+# Short helps are here because Click would import every command to get them.
 COMMANDS: Mapping[str, str] = {
     "init": "Write a starter spec for a model. Guesses are marked.",
     "inspect": "Show the inputs, outputs, operators, precision and size of a model.",
@@ -42,22 +42,25 @@ COMMANDS: Mapping[str, str] = {
     "unpack": "Restore a packed run and check every digest.",
     "list": "List the models and releases in a repository.",
     "show": "Show one release: variants, numbers, aliases, history.",
+    "history": "Print the log of a model.",
+    "diff": "Compare two releases. The exit code is 1 if inputs or outputs changed.",
     "verify": "Check the files of a release against its manifest.",
+    "gc": "Delete releases that neither an alias nor a recent record names.",
     "backends": "List installed frameworks and runtimes, and how to install the others.",
     "schema": "Print the JSON Schema of a spec, of a comparison result or of a selftest result.",
 }
-# The folder in `commands/` that each command lies in.
+# The folder of each command in `commands/`.
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "starting": ("init", "inspect", "backends", "schema"),
     "running": ("run", "plan", "export", "build", "record", "benchmark"),
     "judging": ("compare", "diagnose", "validate", "selftest", "gate", "choose", "report"),
-    "releasing": ("promote", "rollback", "alias", "list", "show", "verify"),
+    "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
     "serving": (*SERVERS, "tune", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),
 }
 
 
-# Options of other tools for what is a tolerance here: what they are called as a limit of ours.
+# Other tools' options for a tolerance, and the name of the limit here.
 _LIMITS_ELSEWHERE: Mapping[str, str] = {
     "--atol": "max_abs_diff",
     "--rtol": "max_row_rel_diff",
@@ -125,8 +128,8 @@ class _LazyGroup(click.Group):
 def cli(*, debug: bool) -> None:
     """Convert trained models, check them against the original, and release only those that pass.
 
-    Exit codes: 0 pass, 1 parity failed, 2 wrong usage, spec or input file, 3 inconclusive, 4 a required
-    artifact could not be built, 5 could not measure, 130 and 143 on a signal.
+    Exit codes: 0 pass, 1 parity failed, 2 wrong usage or input, 3 inconclusive, 4 required artifact not built, 5 not
+    measured, 130 and 143 on a signal.
 
     \b
     Example:

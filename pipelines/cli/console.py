@@ -1,4 +1,4 @@
-"""What people see while a command works: its progress; and where it writes JSON."""
+"""Show the progress of a command, and write its JSON."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from paritygate.text import echo, echo_block, one_line, printable
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-# How to have a file of JSON written elsewhere, for hints.
+# The hint where a JSON file cannot be written.
 OTHER_JSON = "name another file with --json"
-# Speed is judged by all of a stage: a variant may take minutes.
+# The speed is that of the whole stage, because a variant may take minutes.
 _ESTIMATED_OVER_S = 3600.0
 
 
@@ -31,7 +31,7 @@ _ESTIMATED_OVER_S = 3600.0
 def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """Show the progress on standard error: one moving line on a terminal, one line for each stage elsewhere.
 
-    What is yielded takes stages as well, by `paritygate.pipelines.process.stages`.
+    The yielded function also accepts stages, as in `paritygate.pipelines.process.stages`.
     """
     if is_quiet:
         yield lambda *_: None
@@ -66,29 +66,29 @@ def _warn_of_backends() -> None:
 
 
 class _Lines:
-    """Prints what each stage did, and how long it took."""
+    """Prints a line for each stage, with its time."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._begin = time.monotonic()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Say nothing of what is done within a stage."""
+        """Ignore progress within a stage."""
 
     def begin(self, doing: str, names: Sequence[str]) -> None:
-        """Take the time."""
+        """Start the clock."""
         del doing, names
         self._begin = time.monotonic()
 
     def end(self, did: str) -> None:
-        """Print what the stage did."""
+        """Print the line of the stage."""
         if did:
             for line in wrapped(f"{self._what}: {did} in {seconds_words(time.monotonic() - self._begin)}"):
                 echo(line, err=True)
 
 
 class _Line:
-    """Moves one line: what is done, the share of the stage, and the time left."""
+    """Moves one line: the work, the share of the stage, and the time left."""
 
     def __init__(self, what: str, progress: Progress) -> None:
         self._what = what
@@ -99,12 +99,12 @@ class _Line:
         self._share = 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show what is done within the stage."""
+        """Show the progress within the stage."""
         within = done / total if total else 0.0
         name = stage.partition(": ")[0]
         if name in self._names:
             within = (self._names.index(name) + within) / len(self._names)
-        # How many rows are asked is not known before: the line does not go back for it.
+        # The number of rows is not known before, so the share never falls.
         self._share = max(self._share, min(within, 1.0))
         self._show(stage)
 
@@ -122,7 +122,7 @@ class _Line:
     def _show(self, stage: str) -> None:
         words = one_line(": ".join(filter(None, (self._what, self._doing, stage))))
         if self._task is None:
-            # Without an end, which the bar shows, until a share of the stage is known.
+            # Without a total until a share of the stage is known.
             self._task = self._progress.add_task(words, total=None)
         if self._share:
             self._progress.update(self._task, total=1.0)

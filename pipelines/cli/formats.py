@@ -1,4 +1,4 @@
-"""The option --format: a result as text for people, as JSON, as JUnit XML, or as a job on GitHub shows it."""
+"""The option --format: a result as text for people, as JSON, as JUnit XML, or for a GitHub job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "json", "junit", "github")
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
-# What GitHub takes of a step, in bytes; of more it shows nothing.
+# GitHub's limit for a step, in bytes; it shows nothing of a larger one.
 _LARGEST_SUMMARY = 1024 * 1024
 
 format_option = click.option(
@@ -42,11 +42,9 @@ format_option = click.option(
 
 @dataclass(kw_only=True)
 class Result:
-    """What a command has found, and how it is written.
+    """The result of a command, and its formats.
 
-    Attributes:
-        form: What standard output holds.
-        json_target: Where the JSON goes besides: a file, `-` for standard output, or None.
+    `form` is that of standard output. `json_target` is a file, `-` for standard output, or None.
     """
 
     form: str
@@ -57,10 +55,10 @@ class Result:
     _json: JsonFile = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check that standard output is to hold one thing.
+        """Check that only one format is for standard output.
 
         Raises:
-            UsageError: It is to hold two.
+            UsageError: Two are.
         """
         if self.json_target == "-" and self.form not in {"text", "json"}:
             msg = f"--json - and --format {self.form} both write to standard output"
@@ -72,11 +70,11 @@ class Result:
 
     @property
     def after(self) -> Afterwards:
-        """What is done once a release is made, and what of it could not be."""
+        """The work after a release, and its failures."""
         return self._after
 
     def prepare(self, data: Mapping[str, Any]) -> None:
-        """Write the JSON beside its place, before a release is made.
+        """Write the JSON to a temporary file before a release.
 
         Raises:
             StorageError: It cannot be written.
@@ -84,14 +82,14 @@ class Result:
         self._json.prepare(data)
 
     def discard(self) -> None:
-        """Remove what was prepared."""
+        """Remove the temporary file."""
         self._json.discard()
 
     def shown(self, *, quiet: bool, verbose: bool) -> Shown:
-        """Return what is printed for people, and where.
+        """Return what to print for people, and where.
 
         Raises:
-            UsageError: The two contradict each other.
+            UsageError: The two options contradict each other.
         """
         from paritygate.pipelines.report.terminal.printing import Shown
 
@@ -100,7 +98,7 @@ class Result:
 
     @contextlib.contextmanager
     def printing(self) -> Iterator[None]:
-        """Print for people meanwhile: GitHub is to read no line of it as a command of ours."""
+        """Print for people inside, so that GitHub reads no line as a command."""
         from paritygate.text import echo
 
         if self.form != "github":
@@ -114,7 +112,7 @@ class Result:
             echo(f"::{token}::")
 
     def add_outcome(self, outcome: RunOutcome) -> None:
-        """Take what came of a run."""
+        """Add the outcome of a run."""
         if self.form not in {"junit", "github"}:
             return
         from paritygate.codec import to_data
@@ -130,21 +128,21 @@ class Result:
             self._summaries.append((report.model, render_markdown(report)))
 
     def add_comparison(self, result: ComparisonResult) -> None:
-        """Take what came of a comparison."""
+        """Add the result of a comparison."""
         if self.form not in {"junit", "github"}:
             return
         from paritygate.pipelines.compare.hidden_inputs import hidden
         from paritygate.pipelines.report.ci.cases import suite_of_comparison
         from paritygate.pipelines.report.markdown_report import render_comparison
 
-        # It leaves the machine, and there is no spec that could allow more.
+        # It leaves the machine, and no spec allows more.
         result = hidden(result)
         self._suites.append(suite_of_comparison(result))
         if self.form == "github":
             self._summaries.append((result.candidate.name, render_comparison(result)))
 
     def add_error(self, spec: ResolvedSpec, error: ParitygateError) -> None:
-        """Take an error that ended the run of a spec."""
+        """Add an error that ended the run of a spec."""
         if self.form not in {"junit", "github"}:
             return
         from paritygate.pipelines.report.ci.cases import suite_of_error
@@ -153,10 +151,10 @@ class Result:
         self._suites.append(suite_of_error(spec.name, error, is_hiding=is_hiding))
 
     def write(self, data: Mapping[str, Any]) -> None:
-        """Write what was found: `data` as JSON, all that was added in the other forms.
+        """Write the result: `data` as JSON, and everything added in the other formats.
 
         Raises:
-            StorageError: The file of the JSON cannot be written.
+            StorageError: The JSON file cannot be written.
         """
         self._after.do(self._json.words, lambda: self._json.write(data), otherwise=None)
         self._after.do(f"write {self.form} to standard output", lambda: self._write_form(data), otherwise=None)
@@ -180,9 +178,9 @@ class Result:
 
 
 def _write_summaries(summaries: Sequence[tuple[str, str]]) -> list[Any]:
-    """Append the pages to the summary of the job, where there is one; return an annotation for each that is left out.
+    """Append the pages to the job's summary, if there is one, and return an annotation for each that is left out.
 
-    That a page cannot be written is no reason for another exit code: the log has all of it.
+    A failure does not change the exit code, because the log has everything.
     """
     from paritygate.pipelines.report.ci.github import Annotation
 

@@ -1,4 +1,4 @@
-"""The file of --json: written in full beside its place before a release is made, and moved there afterwards."""
+"""The file of --json: written completely to a temporary file before a release, and moved into place afterwards."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from paritygate.pipelines.cli.console import OTHER_JSON, write_json
 
 
 class JsonFile:
-    """What --json names: a file, `-` for standard output, or None."""
+    """The target of --json: a file, `-` for standard output, or None."""
 
     def __init__(self, target: str | None) -> None:
-        """Take what the option says."""
+        """Take the option's value."""
         self._target = target
-        # A device or a pipe cannot be replaced by a file, and what it was told cannot be taken back.
+        # A device or a pipe cannot be replaced by a file, and output to it cannot be undone.
         is_file = target not in {None, "-"} and (not (path := Path(str(target))).exists() or path.is_file())
         self._path = Path(str(target)) if is_file else None
         self._prepared: Path | None = None
 
     @property
     def words(self) -> str:
-        """What is written where, for a message."""
+        """The action, for a message."""
         return "write the JSON to standard output" if self._target == "-" else f"write {self._target}"
 
     def prepare(self, data: Mapping[str, Any]) -> None:
-        """Write what the file is to hold beside it; nothing for standard output, a device or a pipe.
+        """Write a temporary file next to the target; nothing for standard output, a device or a pipe.
 
         Raises:
             StorageError: It cannot be written.
@@ -41,7 +41,7 @@ class JsonFile:
         write_json_atomically(self._prepared, data, elsewhere=OTHER_JSON)
 
     def write(self, data: Mapping[str, Any]) -> None:
-        """Write it; where that fails, what was prepared takes its place.
+        """Write the target; after a failure, the prepared file replaces it.
 
         Raises:
             StorageError: It cannot be written.
@@ -57,7 +57,7 @@ class JsonFile:
             self.discard()
 
     def discard(self) -> None:
-        """Remove what was prepared, where nothing was released after all."""
+        """Remove the prepared file, because there was no release."""
         if self._prepared is not None:
             with contextlib.suppress(OSError):
                 self._prepared.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Moving an alias by a command: the JSON is prepared before it moves, and what follows never fails the command."""
+"""Move an alias by a command: the JSON is prepared before, and later failures do not fail the command."""
 
 from __future__ import annotations
 
@@ -28,15 +28,9 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     json_target: str | None,
     is_quiet: bool,
 ) -> int:
-    """Move an alias, write the views that follow it, then the JSON, then print; return the exit code of the views.
+    """Move an alias by `work`, write its views and the JSON, then print, and return the exit code of the views.
 
-    Args:
-        repository: The root of the repository.
-        work: Moves it.
-        show: Prints what was moved.
-        show_last: Prints what to do next.
-        json_target: As of --json.
-        is_quiet: Whether as little as possible is printed.
+    `show` prints the move, and `show_last` the next step.
 
     Raises:
         ParitygateError: The alias was not moved.
@@ -46,8 +40,8 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
     try:
         moved = after.record(commit, lambda: work(commit))
         views: tuple[ViewUpdate, ...] = ()
-        model, alias = moved.model, moved.alias
-        views = after.do("write views", lambda: update_views(repository, model, alias), otherwise=views)
+        model, aliases = moved.model, moved.aliases
+        views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=views)
         after.do(written.words, lambda: written.write(_data(moved, views)), otherwise=None)
 
         def print_all() -> None:

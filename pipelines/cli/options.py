@@ -24,9 +24,9 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
-    """Remove what an earlier call left in the file, so that nobody takes it for the result of this one.
+    """Remove the result of an earlier call, so that nobody takes it for that of this one.
 
-    A device or a pipe stays what it is, and a file that is no result may be a model or samples: it is not changed.
+    A device or a pipe stays. A file that is no result may be a model or samples, so it stays too.
 
     Raises:
         StorageError: The file cannot be removed.
@@ -52,10 +52,10 @@ def _check_target(path: Path) -> None:
     if path.is_dir():
         msg = f"{path} cannot be written because it is a folder"
         raise StorageError(msg, hint="name a file with --json")
-    # Found out now: what a command has released by the time that it writes its result, it cannot take back.
+    # Checked now, because a command cannot undo a release when it writes its result.
     folder = path.parent
     if not folder.exists():
-        # A typing error is no reason to make a folder.
+        # A typing error should not make a folder.
         msg = f"{path} could not be written: the folder {folder} does not exist"
         raise StorageError(msg, hint=f"create it: {shlex.join(['mkdir', '-p', str(folder)])}")
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -67,7 +67,7 @@ def _check_target(path: Path) -> None:
 
 
 def _is_result(path: Path) -> bool:
-    """Return whether the file is what a call with --json left behind, or empty."""
+    """Return whether the file is empty or a result of --json."""
     with path.open("rb") as stream:
         start = stream.read(1)
     try:
@@ -77,7 +77,7 @@ def _is_result(path: Path) -> bool:
 
 
 class LocalPath(click.Path):
-    """A path on this machine: of an address, such as of an object store, a folder `s3:` would be made."""
+    """A path on this machine: an address, as of an object store, would make a folder `s3:`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
         """Return the path.
@@ -91,7 +91,7 @@ class LocalPath(click.Path):
 
 
 class _FiniteFloat(click.FloatRange):
-    """A number above 0 with an end: NaN is within every range, and infinity above every bound."""
+    """A finite number above 0: for Click, NaN is within every range, and infinity above every bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
         """Return the number.
@@ -105,7 +105,7 @@ class _FiniteFloat(click.FloatRange):
         return found
 
 
-# For options that are an amount: of time, of money.
+# For amounts: of time, of money.
 AMOUNT = _FiniteFloat(min=0, min_open=True)
 
 json_option = click.option(
@@ -113,7 +113,7 @@ json_option = click.option(
     "json_target",
     metavar="FILE",
     callback=_remove_stale,
-    # Before all other options: a call that is wrong in one of them leaves no older result behind either.
+    # Before all other options: a call with a wrong option leaves no older result either.
     is_eager=True,
     help="Write the result as JSON to this file; - is standard output.",
 )
@@ -128,7 +128,7 @@ quiet_option = click.option(
     "--quiet",
     "-q",
     is_flag=True,
-    # Known when a run is looked for by a short name.
+    # Known when a run is searched by a short name.
     is_eager=True,
     help="Show no progress, and print one line: the verdict, or what was done; and errors.",
 )
@@ -146,7 +146,7 @@ time_limit_option = click.option(
 
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
-    """Hold every child that the command starts to the limit.
+    """Limit the memory of every child that the command starts.
 
     Raises:
         click.BadParameter: It is no number above 0 with a unit.
@@ -220,7 +220,7 @@ _ROOT = "paritygate.root"
 
 
 def _keep_root(ctx: click.Context, param: click.Parameter, root: Path) -> Path:
-    """Keep the folder that runs lie below, for the options that name one."""
+    """Keep the folder of runs, for the options that name one."""
     del param
     ctx.meta[_ROOT] = root
     return root
@@ -233,10 +233,10 @@ class _RunPath(click.Path):
         super().__init__(file_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path of the folder that is meant.
+        """Return the path of the run folder.
 
         Raises:
-            UsageError: There is no such run, or more than one may be meant.
+            UsageError: There is no such run, or several match.
         """
         from paritygate.pipelines.past_runs.finding import find_run
         from paritygate.text import echo
@@ -245,7 +245,7 @@ class _RunPath(click.Path):
             return super().convert(value, param, ctx)
         found = find_run(str(value), ctx.meta.get(_ROOT, Path("artifacts")))
         if found != Path(value) and not ctx.params.get("quiet"):
-            # Nobody is to find out afterwards which run it was.
+            # Show at once which run it is.
             echo(f"run: {found}", err=True)
         return super().convert(found, param, ctx)
 
@@ -256,7 +256,7 @@ root_option = click.option(
     type=LocalPath(file_okay=False, path_type=Path),
     default="artifacts",
     show_default=True,
-    # Before a run is looked for there.
+    # Before a run is searched there.
     is_eager=True,
     callback=_keep_root,
     help="The folder of runs and repository.",
@@ -271,7 +271,7 @@ run_option = click.option(
 
 
 def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option --run, and --root where it is looked for: for commands that need no root themselves."""
+    """Give a command the option --run, and --root to search it, for commands that need no root themselves."""
     root = click.option(
         "--root",
         type=LocalPath(file_okay=False, path_type=Path),
@@ -310,16 +310,16 @@ constraint_option = click.option(
 
 
 def _look_below(ctx: click.Context, param: click.Parameter, root: Path | None) -> None:
-    """Take the repository below a folder for the one meant, unless --repository names another."""
+    """Use the repository below a folder, unless --repository names another."""
     del param
     if root is not None:
         ctx.default_map = {"repository": str(root / "repository")}
 
 
 def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option --repository; --root, as run takes it, is understood as well, and not listed."""
+    """Give a command the option --repository, and a hidden --root as of run."""
     path = LocalPath(file_okay=False, path_type=Path)
-    # Eager, so that it is known before the repository is looked for.
+    # Eager, so that it is known before the repository is searched.
     hidden = click.option("--root", type=path, hidden=True, expose_value=False, is_eager=True, callback=_look_below)
     listed = click.option(
         "--repository", type=path, default="artifacts/repository", show_default=True, help="The repository."
@@ -327,11 +327,17 @@ def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return listed(hidden(command))
 
 
+if_current_option = click.option(
+    "--if-current",
+    type=click.IntRange(min=0),
+    metavar="VERSION",
+    help="Move the alias only if it points to this version now; 0 means that there is no such alias yet.",
+)
 reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the log.")
 
 
 def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, example: str) -> dict[str, float]:
-    """Return how a server may be asked, as `--endpoint` and `--max-answer-mb` say it.
+    """Return the limits of a server in `--endpoint` and `--max-answer-mb`.
 
     Raises:
         UsageError: As `numbers`.

@@ -1,4 +1,4 @@
-"""Running specs one after the other: what each came to is printed and collected, whatever becomes of the others."""
+"""Run specs one after the other, and print and collect each outcome, even after failures."""
 
 from __future__ import annotations
 
@@ -23,17 +23,10 @@ from paritygate.pipelines.spec.schema import ResolvedSpec
 
 @dataclass(kw_only=True, slots=True)
 class SpecRuns:
-    """The runs of one call.
-
-    Attributes:
-        options: How each is done.
-        samples_path: What is given in place of the samples of each.
-        written: Where what they came to is written.
-        shown: How much is printed.
-    """
+    """The runs of one call."""
 
     options: RunOptions
-    samples_path: str | None
+    samples_path: str | None  # replaces the samples of each
     written: Result
     shown: Shown
     _codes: list[int] = field(default_factory=list)
@@ -41,12 +34,7 @@ class SpecRuns:
     _repositories: list[Path] = field(default_factory=list)
 
     def run(self, spec: ResolvedSpec, asked: AskedOfRun | None) -> None:
-        """Run a spec, and print what came of it.
-
-        Args:
-            spec: The spec.
-            asked: What was asked, to be kept where nothing changes; None where nothing is kept.
-        """
+        """Run a spec, and print the outcome; `asked` is the request, to cache it, if any."""
         run: RunFolder | None = None
         try:
             run = new_run(spec, root=self.options.root, samples_path=self.samples_path, is_cached=asked is not None)
@@ -64,7 +52,7 @@ class SpecRuns:
             self._repositories.append(outcome.repository)
 
     def finish(self) -> int:
-        """Write what the runs came to, and return the exit code of the worst."""
+        """Write the outcomes, and return the worst exit code."""
         if self.shown.is_verbose:
             self.written.after.do("list the releases", self._list_releases, otherwise=None)
         self.written.write(self._data())

@@ -1,4 +1,4 @@
-"""What `run` prints where nothing has changed since the last time, and what it keeps for that."""
+"""Print the last outcome of `run` if nothing has changed since, and cache it for that."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def is_said_again(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
-    """Say what all the runs came to if nothing of any of them has changed since, and return whether that is so."""
+    """Print the outcomes of all runs if nothing has changed since, and return whether that is so."""
     found = [find_finished_run(item) for item in asked]
     runs = [run for run in found if run is not None]
     if len(runs) < len(found):
@@ -38,13 +38,11 @@ def is_said_again(asked: Sequence[AskedOfRun], written: Result, shown: Shown) ->
 
 
 def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
-    """Keep what is to be said of a run while nothing of it changes; not where the next may come to something else.
+    """Cache the outcome of a run while nothing changes, unless the next run may differ.
 
-    Args:
-        asked: What was asked of the run, before it began.
-        outcome: What came of it.
+    `asked` is the request from before the run began.
     """
-    # What runs models and releases them is imported where a run was done.
+    # Imported only after a run, because it imports all that runs and releases models.
     from paritygate.pipelines.release.repository.inspect import read_state
     from paritygate.pipelines.release.repository.log import log_folder
     from paritygate.pipelines.report.terminal.run import NOT_ASKED_FOR, outcome_screen
@@ -60,15 +58,14 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
     listed = {run.folder.parent: names_in(str(run.folder.parent))}
     released = {}
     if release is not None and outcome.repository is not None:
-        # Before it is known where the alias points: who moves it from now on adds a name, and records may be edited.
-        # A run may be held against what was released earlier.
+        # Read before the alias: later moves add a name, and records may be edited. The reference may be a release.
         log = log_folder(outcome.repository, release.model)
         released = files_as_left(log, release.folder.parent)
         listed[log] = names_in(str(log))
         aliases = read_state(outcome.repository, release.model).aliases
         if release.alias is not None and aliases.get(release.alias) != release.version:
             return
-        # What was new then exists already.
+        # It is not new any more.
         release = replace(release, is_new=False, record=None, was_left=False, damaged=(), moved_from=None)
     elif outcome.not_released != NOT_ASKED_FOR:
         return

@@ -1,4 +1,4 @@
-"""What the commands share that write a release to where a model server looks."""
+"""Options and work of the commands that write a release where a model server reads it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,7 @@ _OPTIONS = (
 
 
 def view_options(out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the arguments and options that all views have.
-
-    Args:
-        out: What the folder of --out is, and what is written there.
-    """
+    """Give a command the arguments and options of all views; `out` is the help of --out."""
     of_view = (
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
@@ -71,7 +67,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     base_path: str | None = None,
     storage_uri: str | None = None,
 ) -> int:
-    """Write a view, keep what was asked for, and print what was written.
+    """Write a view, keep its request, and print what was written.
 
     Raises:
         ParitygateError: It cannot be written.

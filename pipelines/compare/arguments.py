@@ -1,4 +1,4 @@
-"""What `compare` is asked, on the command line or in Python, as a job."""
+"""Make a comparison job of the arguments of `compare`, on the command line or in Python."""
 
 from __future__ import annotations
 
@@ -20,15 +20,11 @@ def comparison_of(
 ) -> ComparisonJob:
     """Return a comparison whose models are set up.
 
-    Args:
-        job: The comparison, with the models as they are named.
-        signatures: The signature of a SavedModel by side.
-        takes: What of the samples a side takes, by side, with commas between names.
-        endpoint: How a server may be asked.
-        provider: What of ONNX Runtime runs the candidate; that of the device if None.
+    `signatures` has the signature key of a SavedModel by side. `takes` has the inputs of a side, separated by commas.
+    `endpoint` has the limits of a server, and `provider` is the candidate's in ONNX Runtime.
 
     Raises:
-        UsageError: One is not allowed, or does not go with the models.
+        UsageError: A value is not allowed, or does not fit the models.
     """
     check_choice("device", job.device, ("cpu", "cuda"))
     models = with_signatures(job.reference, job.candidate, signatures)

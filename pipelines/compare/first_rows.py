@@ -1,4 +1,4 @@
-"""What is seen of a source before anything is made of it: the first batch of the samples, and how it answers that."""
+"""Run a source on the first batch of the samples before anything is converted."""
 
 from __future__ import annotations
 
@@ -26,32 +26,27 @@ if TYPE_CHECKING:
     from paritygate.models.loading import LoadedModel
     from paritygate.signature import Signature, TensorSpec
 
-# How an input MODEL of the source is served under the samples' KEY, in a run.
+# How a run serves an input MODEL of the source under the samples' KEY.
 HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstRows:
-    """Real inputs, or why there are none.
-
-    Attributes:
-        batch: The first batch; None where there is none.
-        note: What the user should know.
-    """
+    """Real inputs, or a note for the user on why there are none."""
 
     batch: Batch | None = None
     note: str | None = None
 
     @property
     def inputs(self) -> Mapping[str, NDArray[np.generic]]:
-        """The inputs by the names served; empty where there are none."""
+        """The inputs by served name; empty without a batch."""
         return {} if self.batch is None else self.batch.inputs
 
 
 def first_rows(source: SampleSource) -> FirstRows:
-    """Return the first batch of the samples; samples that cannot be read stop no conversion."""
+    """Return the first batch of the samples; unreadable samples stop no conversion."""
     try:
-        # Closed at once: what the user's function holds open is not held while the model is converted.
+        # Closed at once, so that the user's function keeps nothing open during the conversion.
         with closing(cast("Generator[Batch]", open_samples(source)())) as batches:
             batch = next(batches, None)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - the recording says what is wrong with them
@@ -61,7 +56,7 @@ def first_rows(source: SampleSource) -> FirstRows:
 
 
 def readable_batches(source: SampleSource) -> Iterator[Batch]:
-    """Yield the batches of the samples, up to where they cannot be read: the recording says why."""
+    """Yield the batches of the samples up to an error, which the recording reports."""
     try:
         yield from open_samples(source)()
     except (Exception, SystemExit):  # noqa: BLE001 - whatever the user's function raises
@@ -69,18 +64,13 @@ def readable_batches(source: SampleSource) -> Iterator[Batch]:
 
 
 def check_declared_outputs(loaded: LoadedModel, signature: Signature, batch: Batch) -> None:
-    """Check that the source answers a batch with outputs of the shapes and dtypes that are declared.
+    """Check that the source returns outputs of the declared shapes and dtypes for a batch that fits its inputs.
 
-    The model that is converted afterwards is as it was before. Where the source does not run here, or does not answer
-    the batch, nothing is said: its conversion and its recording say why.
-
-    Args:
-        loaded: The source, with the names that it is served under.
-        signature: As the spec declares it.
-        batch: Some samples, which fit the inputs of the signature.
+    The model does not change. Where it does not run here, or not on the batch, its conversion or recording reports
+    that.
 
     Raises:
-        UsageError: An output is another than declared.
+        UsageError: An output differs from its declaration.
     """
     inputs = fit_inputs(batch, signature)
     try:
@@ -104,14 +94,14 @@ def check_declared_outputs(loaded: LoadedModel, signature: Signature, batch: Bat
 
 
 class _CannotBeCopiedError(Exception):
-    """A module holds what cannot be copied, or is elsewhere than on the CPU."""
+    """A module that cannot be copied, or is not on the CPU."""
 
 
 def _with_own_state(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module with the same parameters, and with buffers and attributes of its own.
+    """Return a copy of the module with shared parameters and its own buffers and attributes.
 
     Raises:
-        _CannotBeCopiedError: It has none.
+        _CannotBeCopiedError: It cannot be copied.
     """
     parameters = list(module.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):

@@ -1,7 +1,7 @@
-"""Leaves data of the user out of results, evidence and reports where inputs are hidden.
+"""Remove data of the user from results, evidence and reports where inputs are hidden.
 
-What may leave the machine is a list: figures, and the texts that are named here by their key. Every other text is
-hidden, so that a field that is added later is hidden as well. Sentences are made anew from the values that may leave.
+Only figures, and texts with a key in these lists, may leave the machine. Every other text is hidden, so that a new
+field is hidden as well. Sentences are made anew from the values that may leave.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paritygate.validate.words import sentence
 
 _T = TypeVar("_T")
 
-# Names of what a spec, a model or this program declares, and facts of machines and files.
+# Names that a spec, a model or this program declares, and facts of machines and files.
 _TEXTS = frozenset(
     {
         *("accelerator", "artifact", "baseline", "batching", "check", "clock", "convert", "converter", "device"),
@@ -62,43 +62,44 @@ _TEXTS = frozenset(
             "if_it_occurs",
             "if_it_never_occurs",
             "edge",
+            "gold",
         ),
     }
 )
-# Mappings about machines, models, limits and what results follow from: none is made of rows.
+# Mappings about machines, models, limits and inputs of stages, without data of rows.
 _WHOLE = frozenset(
     {"outputs_ignored", "machine", "machines", "model", "reads", "runtime", "stage", "tolerance", "limits", "load"}
 )
-# Figures of single rows, and drawings in which a cell may stand for one row.
+# Figures of single rows, and drawings in which a cell may be one row.
 _OF_ROWS = frozenset(
     {"cells", "examples", "flips", "grid", "index", "inputs", "looks_like", "max_row_rel_id", "row_id"}
 )
-# Values of these are named by the samples: their names are numbered.
+# The samples name these values, so their names become numbers.
 _BY_STRATUM = "strata"
-# Errors of what a machine or a model is: they are raised before any row is read.
+# Errors of a machine or a model, before any row is read.
 ERRORS_WITHOUT_INPUTS = frozenset(
     {"MissingBackendError", "MissingGpuError", "NotAvailableError", "NotRunHereError", "UnsupportedOperatorsError"}
 )
 _WHERE_IT_STANDS = "the terminal and the run folder have the whole message; report: {inputs: show} shows it here"
 _PROGRAM = "convert-and-validate"
-# After the name of the command: an option, or the placeholder of what the user is to name.
+# After the name of the command: an option, or a placeholder of the user's value.
 _NO_VALUE = re.compile(r"--[a-z][a-z-]*|SPEC|RUN|DIR|FILE|MODEL|PATH|VERSION|REASON|DIGEST")
 _VERDICTS_WITHOUT_INPUTS = frozenset({"not run here", "not available for this model", "not measured"})
 
 
 def may_leave(command: str) -> bool:
-    """Return whether a command may leave: it has options and placeholders, and no value."""
+    """Return whether a command may leave, because it has options and placeholders, and no value."""
     words = command.split()
     return words[:1] in ([], [_PROGRAM]) and all(_NO_VALUE.fullmatch(word) for word in words[2:])
 
 
 def may_say_why(verdict: str) -> bool:
-    """Return whether the reason of a verdict may leave: it is one of the machine or the model, and of no row."""
+    """Return whether the reason of a verdict may leave, because it is about the machine or the model, not a row."""
     return verdict in _VERDICTS_WITHOUT_INPUTS
 
 
 def without_inputs(data: Any) -> Any:  # noqa: ANN401 - any JSON data
-    """Return JSON data of a result or of evidence without what is data of the user."""
+    """Return JSON data of a result or of evidence without data of the user."""
     return _of("", data)
 
 
@@ -118,10 +119,10 @@ def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
 
 
 def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that hold sentences, made anew, and those of a single row, empty."""
+    """Return the fields of sentences, made anew, and empty fields of a single row."""
     found: dict[str, Any] = {}
     if "row_id" in value:
-        # How one row was answered; of detections, these are counts.
+        # Outputs of one row; of detections, these are counts.
         found.update(actual=None, expected=None)
     if isinstance(value.get("words"), list):
         words = sentence.without_inputs(value["words"])
@@ -137,7 +138,7 @@ def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, A
 
 
 def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that say why something could not be measured."""
+    """Return the fields on why something could not be measured."""
     found: dict[str, Any] = {}
     if {"message", "hint"} <= value.keys() and _is_without_inputs(value):
         found.update({name: value[name] for name in ("message", "hint", "command", "advice") if name in value})
@@ -167,5 +168,5 @@ def _is_without_inputs(error: Mapping[str, Any]) -> bool:
 
 
 def hidden(value: _T) -> _T:
-    """Return a result or evidence without what is data of the user."""
+    """Return a result or evidence without data of the user."""
     return from_data(type(value), without_inputs(to_data(value)))

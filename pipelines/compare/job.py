@@ -1,4 +1,4 @@
-"""A comparison as a job: what is compared with what, on which samples, held to what."""
+"""A comparison as a job: its models, samples and rules."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ from paritygate.validate.samples.source import SampleSource
 if TYPE_CHECKING:
     from paritygate.pipelines.process.child import DoJob, Progress
 
-# Models that may say nothing of what they take and return.
+# Models whose inputs and outputs may be unknown.
 OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
 _HERE = "a model is an object of this process, and ran in it: without a limit of time or memory"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonJob:
-    """Everything a comparison needs to know: what is compared with what, on which samples, by which rules."""
+    """A comparison: its models, samples and rules."""
 
     reference: ModelRef
     candidate: ModelRef
     samples: SampleSource
     rules: GateRules
-    # In a run the source itself may be a target: then equal bytes are what was asked for, and said.
+    # In a run the source itself may be a target: equal bytes are then a note, not an error.
     may_be_the_source: bool = False
-    # Whether the candidate runs as a device of the precision would, every value rounded to it.
+    # Whether the candidate runs as on a device of its precision, with every value rounded.
     is_emulated: bool = False
-    # Where the rows are written down that the candidate was calibrated on; None where it was on none.
+    # The file of the rows that the candidate was calibrated on.
     calibrated_rows: Path | None = None
-    # Where batches of probes go that the candidate fails; None for nowhere.
+    # The folder for probe batches that the candidate fails.
     failures: Path | None = None
-    # What makes the comparison of such a batch again, where it is no `compare`; None where it is, and empty where no
-    # command does, because models or samples are objects of Python code.
+    # The command that compares such a batch again: None for `compare`, empty where no command can, because models or
+    # samples are objects of Python code.
     again: str | None = None
-    # The model whose outputs the reference is, where that is recorded: it is asked again about rows that fail.
+    # The model of a recorded reference, which runs again on rows that fail.
     source: ModelRef | None = None
-    # What the user says that inputs are, where the reference is yet to be asked.
+    # The user's roles of inputs, for a reference that is not recorded.
     roles: Mapping[str, DeclaredRole] = field(default_factory=dict)
     device: str = "cpu"
 
     @property
     def is_here(self) -> bool:
-        """Whether a model is an object of this process, so that the comparison is made in it."""
+        """Whether the comparison runs in this process, because a model is an object of it."""
         return SourceKind.LIVE in {self.reference.kind, self.candidate.kind}
 
 
@@ -78,16 +78,9 @@ def compare(
 ) -> ComparisonResult:
     """Run the comparison in a child process, or in this one if it needs an object of it, and return its result.
 
-    Never raises a `ParitygateError`: what kept the comparison from being made is in the result, with
-    verdict `error` and the exit code of its cause.
-
-    Args:
-        job: What to compare.
-        time_limit_s: Seconds after which it is stopped; in this process nothing stops it.
-        folder: Where job, log and temporary files go; a temporary folder by default, which is kept if
-            something went wrong, for the log in it.
-        progress: Called with the stage and the rows done.
-        do: How the job is done, where it is not done in this process.
+    It never raises a `ParitygateError`. The result of a failed comparison has the verdict `error`, and the exit code of
+    its cause. `time_limit_s` stops a child process only. `folder` is for job, log and temporary files. By default it is
+    a temporary one, which stays after an error. `do` does the job unless it runs in this process.
     """
     itself = _itself(job)
     if itself:
@@ -103,7 +96,7 @@ def compare(
             name="compare",
             args=args,
             folder=place,
-            # Of one model there may be both.
+            # A model may have both.
             what=f"the {'emulated ' if job.is_emulated else ''}comparison "
             f"of {job.candidate.name} with {job.reference.name}",
             time_limit_s=time_limit_s,
@@ -129,7 +122,7 @@ def compare(
         if job.is_here:
             is_clean = True
             return replace(result, ran_in=THIS_PROCESS, notes=[*result.notes, _HERE])
-        # Where a probe failed by itself, the log says why.
+        # The log shows why a probe failed by itself.
         is_clean = not any(probe.error for probe in result.probes.asked.values())
         kept = [f"the log of the comparison is in {place}"] if own and not is_clean else []
         return replace(result, notes=[*result.notes, *kept])
@@ -148,9 +141,9 @@ def compare(
 
 
 def _asked_of_models(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without what their answers come to; whatever is asked of them is seen as it is asked.
+    """Return the arguments that change the models' outputs, not the verdict on them.
 
-    How often they are asked the same, in which order, and by which probes, is seen by nobody.
+    Which inputs they get is recorded. How often, in which order, and by which probes does not matter.
     """
     rules = args["job"]["rules"]
     asked = {name: rules[name] for name in ("passes", "probes", "seed")}
@@ -159,8 +152,8 @@ def _asked_of_models(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
-    """Return whether a later run may take the result over: what failed, or was not asked, is asked again."""
-    # What is no result is an error for whoever reads it.
+    """Return whether a later run may reuse the result: failures, and probes that did not run, are repeated."""
+    # Whoever reads a malformed result reports it.
     with contextlib.suppress(*NOT_OURS):
         is_whole = not any(item.get("error") for item in value["probes"]["asked"].values())
         return value["verdict"] in {"pass", "inconclusive"} and is_whole
@@ -168,7 +161,7 @@ def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
 
 
 def _itself(job: ComparisonJob) -> str:
-    """Return that reference and candidate are one model, by what they are called; empty where they are not."""
+    """Return a message if reference and candidate are the same model by name; else nothing."""
     one, other = ((model.text, model.folder, model.kind) for model in (job.candidate, job.reference))
     if job.candidate.place is not None and job.candidate.place == job.reference.place:
         return f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
@@ -192,7 +185,7 @@ def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
 def failed_comparison(
     job: ComparisonJob, error: ParitygateError, known: PartialResult | None = None
 ) -> ComparisonResult:
-    """Return the result of a comparison that could not be made, with what was known when it broke off."""
+    """Return the result of a failed comparison, with what was known when it stopped."""
     code = error.exit_code if error.exit_code is not ExitCode.PASS else ExitCode.NOT_MEASURED
     found, known = _not_measured(job, "error", str(error)), known or PartialResult()
     reference, candidate = known.reference or found.reference, known.candidate or found.candidate
@@ -208,7 +201,7 @@ def failed_comparison(
 
 
 def comparison_not_run(job: ComparisonJob, reason: str) -> ComparisonResult:
-    """Return the result of a comparison whose candidate does not run on this machine, for the reason given."""
+    """Return the result of a comparison whose candidate does not run on this machine."""
     return replace(_not_measured(job, NOT_RUN_HERE, reason), not_run_here=reason)
 
 

@@ -1,7 +1,7 @@
-"""The answers of the models of a comparison, kept: asked the same again, they answer without a model.
+"""Cache the outputs of the models of a comparison, to judge them again by other limits without a model.
 
-What a limit changes is what answers come to, and not the answers. A comparison by other limits is therefore the same
-job, in which whoever is asked looks its answers up; what was not asked before is an error, and the models are asked.
+Limits change the verdict, not the outputs. So a comparison by other limits is the same job, which looks outputs up. An
+input that is not in the cache is an error, and then the models run.
 """
 
 from __future__ import annotations
@@ -36,39 +36,29 @@ if TYPE_CHECKING:
 
     AskAfresh = Callable[[Mapping[str, Batch], Path], "AnsweredAfresh"]
 
-# All of them are held in memory where they are looked up.
+# All of them are in memory during a lookup.
 _MOST_BYTES = 256 << 20
 _OTHER = "another-process"
-# Rows that fail are asked again, to know how far the reference keeps to its own answers.
+# Rows that fail run again, to measure the reference's own noise.
 _ASKED_OF_FAILING = "rows have to be asked again that lie beyond a limit now, and they were not asked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Opened:
-    """What a model turned out to be, before the first call and after it.
+    """Properties of an opened model."""
 
-    Attributes:
-        rename: The names served in place of its own, which it was opened with.
-        kind: Its kind.
-        digest: Its digest.
-        signature: What it takes and returns.
-        second_names: Other names of its outputs.
-        before: What ran, as it was known before any call.
-        after: The same after the first call, and ever since.
-    """
-
-    rename: Mapping[str, str]
+    rename: Mapping[str, str]  # served names, by its own
     kind: SourceKind
     digest: str | None
     signature: Signature
-    second_names: Mapping[str, str]
-    before: RuntimeFacts
-    after: RuntimeFacts
+    second_names: Mapping[str, str]  # of outputs
+    before: RuntimeFacts  # before any call
+    after: RuntimeFacts  # since the first call
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LoadedBefore(LoadedModel):
-    """A model that is not loaded, of which it is known what it would be."""
+    """A model that is not loaded, with the digest that it had."""
 
     known_digest: str | None = None
 
@@ -80,40 +70,27 @@ class _LoadedBefore(LoadedModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnsweredAfresh:
-    """What another process answered.
+    """Outputs of another process."""
 
-    Attributes:
-        chunks: Digest of each file of answers, relative to their folder.
-        refused: Why it did not answer, by the case of what it was asked.
-    """
-
-    chunks: Mapping[str, str]
-    refused: Mapping[str, str]
+    chunks: Mapping[str, str]  # digest of each file of outputs, relative to their folder
+    refused: Mapping[str, str]  # the reason, by the case of the inputs
 
 
 class KeptAnswers:
-    """No answers are kept, and none are looked up: every model is opened and asked."""
+    """Runs every model, without any cache."""
 
     def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
-        """Return a model that is ready to run.
-
-        Args:
-            role: What it is to the comparison; another model has another one.
-            ref: Which model.
-            open_it: Opens it.
+        """Return a model that is ready to run; each model of the comparison has another role.
 
         Raises:
-            NotAskedBeforeError: It was not opened so before, and is not to be opened now.
+            NotAskedBeforeError: The cache has no such model, and none is to be opened.
             ParitygateError: As `open_it`.
         """
         del role, ref
         return open_it()
 
     def samples(self, open_them: Callable[[], Read]) -> Read:
-        """Return what reads the samples.
-
-        Args:
-            open_them: Finds them, and returns what reads them.
+        """Return the function that reads the samples.
 
         Raises:
             ParitygateError: As `open_them`.
@@ -121,23 +98,23 @@ class KeptAnswers:
         return open_them()
 
     def measured(self, name: str, seconds: float) -> float:
-        """Return how long something took: now, or where models are not asked, when they were."""
+        """Return how long something took: now, or in the cached comparison."""
         del name
         return seconds
 
     def close(self) -> None:
-        """Write down what is kept, where it is all that was asked."""
+        """Write the cache if it is complete."""
 
     def afresh(self, asked: Sequence[Batch], folder: Path, ask: AskAfresh) -> list[Arrays | str]:
-        """Return what another process answers to each of these batches, or why it does not, in their order.
+        """Return another process's outputs for each of these batches, or why it refuses it, in their order.
 
         Args:
             asked: The batches.
-            folder: Where its answers may go, where they are not kept.
-            ask: Has it answer batches by a case of theirs into a folder that is there and empty.
+            folder: For outputs that are not cached.
+            ask: Runs batches by case, and writes outputs into an empty folder.
 
         Raises:
-            NotAskedBeforeError: It was not asked so before, and is not to be asked now.
+            NotAskedBeforeError: The cache has no such outputs, and no process is to run.
             ParitygateError: As `ask`.
         """
         folder.mkdir(exist_ok=True)
@@ -146,14 +123,10 @@ class KeptAnswers:
 
 
 def kept_answers(folder: Path | None, *, is_judged_only: bool) -> KeptAnswers:
-    """Return what is asked for the answers of models.
-
-    Args:
-        folder: Where they are kept; None for nowhere.
-        is_judged_only: Whether they are there, and no model is to be asked.
+    """Return the cache of outputs in a folder, which runs no model if `is_judged_only`; none without a folder.
 
     Raises:
-        NotAskedBeforeError: They are to be there, and are not.
+        NotAskedBeforeError: The outputs should be there, and are not.
     """
     if folder is None:
         return KeptAnswers()
@@ -162,7 +135,7 @@ def kept_answers(folder: Path | None, *, is_judged_only: bool) -> KeptAnswers:
 
 @dataclass(kw_only=True, slots=True)
 class _Kept:
-    """What is kept of one model, and the digest of each answer by that of what was asked."""
+    """The cache of one model: the digest of outputs by that of inputs."""
 
     runner: Runner
     ref: ModelRef
@@ -172,7 +145,7 @@ class _Kept:
     answers: dict[str, str] = field(default_factory=dict)
 
     def described(self) -> dict[str, Any]:
-        """Return it as JSON data, all answers written."""
+        """Return its JSON data, all outputs written."""
         self.writer.flush()
         loaded = self.runner.loaded
         opened = _Opened(
@@ -188,7 +161,7 @@ class _Kept:
 
 
 class _Keeping(KeptAnswers):
-    """Keeps every answer, once for all that is asked alike, as long as that is all there is to know."""
+    """Keeps outputs, once for equal inputs, as long as they depend on nothing else."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -222,7 +195,7 @@ class _Keeping(KeptAnswers):
         del folder
         place, by_case = self._folder / _OTHER, _by_case(asked)
         place.mkdir()
-        # Where it crashes, that may have a reason of the moment, as where it does not answer.
+        # A crash or refusal may have a passing cause.
         self._is_afresh_whole = False
         self._afresh = ask(by_case, place)
         size = self._bytes + sum(path.stat().st_size for path in place.iterdir())
@@ -243,8 +216,8 @@ class _Keeping(KeptAnswers):
                 return
             facts = kept.runner.facts
             kept.after = kept.after or facts
-            # What was not answered has a reason of the moment, what is counted follows from how often it was asked, and
-            # what lies in memory in another order may be summed up otherwise.
+            # A refusal may have a passing cause, facts that change depend on the number of calls, and arrays in another
+            # memory order may sum up differently.
             self._is_whole = (
                 answer is not None
                 and facts == kept.after
@@ -253,14 +226,14 @@ class _Keeping(KeptAnswers):
             )
 
     def _is_added(self, kept: _Kept, asked: str, answer: Arrays) -> bool:
-        """Keep an answer, and return whether it is the one that was given before, if one was, and not too much."""
+        """Keep outputs, and return whether they equal earlier ones of these inputs and there is room."""
         found = _digest_of(answer)
         if asked in kept.answers:
             return kept.answers[asked] == found
         kept.answers[asked] = found
         self._bytes += sum(array.nbytes for array in answer.values())
         try:
-            # The arrays are the caller's, who may write to them.
+            # The caller may write to its arrays.
             kept.writer.add({name: array.copy() for name, array in answer.items()}, rows=0, case=asked)
         except MeasurementError:
             return False
@@ -268,7 +241,7 @@ class _Keeping(KeptAnswers):
 
 
 class _Asked(Runner):
-    """A model that is asked, and somebody who is told of each answer, and of what was not answered."""
+    """A model with a listener for each call, and for its outputs or failure."""
 
     def __init__(self, runner: Runner, tell: Callable[[Arrays, Arrays | None], None]) -> None:
         super().__init__(runner.signature, runner.facts)
@@ -278,7 +251,7 @@ class _Asked(Runner):
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs, as the model's own runner has it."""
+        """The facts of the model's own runner."""
         return self._runner.facts
 
     def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
@@ -291,7 +264,7 @@ class _Asked(Runner):
 
 
 class _Known(KeptAnswers):
-    """Looks answers up, and asks no model."""
+    """Looks outputs up, and runs no model."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -328,7 +301,7 @@ class _Known(KeptAnswers):
 
 
 class _LookedUp(Runner):
-    """A model that is not there, and what it answered."""
+    """A model that is not loaded, with its earlier outputs."""
 
     def __init__(self, known: _Opened, answers: Mapping[str, Arrays]) -> None:
         super().__init__(known.signature, known.before)
@@ -345,7 +318,7 @@ class _LookedUp(Runner):
 
 
 def _by_case(asked: Sequence[Batch]) -> dict[str, Batch]:
-    """Return batches by what they hold, and by how often that came before."""
+    """Return batches by the digest of their inputs and its number of earlier occurrences."""
     found: dict[str, Batch] = {}
     for batch in asked:
         digest, times = _digest_of(batch.inputs), 0

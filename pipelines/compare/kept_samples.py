@@ -1,4 +1,4 @@
-"""The samples of a comparison, kept beside the answers to them: they are not drawn again to judge these anew."""
+"""Cache the samples of a comparison next to the outputs, to judge these again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Every comparison of a run keeps its own.
+# Every comparison of a run has its own.
 _MOST_BYTES = 32 << 20
 _INPUT = "input/"
 _GOLD = "gold"
@@ -27,7 +27,7 @@ Read = Callable[[], Iterator[Batch]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _KeptBatch:
-    """What a batch is beside its arrays."""
+    """A batch without its arrays."""
 
     ids: Sequence[str]
     strata: Mapping[str, Sequence[str]]
@@ -36,7 +36,7 @@ class _KeptBatch:
 
 
 class SamplesKeeper:
-    """Keeps the samples, the first time that they are read to their end; none of them where they are too large."""
+    """Keeps the samples when they are first read to their end, or none where they are too large."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class SamplesKeeper:
         self._is_begun = False
 
     def keeping(self, read: Read) -> Read:
-        """Return what reads the samples, and keeps them."""
+        """Return a function that reads the samples and keeps them."""
 
         def reading() -> Iterator[Batch]:
             return read() if self._is_begun else self._kept(read())
@@ -52,7 +52,7 @@ class SamplesKeeper:
         return reading
 
     def described(self) -> dict[str, Any] | None:
-        """Return what was kept as JSON data; None where it is not all that was read."""
+        """Return JSON data of the kept samples; None unless they are complete."""
         return self._found
 
     def _kept(self, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -72,7 +72,7 @@ class SamplesKeeper:
             is_at_end = True
         finally:
             if not is_at_end:
-                # Somebody looked at the first ones alone.
+                # Only the first ones were read.
                 shutil.rmtree(self._folder)
                 self._is_begun = False
         if is_whole:
@@ -84,13 +84,13 @@ def _is_added(writer: ChunkWriter, batch: Batch, arrays: Mapping[str, NDArray[np
     try:
         writer.add(arrays, rows=batch.rows, case=batch.case)
     except MeasurementError:
-        # A dtype that files do not hold, or that is another in each batch.
+        # The dtype has no file format, or changes between batches.
         return False
     return True
 
 
 def read_kept_samples(folder: Path, kept: Mapping[str, Any]) -> Read:
-    """Return what reads the batches that were kept in a folder."""
+    """Return a function that reads the kept batches."""
     others = [from_data(_KeptBatch, item) for item in kept["batches"]]
 
     def read() -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Which models are compared: as written on the command line, and as an artifact is one."""
+"""The models of a comparison: as written on the command line, and as artifacts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,14 @@ _TAKES_EXAMPLE = "write for example --takes candidate=text"
 def parse_model(
     text: str, folder: Path, *, rename: Mapping[str, str] | None = None, endpoint_json: JsonMapping | None = None
 ) -> ModelRef:
-    """Return the model written as `text`.
+    """Return the model of a text.
 
-    Args:
-        text: A path of a model, of an npz file with outputs, or of a recording, or `module:callable`, or the address of
-            a model on a server.
-        folder: What a relative path is relative to.
-        rename: The model's own name: the name compared by.
-        endpoint_json: How a server is asked whose address no known protocol has.
+    It is the path of a model, an npz file of outputs or a recording, or `module:callable`, or the address of a model on
+    a server. `rename` maps the model's own names. `endpoint_json` is for servers without a known protocol.
 
     Raises:
         InputFileError: The path does not exist or is neither model nor recorded outputs.
-        UsageError: It is an address, and none of a model.
+        UsageError: It is the address of no model.
     """
     path = folder / text
     names = dict(rename or {})
@@ -58,22 +54,22 @@ def parse_model(
     if path.suffix == ".npz":
         msg = f"recorded outputs {path} do not exist"
         raise InputFileError(msg, hint="give a .npz file with the outputs")
-    # Whoever runs a model with fixed dims follows the rule beside it.
+    # Runners of models with fixed dims follow the rule next to it.
     rule = path.parent / FIXED_SHAPE_FILE
     has_rule = path.is_file() and rule.is_file()
     return replace(parse_source(text, folder), rename=names, fixed_shape=rule if has_rule else None)
 
 
 def recorded_model(path: Path, *, name: str) -> ModelRef:
-    """Return what stands for a model whose outputs were recorded, in an npz file or a recording's folder."""
+    """Return the model of recorded outputs, in an npz file or a recording's folder."""
     return ModelRef(text=path.name, folder=path.parent, kind=SourceKind.RECORDED, name=name)
 
 
 def check_mapping_is_used(models: Iterable[ModelRef], mapping: JsonMapping | None) -> None:
-    """Check that a mapping of JSON is one of a model that is compared.
+    """Check that a JSON mapping belongs to a model of the comparison.
 
     Raises:
-        UsageError: No model is a server that is asked by it.
+        UsageError: No model is a server that needs it.
     """
     if mapping is not None and all(model.endpoint_json is None for model in models):
         msg = "a mapping of JSON is given, and no model is the address of a server that speaks no known protocol"
@@ -83,10 +79,10 @@ def check_mapping_is_used(models: Iterable[ModelRef], mapping: JsonMapping | Non
 
 
 def with_endpoint_limits(models: Iterable[ModelRef], limits: Mapping[str, float]) -> tuple[ModelRef, ...]:
-    """Return the models, those on a server to be asked within these limits.
+    """Return the models with limits for those on a server.
 
     Raises:
-        UsageError: A limit is none, or is not above 0, or no model is on a server.
+        UsageError: A limit is unknown or not above 0, or no model is on a server.
     """
     found = tuple(models)
     if not limits:
@@ -105,7 +101,7 @@ def with_endpoint_limits(models: Iterable[ModelRef], limits: Mapping[str, float]
 def with_signatures(
     reference: ModelRef, candidate: ModelRef, signatures: Mapping[str, str]
 ) -> tuple[ModelRef, ModelRef]:
-    """Return the two models with the signatures of SavedModels chosen that are named by side.
+    """Return the two models with the chosen signatures of SavedModels, by side.
 
     Raises:
         UsageError: A name is no side, or a side is no SavedModel.
@@ -122,7 +118,7 @@ def with_signatures(
 
 
 def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str]) -> tuple[ModelRef, ModelRef]:
-    """Return the two models, with what of the samples those take that are named by side.
+    """Return the two models, limited to the inputs of the samples that are named by side.
 
     Raises:
         UsageError: A name is no side, a side is recorded outputs, or no name of an input is given.
@@ -145,10 +141,10 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
 
 
 def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emulated: bool = False) -> ModelRef:
-    """Return the model, run by a provider of ONNX Runtime; as it is where none is named.
+    """Return the model with a provider of ONNX Runtime; unchanged without one.
 
     Raises:
-        UsageError: It is no ONNX model, is emulated, or the provider is none of the device's.
+        UsageError: It is no ONNX model, is emulated, or the device has no such provider.
     """
     if provider is None:
         return model
@@ -166,20 +162,16 @@ def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emul
 
 
 def artifact_model(artifact: Artifact, *, provider: str | None = None) -> ModelRef:
-    """Return the artifact as a model that converters and runners open.
-
-    Args:
-        artifact: The artifact.
-        provider: The provider of ONNX Runtime that runs it; None for that of the device, or another runtime.
+    """Return the artifact as a model that converters and runners open; without `provider` it is the device's.
 
     Raises:
-        InputFileError: It is the copy of a source, and what says which is corrupt.
+        InputFileError: The record of a source's copy is corrupt.
     """
     name = str(artifact.variant)
     from paritygate.models.source_copy import SOURCE_FILE, read_source_copy
 
     if artifact.main == SOURCE_FILE:
-        # Of all artifacts, only this one does not say its names by itself.
+        # This is the only artifact without its own names.
         copy = read_source_copy(artifact.folder).source_in(artifact.folder)
         return replace(copy, name=name, signature=artifact.signature)
     return ModelRef(
@@ -187,7 +179,7 @@ def artifact_model(artifact: Artifact, *, provider: str | None = None) -> ModelR
         folder=artifact.folder,
         kind=FORMATS[artifact.variant.format].kind,
         name=name,
-        # The file says what its dims are called; how large they may be is in its record.
+        # The file names its dims; its record has their sizes.
         signature=None if provider is None else artifact.signature,
         fixed_shape=artifact.folder / FIXED_SHAPE_FILE if artifact.variant.static else None,
         provider=provider,

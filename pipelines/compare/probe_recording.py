@@ -1,4 +1,4 @@
-"""Probes as a part of recording: how the reference is asked."""
+"""Record the reference's outputs for the probes."""
 
 from __future__ import annotations
 
@@ -38,41 +38,37 @@ if TYPE_CHECKING:
     from paritygate.validate.runners.runner import Runner
 
 PROBES_FOLDER = "probes"
-# Rows that a probe may use: a share of the samples, within these ends.
+# Rows of a probe: a share of the samples, within these bounds.
 _LEAST_ROWS = 64
 _MOST_ROWS = 512
 _SHARE = 8
 
 
 class Prober:
-    """Looks on while the reference answers the samples, and asks it the probes afterwards."""
+    """Watches the reference run on the samples, and then runs it on the probes."""
 
     def __init__(self, runner: Runner, request: ProbeRequest) -> None:
         self._runner = runner
         self._request = request
         self._uses = _uses(request.graph)
-        # What stands for padding in ids of which no mask says it.
+        # The padding id where no mask shows padding.
         pads = {name: use.equals for name, use in self._uses.items() if use.equals is not None}
         pads |= {name: role.pad for name, role in request.roles.items() if role.pad is not None}
         self._surveyor = Surveyor(runner.signature, seed=request.seed, pads=pads)
         self._seconds = 0.0
 
     def watch(self, batch: Batch, inputs: Mapping[str, NDArray[np.generic]], seconds: float) -> None:
-        """Take in one batch of the samples, and the seconds of CPU that the reference took."""
+        """Add one batch of the samples, and the reference's CPU seconds."""
         self._surveyor.add(batch, inputs)
         self._seconds += seconds
 
     def _inferred(self) -> tuple[Survey, dict[str, InputRole]]:
-        """Return what the samples hold, and what each input is."""
+        """Return the survey of the samples, and the role of each input."""
         survey = self._surveyor.finish()
         return survey, infer_roles(self._runner.signature, survey, uses=self._uses, declared=self._request.roles)
 
     def padding(self, signatures: Sequence[Signature | None] = ()) -> dict[str, PaddingMask]:
-        """Return by output the mask of padding that nobody declared, once all samples were taken in.
-
-        Args:
-            signatures: Others that name the dims of outputs, beside that of the reference.
-        """
+        """Return undeclared masks of padding by output, after all samples; `signatures` also name dims of outputs."""
         is_declared = any(role.empty is False for role in self._request.roles.values())
         if not self._uses and not is_declared:
             return {}
@@ -81,11 +77,11 @@ class Prober:
         return unread_by(self._runner, survey, roles, masks) if masks else {}
 
     def activation_floors(self) -> dict[str, NDArray[np.float64]]:
-        """Return by output what implementations of its last operator differ by, as the graph tells it."""
+        """Return by output how far implementations of its last operator differ, by the graph."""
         return {} if self._request.graph is None else floors_of_graph(self._request.graph)
 
     def record(self, recording: Recording, folder: Path, report: Progress) -> ProbesRecording:
-        """Ask the reference, and store what it answers in `folder`, which is made.
+        """Run the reference on the probes, and store its outputs in the new `folder`.
 
         Raises:
             StorageError: The disk is full.
@@ -129,9 +125,9 @@ class Prober:
 
 
 def _opened_otherwise(runner: Runner, opened: contextlib.ExitStack) -> Iterator[Runner]:
-    """Yield the same model on one thread, and without graph optimisations, as far as it runs so here."""
+    """Yield the same model on one thread, and without graph optimisations, where it runs so."""
     one_thread = runner.on_one_thread()
-    # A model that cannot be loaded once more is asked as it is alone.
+    # Skip a model that cannot be loaded again.
     with contextlib.suppress(ParitygateError):
         if not isinstance(one_thread, str):
             yield opened.enter_context(one_thread)
@@ -141,13 +137,13 @@ def _opened_otherwise(runner: Runner, opened: contextlib.ExitStack) -> Iterator[
 
 
 def floors_of_graph(graph: Graph) -> dict[str, NDArray[np.float64]]:
-    """Return by output, as it is served, what implementations of its last operator differ by."""
+    """Return by served output how far implementations of its last operator differ."""
     from paritygate.models.onnx.file import read_onnx
 
     try:
         found = activation_floors(read_onnx(graph.path))
     except InputFileError:
-        # Without the graph no output has more than its steps.
+        # Without the graph, no output has more than its steps.
         return {}
     return {graph.rename.get(name, name): floor for name, floor in found.items()}
 
@@ -160,6 +156,6 @@ def _uses(graph: Graph | None) -> dict[str, GraphUse]:
     try:
         found = uses_of_inputs(read_onnx(graph.path))
     except InputFileError:
-        # It was to say what inputs are: without it, their values and names do.
+        # Without the graph, values and names of inputs show their roles.
         return {}
     return {graph.rename.get(name, name): use for name, use in found.items()}

@@ -1,4 +1,4 @@
-"""What probes of a recording are asked for, and from what they are made."""
+"""The request for the probes of a recording."""
 
 from __future__ import annotations
 
@@ -13,31 +13,18 @@ from paritygate.validate.probes.inputs.roles import DeclaredRole
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Graph:
-    """An ONNX file of the model, for what it does with its inputs.
-
-    Attributes:
-        path: The file.
-        rename: The name in the file: the name served.
-    """
+    """An ONNX file of the model, which shows how it uses its inputs."""
 
     path: Path
-    rename: Mapping[str, str] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)  # the served name, by the file's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeRequest:
-    """Which probes to make, and from what.
-
-    Attributes:
-        names: The probes that are to be asked, by the table of all.
-        dims: The declared sizes of symbolic dims.
-        roles: What the user says that inputs are.
-        graph: An ONNX file of the model; None where there is none.
-        seed: Seed of all choices.
-    """
+    """The probes to record, and how to make them."""
 
     names: tuple[str, ...] = tuple(PROBES)
-    dims: Mapping[str, Dim] = field(default_factory=dict)
-    roles: Mapping[str, DeclaredRole] = field(default_factory=dict)
+    dims: Mapping[str, Dim] = field(default_factory=dict)  # sizes of symbolic dims
+    roles: Mapping[str, DeclaredRole] = field(default_factory=dict)  # of inputs, as declared
     graph: Graph | None = None
     seed: int = 0

@@ -1,4 +1,4 @@
-"""Probes as a part of comparing: where the reference's answers are, and what the candidate answered."""
+"""Run the candidate on the probes, and compare it with the reference's outputs."""
 
 from __future__ import annotations
 
@@ -47,28 +47,22 @@ _GIVEN = "outputs that were recorded elsewhere cannot be asked"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """What came of asking.
+    """The outcome of the probes."""
 
-    Attributes:
-        checks: One a probe that asked something.
-        result: All of it, as the report has it.
-        failed_before: Of the probe whose batches are asked again, the positions of those that it fails by.
-    """
-
-    checks: tuple[Check, ...]
-    result: ProbesResult
-    failed_before: frozenset[int] = frozenset()
+    checks: tuple[Check, ...]  # one a probe that ran
+    result: ProbesResult  # as the report has it
+    failed_before: frozenset[int] = frozenset()  # positions of batches that fail, of the probe whose batches run again
 
     def joined(self, again: Answers) -> Answers:
-        """Return these and those of asking again."""
+        """Return these and those of running again."""
         asked = {**self.result.asked, **again.result.asked}
         return Answers(checks=(*self.checks, *again.checks), result=replace(self.result, asked=asked))
 
 
 def request_of(job: ComparisonJob) -> ProbeRequest:
-    """Return which probes to make of the reference, where it is a model.
+    """Return the probes of a reference that is a model.
 
-    What either side's ONNX graph says counts, and how large dims may be, where a side was released with that.
+    They follow from either side's ONNX graph, and from the dims that a side was released with.
     """
     models = (job.reference, job.candidate)
     found = next((model for model in models if model.kind is SourceKind.ONNX), None)
@@ -90,14 +84,9 @@ def question_of(
     outputs: tuple[str, ...],
     unclipped: Callable[[Batch], Outputs | None] = lambda _: None,
 ) -> ProbeQuestion:
-    """Return what the candidate is held to.
+    """Return the comparison of one probe's outputs.
 
-    Args:
-        job: The comparison.
-        candidate: What answers.
-        store: Keeps the batches that are failed.
-        outputs: The outputs that are compared.
-        unclipped: Returns what an INT8 candidate would answer if its activations had no ranges.
+    `unclipped` returns the outputs of an INT8 candidate without activation ranges.
     """
     return ProbeQuestion(
         rules=job.rules,
@@ -116,15 +105,7 @@ def ask(
     outputs: tuple[str, ...],
     place: ComparisonContext,
 ) -> Answers:
-    """Ask the candidate what the reference was asked.
-
-    Args:
-        job: The comparison.
-        candidate: What answers.
-        recording: The probes, with the reference's answers; None where the reference could not be asked.
-        outputs: The outputs that are compared.
-        place: Where the comparison works.
-    """
+    """Run the candidate on the reference's probes; `recording` is None where the reference could not run on them."""
     skipped = _why_not(candidate, recording)
     if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
         return not_asked(job, skipped)
@@ -159,15 +140,7 @@ def ask_session_probes(
     outputs: tuple[str, ...],
     place: ComparisonContext,
 ) -> Answers:
-    """Ask the candidate some of it again in other ways: what the probes of the session do.
-
-    Args:
-        job: The comparison.
-        candidate: What answers.
-        recording: The probes, with the reference's answers; None where the reference could not be asked.
-        outputs: The outputs that are compared.
-        place: Where the comparison works.
-    """
+    """Run the candidate again on some batches in other ways, by the session probes."""
     if recording is None or recording.skipped or not isinstance(candidate, ModelCandidate):
         return Answers(checks=(), result=ProbesResult())
     store = FailureStore(job, recording)
@@ -183,7 +156,7 @@ def ask_session_probes(
 
 
 def not_asked(job: ComparisonJob, why: str) -> Answers:
-    """Return that nothing was asked: for a reason, or because all of it is switched off."""
+    """Return that no probe ran, for a reason or because all are switched off."""
     reason = why if job.rules.probes else ""
     words = say("probes.not_asked", reason=reason)
     unasked = Check(name="probes", status=Status.WARNING, kind=Kind.NOT_ASKED, words=words)
@@ -194,7 +167,7 @@ def not_asked(job: ComparisonJob, why: str) -> Answers:
 
 
 def broken_contract(checks: Sequence[Check]) -> str:
-    """Return how the candidate breaks the contract on the samples already, in words; nothing where it does not."""
+    """Return a message if the candidate breaks the contract on the samples already; else nothing."""
     broken = next((check for check in checks if check.status is Status.FAIL and _is_of_contract(check)), None)
     if broken is None:
         return ""

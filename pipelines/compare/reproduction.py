@@ -1,4 +1,4 @@
-"""A batch that a candidate failed, put where the user finds it, and the one command that fails again by it."""
+"""Save a batch that a candidate failed, and make the command that repeats the failure."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 
 
 class FailureStore:
-    """Writes the batches that are failed: inputs, and the answers of either side in files beside them.
+    """Writes failed batches: inputs, and both models' outputs in files next to them.
 
-    Where all rows of a batch are answered alike, a batch of real rows is put beside it: outputs that are the same for
-    every row are refused as a reference.
+    Where all rows of a batch have the same outputs, a batch of real rows is added, because a reference with constant
+    outputs is refused.
     """
 
     def __init__(self, job: ComparisonJob, recording: ProbesRecording) -> None:
@@ -46,7 +46,7 @@ class FailureStore:
         self._commands: dict[str, str] = {}
 
     def keep(self, probe: str, failed: FailedBatch) -> str:
-        """Write the batch and return where its inputs are; nothing where no folder is given, or it cannot be written.
+        """Write the batch and return the path of its inputs; empty without a folder, or where it cannot be written.
 
         Raises:
             StorageError: The disk is full.
@@ -66,8 +66,8 @@ class FailureStore:
         return str(path)
 
     def again(self, probe: str, failure: ProbeFailure) -> str:
-        """Return the command that fails again by a batch; of the probe it belongs to, where the batch was not kept."""
-        # Of all batches together none fails, and none is written.
+        """Return the command that repeats a failure, of the whole probe where the batch was not saved."""
+        # A failure of all batches together has no file.
         keeps = failure.batch >= 0
         return self._commands.get(failure.inputs) or command_of_probe(self._job, probe, keeps=keeps)
 
@@ -78,7 +78,7 @@ class FailureStore:
                 record = stored.record
                 if record.is_beyond_seen or not _varies(stored.outputs):
                     continue
-                # Rows unlike the samples may fail by themselves, where they are given as samples.
+                # Rows unlike the samples may fail by themselves as samples.
                 if not (record.is_unlike_seen or record.edges):
                     return stored
                 found = found or stored
@@ -86,7 +86,7 @@ class FailureStore:
 
 
 def _is_storable(name: str, array: NDArray[np.generic]) -> bool:
-    # A slash parts the case from the name, and NumPy's files hold no bfloat16.
+    # A slash separates case and name, and NumPy's files have no bfloat16.
     return "/" not in name and array.dtype.kind in "biufU"
 
 
@@ -95,7 +95,7 @@ def _varies(outputs: Arrays) -> bool:
 
 
 def _write(path: Path, arrays: Arrays, varied: Arrays | None) -> None:
-    # What does not count is written like all else: NumPy's files hold no masked arrays.
+    # Masked positions are written too, because NumPy's files have no masked arrays.
     parts = {f"{_PROBE}/{name}": np.asarray(array) for name, array in arrays.items()}
     parts |= {f"{_VARIED}/{name}": np.asarray(array) for name, array in (varied or {}).items()}
     np.savez_compressed(path, **parts)  # type: ignore[arg-type]  # keys are free in a mapping
@@ -106,19 +106,13 @@ def _expected(path: Path) -> Path:
 
 
 def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> str:
-    """Return the command, or the call in Python, that asks the probe alone.
-
-    Args:
-        job: The comparison.
-        probe: The name of the probe.
-        keeps: Whether it writes what fails into a folder.
-    """
+    """Return the command, or the call in Python, that repeats a probe, and saves failures if `keeps`."""
     if job.again == "":
         return f"paritygate.compare(..., probes=[{probe!r}])"
     if job.again is not None:
         return f"{job.again} --probes {probe}"
     words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
-    # Probes are derived by the seed: another one asks other batches.
+    # Probes depend on the seed.
     words += [
         "--probes",
         probe,
@@ -132,7 +126,7 @@ def command_of_probe(job: ComparisonJob, probe: str, *, keeps: bool = True) -> s
     ]
     words += [word for name, value in job.samples.cast.items() for word in ("--cast", f"{name}={value}")]
     words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={in_full(value)}")]
-    # The folder is named in a command that finds no such batch yet.
+    # The command names the folder, which has no such batch yet.
     words += ["--failures", str(job.failures or "failures")] if keeps else []
     return _joined(words)
 
@@ -141,9 +135,9 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
     model = job.candidate
     is_object = job.is_here or model.kind is SourceKind.CALLABLE
     if probe in SESSION_PROBES or model.is_recorded or is_source_copy(model) or is_object:
-        # What a call does after others, the inputs alone do not say; the names of some models are in the spec alone.
+        # Inputs alone do not repeat a sequence of calls, and only the spec has the names of some models.
         return command_of_probe(job, probe)
-    # A label that was inferred to be an argmax is held to its scores again, and not compared exactly.
+    # A label that is an inferred argmax is compared by its scores again, not exactly.
     job = replace(job, rules=replace(job.rules, argmax_of=failed.argmax_of or job.rules.argmax_of))
     is_recorded = job.reference.is_recorded
     if is_recorded and not all(_is_storable(name, array) for name, array in failed.stored.outputs.items()):
@@ -152,20 +146,20 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
     outputs = _outputs_alone(job, failed)
     words = ["compare", reference, _place(job.candidate), "--samples", str(path), "--probes", "none"]
     words += _options(job, outputs)
-    # Given as samples, such rows may be taken for padding, which is excused.
+    # As samples, such rows may count as padding, which is excused.
     words += ["--edge", "fail"] if failed.edges else []
     if failed.limit is not None and failed.check in _LIMITS and failed.check not in job.rules.tolerance.declared:
-        # Alone, the batch would be held to limits scaled by itself.
+        # Alone, the batch would scale its own limits.
         words += ["--tolerance", f"{failed.check}={failed.limit!r}"]
     return _joined(words)
 
 
 def _outputs_alone(job: ComparisonJob, failed: FailedBatch) -> tuple[str, ...]:
     if failed.output is None:
-        # Not answered at all, or detections, which are several outputs.
+        # A refusal, or detections, which are several outputs.
         return job.rules.outputs
     scores = job.rules.argmax_of.get(failed.output)
-    # A label is held to its scores only where they are compared as well.
+    # A label needs its scores in the comparison.
     return (failed.output,) if scores is None else (failed.output, scores)
 
 
@@ -177,18 +171,18 @@ def _place(model: ModelRef) -> str:
     if model.kind is SourceKind.ENDPOINT:
         return model.text
     if model.dims:
-        # Its path does not say how large its dims may be, and which probes have to hold.
+        # Its path does not show its dims, which some probes need.
         return model.name
     place = model.path.resolve()
     return model.name if Path(model.name).resolve() == place else str(place)
 
 
 def _repositories(job: ComparisonJob) -> list[str]:
-    """Return the repository of what is written as a release: a variant lies at store/MODEL/VERSION/VARIANT in it."""
+    """Return the repository of a released model: a variant is at store/MODEL/VERSION/VARIANT in it."""
     released = next((model for model in (job.reference, job.candidate) if model.dims), None)
     if released is None:
         return []
-    # The code of a copied source lies in a folder below its variant's.
+    # The code of a copied source is in a folder below its variant's.
     place, variant = released.folder.resolve(), released.name.rpartition("/")[2]
     folder = next(folder for folder in (place, *place.parents) if folder.name == variant)
     return [from_here(folder.parents[3])]
@@ -205,10 +199,9 @@ def _mappings(job: ComparisonJob) -> list[str]:
 
 
 def _options(job: ComparisonJob, outputs: Sequence[str], *scopes: Scope) -> Iterator[str]:
-    """Yield the options that the rules, the models and the device are given by, where these outputs are compared.
+    """Yield the options for the rules, models and device, where these outputs are compared.
 
-    `--gold` is none of them: a probe is held to the reference, and its inputs have no gold. Nor is what only the
-    samples are judged by, as `--min-rows` and `--repeat`.
+    Probes have no gold, so there is no `--gold`. `--min-rows` and `--repeat` judge only samples.
     """
     sides = (("reference", job.reference), ("candidate", job.candidate))
     pairs = [

@@ -1,6 +1,6 @@
-"""The result of one comparison, as the terminal, the JSON file and the report have it.
+"""The result of one comparison, for the terminal, the JSON file and the report.
 
-The JSON Schema is made from these classes: `convert-and-validate schema` prints it.
+`convert-and-validate schema` prints the JSON Schema of these classes, with their docstrings.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 SCHEMA_VERSION = 1
-# Beside the words for checks: what came of a probe that has nothing to ask of this candidate.
+# The status of a probe that does not apply to this candidate.
 NOT_ASKED = "not asked"
 # The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
 NOT_RUN_HERE = Status.NOT_RUN_HERE.value
-# What stands where there is no comparison of a variant.
+# The verdict of a variant without a comparison.
 NOT_MEASURED = "not measured"
-# The verdict of a variant that cannot be made of this model, since the target lacks what the model needs.
+# The verdict of a variant that cannot be made, because the target lacks what the model needs.
 NOT_AVAILABLE = "not available for this model"
-# Where a comparison is made: a model that is an object of Python code is known to its process alone.
+# Where a comparison runs: only its own process has a model that is an object of Python code.
 CHILD_PROCESS = "a child process"
 THIS_PROCESS = "this process"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitRange:
-    """A limit over the channels of an output; both ends are the same where there is one channel."""
+    """A limit over the channels of an output; both ends are equal for one channel."""
 
     lowest: float
     highest: float
@@ -52,14 +52,13 @@ class LimitRange:
 class OutputResult:
     """The difference of one output. Numbers that could not be measured are null.
 
-    `scale` is max(1, spread of the reference's bulk), the largest over the channels; default limits are multiplied by
-    it, and `limits` are those of the bulk. `fill_values` were compared exactly.
-    `reference_spread` is that spread itself, the largest over the channels: variants that are equally fast are told
-    apart by the largest difference as a part of it.
-    `drawing` is what a report draws; null where that is nothing, or the result was written before there was any.
-    `mismatches` counts the values that differ of an output that is compared exactly; of a float output it is null, and
-    what differs in its answers is in `decisions`. `rows_beyond` counts rows beyond a limit, null where the output has
-    no row of its own per input; `looks_like` says of an output that failed what its difference looks like.
+    `scale` is max(1, spread of the reference's bulk), the largest over the channels. It multiplies default limits, and
+    `limits` are those of the bulk. `reference_spread` is that spread itself. The largest difference as a part of it
+    orders equally fast variants. `fill_values` were compared exactly. `mismatches` counts values that differ in an
+    output that is compared exactly. It is null for a float output, whose changed answers are in `decisions`.
+    `rows_beyond` counts rows beyond a limit. It is null where the output has no row for each input row. `looks_like`
+    describes the difference of an output that failed. `drawing` is data for the report's drawing; null for none.
+    `sqnr_db` is the signal-to-quantization-noise ratio; null also where nothing differs or the reference is all zeros.
     """
 
     dtype: str
@@ -90,6 +89,7 @@ class OutputResult:
     limits: dict[str, LimitRange]
     worst_rows: list[WorstRow]
     rows_beyond: int | None = None
+    sqnr_db: float | None = None
     fill_values: int = 0
     fill_mismatches: int = 0
     looks_like: list[str] = field(default_factory=list)
@@ -117,6 +117,7 @@ class StratumOutput:
     bias_high_95: float | None = None
     std_diff: float | None = None
     cosine_similarity: float | None = None
+    sqnr_db: float | None = None
     max_rel_diff: float | None = None
     max_row_rel_diff: float | None = None
     mismatches: int | None = None
@@ -125,7 +126,7 @@ class StratumOutput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StratumResult:
-    """The rows of one stratum: a fault that lives there is bounded by these rows alone."""
+    """The rows of one stratum, which alone bound a fault in it."""
 
     rows: int
     outputs: dict[str, StratumOutput]
@@ -134,7 +135,7 @@ class StratumResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideResult:
-    """The reference or the candidate: what it is and what ran it."""
+    """The reference or the candidate, and its runtime."""
 
     name: str
     kind: str
@@ -153,11 +154,11 @@ class SideResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFailureResult:
-    """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together.
+    """One batch of a probe in which the models differ; batch -1 is all batches together.
 
-    Results of earlier versions name the probe of a finding alone.
-    Of a finding, `edge` says how the rows that differ are unlike every sample, `batches` how many batches are, and the
-    last two what to write in the spec where such rows occur, and where they never do; of a failure they are empty.
+    Findings have more fields, which are empty for a failure. `edge` is how the rows are unlike every sample, and
+    `batches` counts such batches. `if_it_occurs` and `if_it_never_occurs` are what to write in the spec. In results of
+    earlier versions, only a finding has `probe`.
     """
 
     batch: int
@@ -176,7 +177,7 @@ class ProbeFailureResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DroppedResult:
-    """Batches of a probe that no candidate is asked, for one kind of reason; the first ones with the reason itself."""
+    """Batches of a probe that no candidate gets, for one kind of reason; `first` has the reasons of the first ones."""
 
     batches: int
     in_words: str
@@ -185,12 +186,12 @@ class DroppedResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult:
-    """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
+    """One probe: inputs derived from the samples, and whether both models agree on them.
 
-    What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Findings
-    are differences where no sample is, the first one of each edge; `edge_off` counts batches not asked for that;
-    `notes` say what else is not covered. Times are of deriving and answering: the reference's is null where it answers
-    nothing of its own to the probe.
+    `dropped_by` counts dropped batches by reason, `no_rows_left` among them. `error` is a fault of the probe itself.
+    `findings` are out-of-sample differences, the first one of each edge. `edge_off` counts batches that were left out
+    for that. `notes` list what else is not covered. Seconds include deriving the inputs. `reference_seconds` is null
+    where the reference did not run for this probe.
     """
 
     looks_for: str
@@ -223,13 +224,13 @@ class ProbeResult:
 
     @property
     def does_not_apply(self) -> bool:
-        """Whether the samples hold nothing to derive the probe from."""
+        """Whether the samples have nothing to derive the probe from."""
         return self.kind == Kind.DOES_NOT_APPLY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleResult:
-    """What an input was taken for, and why."""
+    """The role of an input, and why."""
 
     role: str
     why: str
@@ -237,10 +238,10 @@ class RoleResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbesResult:
-    """All probes: those asked, those switched off, and why none was asked where that is so.
+    """All probes: those that ran, those switched off, and why none ran.
 
-    `edge` says what a difference comes to in rows that are unlike every sample: fail, warn, or off, which asks none.
-    The seconds are of the samples, for those of the probes to be held against: null where they were answered before.
+    `edge` is the status of differences in rows that are unlike every sample: fail, warn, or off for no such rows.
+    Seconds are of the samples, to compare those of the probes with; null for a recorded side.
     """
 
     asked: dict[str, ProbeResult] = field(default_factory=dict)
@@ -254,9 +255,9 @@ class ProbesResult:
     reference_samples_seconds: float | None = None
 
     def seconds(self) -> tuple[float, float]:
-        """Return how long both sides took over the samples, as far as they answered them now, and over the probes."""
+        """Return how long both models took for the samples, unless they were recorded before, and for the probes."""
         samples = (self.samples_seconds or 0.0) + (self.reference_samples_seconds or 0.0)
-        # Of a reference that answered before, its part was paid before.
+        # The cost of a recorded reference was paid before.
         is_here = self.reference_samples_seconds is not None
         times = (
             probe.seconds + ((probe.reference_seconds or 0.0) if is_here else 0.0) for probe in self.asked.values()
@@ -266,7 +267,7 @@ class ProbesResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorResult:
-    """Why nothing could be measured; `hint` is `advice` and `command` as a sentence, where one command is next."""
+    """Why nothing could be measured; `hint` is `advice` and `command` as a sentence, if one command is next."""
 
     kind: str
     message: str
@@ -276,18 +277,17 @@ class ErrorResult:
 
     @property
     def next_step(self) -> dict[str, str]:
-        """Hint and command as an error takes them."""
+        """Hint and command, as arguments of an error."""
         return {"hint": self.advice if self.command else self.hint, "command": self.command}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonResult:
-    """One candidate against one reference.
+    """The comparison of one candidate with one reference.
 
-    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine,
-    `ran_in` whether it was made in a child process or in that of the caller. `rows` were compared; of a comparison that
-    broke off with an error, those before that. `limit_rule` is the version of the rule that made limits of the
-    tolerance; what does not say it is of version 1.
+    `error` is why the comparison failed, and `not_run_here` why this machine cannot run the candidate. `ran_in` is a
+    child process or the caller's. `rows` were compared, also before an error. `limit_rule` is the version of the rule
+    for default limits; 1 where it is missing.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -330,17 +330,17 @@ class ComparisonResult:
 
     @property
     def named_causes(self) -> list[str]:
-        """What explains the difference, one sentence each."""
+        """Explanations of the difference, one sentence each."""
         return [cause.detail for cause in self.causes if cause.outcome == NAMED]
 
     @property
     def padding_findings(self) -> list[Check]:
-        """What differs where a mask leaves out that nobody declared, one for each output."""
+        """Differences at positions that an undeclared mask leaves out, one for each output."""
         return [check for check in self.checks if check.name == UNDECLARED_PADDING and check.status == Status.EDGE]
 
     @property
     def edge_words(self) -> str:
-        """How much is answered otherwise and fails nothing, such as `2 edge findings`; empty for nothing."""
+        """The number of findings that fail nothing, such as `2 edge findings`; empty for none."""
         counts = {"edge finding": len(self.edge_findings), "padding finding": len(self.padding_findings)}
         return ", ".join(counted(count, what) for what, count in counts.items() if count)
 
@@ -351,7 +351,7 @@ class ComparisonResult:
 
     @property
     def why_not_measured(self) -> str:
-        """Why the candidate was not compared, in words; empty if it was."""
+        """Why the candidate was not compared; empty if it was."""
         return self.not_run_here if self.error is None else self.error.message
 
 
@@ -361,7 +361,7 @@ def _range(values: Iterable[float]) -> LimitRange:
 
 
 def _taken(kind: type[_Result], measured: object, /, **own: object) -> _Result:
-    """Return a result of what was measured under the same names, but for what is given; null is what is no number."""
+    """Return a result with the same fields as a measurement, except the given ones; null for what is no number."""
     names = {item.name for item in fields(cast("Any", kind))} - own.keys()
     found = {name: _plain(getattr(measured, name)) for name in names if hasattr(measured, name)}
     return kind(**found, **own)
@@ -378,14 +378,14 @@ def _rows_beyond(measured: Measurement, output: str) -> int | None:
 
 
 def _of_text(rows: Iterable[WorstRow]) -> list[WorstRow]:
-    # That it differs was measured, and no number.
+    # The difference has no number.
     return [replace(row, actual=None, expected=None) for row in rows]
 
 
 def output_result(
     name: str, measured: Measurement, profile: OutputProfile, limits: Limits, looks_like: Iterable[str] = ()
 ) -> OutputResult:
-    """Return the result of one output, and what its difference looks like where it failed."""
+    """Return the result of one output, with a description of its difference if it failed."""
     statistics = measured.statistics[name]
     return _taken(
         OutputResult,
@@ -429,7 +429,7 @@ def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile])
 
 
 def code_notes(*sides: SideResult) -> list[str]:
-    """Return a note for each side whose loading executes code of its author, whatever came of it."""
+    """Return a note for each side whose loading executes code of its author."""
     return [f"loading {side.name} executes code of its author" for side in sides if side.executes_code]
 
 
@@ -443,18 +443,13 @@ _SHOWN = {"fail", "error", "inconclusive", "warning", "edge"}
 
 
 def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str]:
-    """Return one line for each check that is not a pass, and what the outputs that failed look like.
-
-    Args:
-        result: The comparison.
-        with_findings: Whether probes with findings, and no failure, have a line.
-    """
+    """Return one line for each check without a pass, if not left out as a finding, and for failed outputs."""
     lines = []
     for check in result.checks:
         if check.status in _SHOWN and (with_findings or check.status != "edge"):
             output = f"[{check.output}]" if check.output else ""
             lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
-    # Those that are named stand below the verdict.
+    # Named causes are below the verdict.
     lines += [f"trial {cause.kind}: {cause.detail}" for cause in result.causes if cause.outcome != "named"]
     lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]
     return lines

@@ -1,7 +1,7 @@
-"""Inputs of a SavedModel that are not of the same rows, such as the parts of a ragged tensor: the samples show it.
+"""Find inputs of a SavedModel with different rows, such as the parts of a ragged tensor, by the samples.
 
-TensorFlow says that the first dim of each input is open, and not that they are one. They are taken for one, the rows of
-a batch, which they are for nearly all models.
+TensorFlow leaves the first dim of each input open, equal or not. They are assumed to be the batch's rows, as in nearly
+all models.
 """
 
 from __future__ import annotations
@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 
 
 def with_rows_apart(ref: ModelRef, read: Callable[[], Iterable[Batch]]) -> ModelRef:
-    """Return the model with a signature whose inputs have a first dim of their own, where the samples show that.
+    """Return a SavedModel with separate first dims of its inputs, if the samples have such rows.
 
-    Any other model, and one whose signature is declared, is returned as it is.
-
-    Args:
-        ref: The model.
-        read: Starts reading the samples.
+    Other models, and declared signatures, do not change. `read` starts reading the samples.
 
     Raises:
         InputFileError: It is no SavedModel, or has no such signature.
-        UsageError: A name to be served otherwise is none of the model's.
+        UsageError: The model has no name that is to be renamed.
         MissingBackendError: TensorFlow is not installed.
     """
     if ref.kind is not SourceKind.SAVEDMODEL or ref.signature is not None:
@@ -44,14 +40,7 @@ def with_rows_apart(ref: ModelRef, read: Callable[[], Iterable[Batch]]) -> Model
 
 
 def rows_apart(signature: Signature, read: Callable[[], Iterable[Batch]]) -> Signature:
-    """Return the signature of a SavedModel with a first dim for each input, where they differ in the first batch.
-
-    Where they do not, it is returned as it is.
-
-    Args:
-        signature: As TensorFlow has it, under the names served.
-        read: Starts reading the samples.
-    """
+    """Return the signature with a first dim for each input if the first batch needs it, else the same object."""
     names = [spec.name for spec in signature.inputs if _has_rows(spec)]
     first = next((batch for batch in read() if batch.rows), None) if len(names) > 1 else None
     if first is None:
@@ -69,7 +58,7 @@ def _has_rows(spec: TensorSpec) -> bool:
 
 
 def _apart(spec: TensorSpec) -> TensorSpec:
-    """Return the tensor with its first dim named as its other open ones are."""
+    """Return the tensor with its own name for its first dim."""
     if spec.shape is None or not _has_rows(spec):
         return spec
     return replace(spec, shape=(f"{spec.name}_dim0", *spec.shape[1:]))

@@ -1,4 +1,4 @@
-"""How inputs and outputs lie beside each other where a model names no dims: by axis and size in one batch."""
+"""Name dims by axis and size in one batch, for a model without names of dims."""
 
 from __future__ import annotations
 
@@ -17,20 +17,13 @@ if TYPE_CHECKING:
 
 
 def signature_in_batch(runner: Runner, read: Callable[[], Iterator[Batch]]) -> Signature | None:
-    """Return the signature with dims called by axis and size, as the first batch and the answer to it have them.
+    """Return the signature with dims named by axis and size in the first batch; None without samples.
 
-    Two dims have one name where they are of one size at the same axis. That is enough for whoever says which of them
-    belong together; where later batches are otherwise, shapes do not fit.
-
-    Args:
-        runner: A model, which is asked once.
-        read: Starts reading the samples.
-
-    Returns:
-        The signature; None where there are no samples, which whoever needs some says.
+    Dims of one size at the same axis get one name, which is enough to match them. Later batches of other sizes do not
+    fit.
 
     Raises:
-        ParitygateError: The samples do not fit the model, or it does not answer.
+        ParitygateError: The samples do not fit the model, or it fails.
     """
     batch = next(read(), None)
     if batch is None:

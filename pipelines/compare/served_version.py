@@ -1,4 +1,4 @@
-"""Whether a server answers as the version of its model that was released."""
+"""Check that a server runs the released version of its model."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _STORE, _MANIFEST = "store", "manifest.json"
 
 
 def check_served_version(job: ComparisonJob, answered_as: Sequence[str]) -> tuple[Check, ...]:
-    """Return what there is to say of the versions that a server answered as: nothing where it says none.
+    """Return a check of the versions that a server reports; none where it reports none.
 
-    That it is another version than the released one is said where the reference is a file of a release, and the model
-    has the same name on the server: other servers number models as they like. Whether it answers rightly is for the
-    values to show, so neither fails.
+    It applies where the reference is a file of a release, and the server uses the same name, because other servers
+    number models freely. A difference is a warning, because the values show whether the model is correct.
     """
     if not answered_as:
         return ()
@@ -39,7 +38,7 @@ def check_served_version(job: ComparisonJob, answered_as: Sequence[str]) -> tupl
 
 
 def _release_of(ref: ModelRef) -> tuple[str, str] | None:
-    """Return name and version of the release that a model is a file of; None where it is of none."""
+    """Return name and version of a model's release; None where it is of none."""
     for folder in (ref.place or Path()).parents:
         if folder.name.isdecimal() and folder.parent.parent.name == _STORE and (folder / _MANIFEST).is_file():
             return folder.parent.name, folder.name

@@ -1,4 +1,4 @@
-"""Opening the candidate again in other ways: for the probes of the session, in a fresh process, and without ranges."""
+"""Open the candidate again in other ways: for session probes, in a fresh process, and without activation ranges."""
 
 from __future__ import annotations
 
@@ -47,23 +47,14 @@ _EMULATED = "an emulation stands for a device, and its process for none"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonContext:
-    """Where a comparison works, and until when.
-
-    Attributes:
-        folder: Its folder.
-        deadline: When its time is over, by the monotonic clock.
-        samples: What the candidate's pass over the samples was.
-        report: Takes the progress.
-        models: Keeps the answers of models, or has them.
-        failed_before: Of the probe whose batches are asked again, the positions of those that it fails by.
-    """
+    """The place and the deadline of a comparison."""
 
     folder: Path
-    deadline: float
-    samples: SamplesCost
+    deadline: float  # by the monotonic clock
+    samples: SamplesCost  # cost of the candidate's pass over the samples
     report: Progress
     models: KeptAnswers
-    failed_before: frozenset[int] = frozenset()
+    failed_before: frozenset[int] = frozenset()  # positions of batches that fail, of the probe whose batches run again
 
 
 def session_plan(
@@ -72,7 +63,7 @@ def session_plan(
     outputs: tuple[str, ...],
     place: ComparisonContext,
 ) -> SessionPlan:
-    """Return how the candidate is asked again."""
+    """Return how the candidate runs again."""
     return SessionPlan(
         seed=job.rules.seed,
         why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
@@ -87,7 +78,7 @@ def session_plan(
 
 
 def why_not_plain(job: ComparisonJob) -> str:
-    """Return why the candidate has no graph without optimisations; empty if it has."""
+    """Return why the candidate cannot run without graph optimisations; empty if it can."""
     if job.is_emulated:
         return "it is emulated with its operators unfused"
     if job.candidate.kind is not SourceKind.ONNX or job.device != "cpu":
@@ -104,7 +95,7 @@ def _why_not_afresh(job: ComparisonJob) -> str:
 
 
 def plain_opener(job: ComparisonJob, models: KeptAnswers, role: str) -> Callable[[], ModelCandidate]:
-    """Return what opens the candidate without graph optimisations, under a role of its own."""
+    """Return a function that opens the candidate without graph optimisations, under its own role."""
 
     def opened() -> ModelCandidate:
         ref = job.candidate
@@ -118,7 +109,7 @@ def _batch(asked: AskedBatch) -> Batch:
 
 
 class _FreshProcess:
-    """Has another process load the candidate and answer."""
+    """Loads and runs the candidate in another process."""
 
     def __init__(self, job: ComparisonJob, outputs: frozenset[str], place: ComparisonContext) -> None:
         self._job = job
@@ -157,19 +148,12 @@ class _FreshProcess:
 
 
 class Unclipped:
-    """Asks an INT8 candidate what it would answer if its activations had no ranges; opened when it is first needed."""
+    """Runs an INT8 candidate without activation ranges; opened when first needed."""
 
     def __init__(
         self, job: ComparisonJob, folder: Path, models: KeptAnswers | None = None, ref: ModelRef | None = None
     ) -> None:
-        """Begin.
-
-        Args:
-            job: The comparison.
-            folder: Where the graph may be written.
-            models: Keeps the answers of models, or has them; None for neither.
-            ref: The file that stands in for the candidate; None for itself.
-        """
+        """Prepare; `folder` may get the graph, and `ref` replaces the candidate's file."""
         self._device = job.device
         self._ref = ref or job.candidate
         self._folder = folder / _UNCLIPPED
@@ -179,7 +163,7 @@ class Unclipped:
         self._is_possible = is_known and job.device == "cpu" and job.rules.precision is Precision.INT8
 
     def __call__(self, batch: Batch) -> dict[str, NDArray[np.generic]] | None:
-        """Return the answer without ranges to a batch in which an activation goes beyond its own; None otherwise."""
+        """Return the outputs without ranges for a batch in which an activation exceeds its range; None otherwise."""
         if not self._is_possible:
             return None
         try:
@@ -188,7 +172,7 @@ class Unclipped:
         except NotAskedBeforeError:
             raise
         except ParitygateError:
-            # What cannot be looked at excuses nothing.
+            # An error excuses nothing.
             self._is_possible = False
             return None
 

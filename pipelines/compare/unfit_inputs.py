@@ -1,4 +1,4 @@
-"""Which inputs a candidate does not take by its own declaration: then they say nothing of how it answers."""
+"""Skip inputs that a candidate does not accept by its own declaration, because they do not test it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-# float32 holds every integer up to here, and only some beyond.
+# float32 has every integer up to here, and only some beyond.
 _EXACT_IN_FLOAT32 = 2**24
 
 
 class UnfitInputs:
-    """Says why a candidate does not take inputs: beyond dims that are fixed, its rows at once, or its integers.
+    """Finds inputs that a candidate does not accept, by fixed dims, its largest batch, or its integer dtype.
 
-    Sizes that its own signature fixes, and no rule beside it brings inputs to, are not among these: a candidate that
-    refuses what the reference answers has broken the contract.
+    Sizes that its own signature fixes, without a rule that pads inputs, do not count: refusing what the reference
+    accepts breaks the contract.
     """
 
     def __init__(self, signature: Signature, rule: Path | None, largest_batch: int | None = None) -> None:
         self._largest_batch = largest_batch
         self._rule: FixedShape | None = None if rule is None else read_fixed_shape(rule)
-        # A model with fixed dims may take other dtypes than its signature says, which is the one before.
+        # With fixed dims, inputs may have other dtypes than in the signature, which is the earlier one.
         dtypes = {} if self._rule is None else self._rule.dtypes
         self._dtypes = {spec.name: dtypes.get(spec.name, spec.dtype) for spec in signature.inputs}
 
     def __call__(self, inputs: Arrays) -> str:
-        """Return why not; nothing where it takes them."""
+        """Return why the inputs do not fit; empty if they do."""
         return self._beyond_rows(inputs) or self._beyond_dims(inputs) or self._beyond_dtypes(inputs)
 
     def _beyond_rows(self, inputs: Arrays) -> str:

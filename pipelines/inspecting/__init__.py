@@ -1,1 +1,1 @@
-"""Looking at a model before anything is made of it: what it is (`inspect`), and a first spec for it (`init`)."""
+"""Inspect a model before anything is made of it (`inspect`), and write a first spec for it (`init`)."""

@@ -1,4 +1,4 @@
-"""Which of the usual targets cannot be made of a model, found by making them."""
+"""Find the usual targets that a model cannot become, by making them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.precision import Variant
 
-# Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
+# Made where the source allows it and their packages are installed. They need no rows of the samples.
 USUAL_TARGETS = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
-# What can be tried of an ONNX file, which is done within seconds.
+# These take seconds for an ONNX file.
 _TRIED = ("onnx-fp16", "openvino-fp32")
 _LARGEST_BYTES = 256 << 20
 
 
 def impossible_targets(loaded: LoadedModel) -> dict[str, str]:
-    """Return which usual targets an ONNX model cannot become, each with the reason; none of a large one, or another.
+    """Return usual targets that a small ONNX model cannot become, with reasons; none for other models.
 
-    What fails by another error than a lack of operators is left to the run, which shows it in full.
+    Only missing operators count, because a run shows other errors in full.
     """
     if loaded.ref.kind is not SourceKind.ONNX:
         return {}

@@ -1,4 +1,4 @@
-"""Which of the samples a model takes: inputs by name, or the columns of a table side by side, and in which dtype."""
+"""Choose the samples' inputs that a model takes: by name, or columns of a table side by side, and their dtypes."""
 
 from __future__ import annotations
 
@@ -44,26 +44,18 @@ _SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputChoice:
-    """What of the samples a model takes.
+    """The part of the samples that a model takes."""
 
-    Attributes:
-        samples: How they are read, with the columns and the casts chosen.
-        kept: The names of what is an input, where the model itself does not say it; None where nothing is known.
-        left_out: What of the samples is no input.
-        guessed: The inputs that columns side by side were taken for.
-        pictures: Why the pictures of a folder are prepared so; empty of other samples.
-    """
-
-    samples: SampleSource
-    kept: tuple[str, ...] | None = None
-    left_out: tuple[str, ...] = ()
-    guessed: tuple[str, ...] = ()
-    pictures: str = ""
+    samples: SampleSource  # with the chosen columns and casts
+    kept: tuple[str, ...] | None = None  # inputs of a model without a signature; None if unknown
+    left_out: tuple[str, ...] = ()  # samples that are no input
+    guessed: tuple[str, ...] = ()  # inputs that columns side by side were chosen for
+    pictures: str = ""  # why pictures of a folder are prepared so
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Wanted:
-    """The inputs of a model as far as it says them: those that it needs, and those that it may do without."""
+    """The known inputs of a model: needed and optional ones."""
 
     needed: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -72,12 +64,9 @@ class _Wanted:
 
 
 def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource) -> InputChoice:
-    """Return which of the samples the model takes. Reads the columns of a table, and the first rows.
+    """Return the samples that the model takes. Reads the columns of a table, and the first rows.
 
-    Args:
-        loaded: The model.
-        facts: What it declares.
-        samples: All that there is; columns that are already chosen stay.
+    Columns that are already chosen stay.
 
     Raises:
         UsageError: Several columns could be its only input, and it takes none of the choices.
@@ -103,7 +92,7 @@ def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource)
 
 
 def _check_named(wanted: _Wanted | None, samples: SampleSource) -> None:
-    """Check that columns are named for inputs of the model, and that the table has them as it takes them."""
+    """Check that columns are named for inputs of the model, and that the table's columns fit them."""
     specs = () if wanted is None else tuple(wanted.specs.values())
     if wanted is not None and not specs and not wanted.takes_any:
         check_inputs_named(samples, (*wanted.needed, *wanted.optional))
@@ -142,7 +131,7 @@ def _of_parameters(parameters: Iterable[inspect.Parameter]) -> _Wanted | None:
 
 
 def _one_needed(wanted: _Wanted | None) -> str | None:
-    """Return the parameter that pictures are given as: the one that is needed, or what transformers calls it."""
+    """Return the parameter for pictures: `pixel_values` as in transformers, or the only needed one."""
     names = () if wanted is None else (*wanted.needed, *wanted.optional)
     if "pixel_values" in names:
         return "pixel_values"
@@ -150,10 +139,10 @@ def _one_needed(wanted: _Wanted | None) -> str | None:
 
 
 def _by_name(wanted: _Wanted, columns: Sequence[Column]) -> tuple[str, ...]:
-    """Return the columns that are inputs by their names; what a model is trained by is none unless it is needed."""
+    """Return the columns with names of inputs, without training targets unless they are needed."""
     names = [column.name for column in columns]
     if not (wanted.needed or wanted.optional):
-        # A function of any keywords takes what is no text and no answer.
+        # A function of any keywords takes every column except texts and targets.
         kinds = {ColumnKind.NUMBER, ColumnKind.LIST}
         return tuple(item.name for item in columns if item.kind in kinds and not is_answer(item.name))
     optional = [name for name in wanted.optional if name in names and not is_answer(name)]
@@ -161,7 +150,7 @@ def _by_name(wanted: _Wanted, columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def _of_arrays(wanted: _Wanted, samples: SampleSource) -> InputChoice:
-    """Return which arrays of a file or function are inputs, where the model does not say its signature."""
+    """Return the arrays of a file or function that are inputs, where the model has no signature."""
     if wanted.specs:
         return InputChoice(samples=samples)
     first = next(iter(open_samples(replace(samples, batch_size=1))()), None)
@@ -171,7 +160,7 @@ def _of_arrays(wanted: _Wanted, samples: SampleSource) -> InputChoice:
     ]
     kept = _by_name(wanted, columns)
     if not kept or not {*wanted.needed} <= {*kept}:
-        # One array of another name is given by its place; text is no tensor.
+        # An array with another name is passed by position, and text is no tensor.
         kept = tuple(column.name for column in columns if column.kind is not ColumnKind.TEXT)
     left_out = tuple(column.name for column in columns if column.name not in kept)
     return InputChoice(samples=samples, kept=kept, left_out=left_out) if left_out else InputChoice(samples=samples)
@@ -189,7 +178,7 @@ def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, colum
         )
     choices = choices_of_numbers(unused)
     if len(missing) != 1 or len(unused) == 1:
-        # One of another name is renamed, and what misses several is refused, with the names on both sides.
+        # A single one is renamed, and several missing ones are refused, with the names on both sides.
         return InputChoice(samples=samples)
     rest = {name: (name,) for name in named}
     lists = [column.name for column in unused if column.kind is ColumnKind.LIST]
@@ -225,7 +214,7 @@ def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they m
     rest: Mapping[str, tuple[str, ...]],
     candidates: Sequence[Sequence[str]],
 ) -> Sequence[str]:
-    """Return the first candidate that is as wide as the model declares, or that the model answers."""
+    """Return the first candidate with the declared width, or that the model accepts."""
     spec = wanted.specs.get(name)
     width = None if spec is None or spec.shape is None else spec.shape[1]
     if isinstance(width, int):
@@ -272,7 +261,7 @@ def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
 
 
 def _with_casts(loaded: LoadedModel, wanted: _Wanted | None, samples: SampleSource) -> SampleSource:
-    """Return the samples with a cast of each input whose values are numbers of another kind than the model takes."""
+    """Return the samples with a cast of each input whose numbers have another dtype than the model takes."""
     if wanted is None:
         return samples
     own = _dtype_of_parameters(loaded)
@@ -288,13 +277,13 @@ def _with_casts(loaded: LoadedModel, wanted: _Wanted | None, samples: SampleSour
 
 
 def _is_cast(array: NDArray[np.generic], dtype: str, *, takes_integers: bool) -> bool:
-    # Of a module nobody knows whether integers are ids; several columns side by side are none.
+    # A module's integers may be ids, but several columns side by side are not.
     is_number = array.dtype.kind == "f" or (takes_integers and array.dtype.kind in "iub")
     return is_number and is_float_dtype(dtype) and dtype not in {"bfloat16", array.dtype.name}
 
 
 def _dtype_of_parameters(loaded: LoadedModel) -> str:
-    """Return the one dtype that the float parameters of a PyTorch module have; empty where there is none."""
+    """Return the only dtype of a PyTorch module's float parameters, or an empty text."""
     if loaded.ref.kind is not SourceKind.TORCH:
         return ""
     module: torch.nn.Module = loaded.model

@@ -28,52 +28,46 @@ from paritygate.validate.probes.inputs.roles import Role
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM
 
-_REQUIRED = "onnx-fp32"
-# What is made of a model of TensorFlow alone, whatever its operators are.
+# A gate begins with what rounds least.
+_FP32 = f"-{Precision.FP32}"
+# Any model of TensorFlow becomes this, whatever its operators are.
 _AS_IT_IS = "savedmodel-fp32"
-# Layers of Keras that prepare text, and what they are as operators: neither ONNX nor TFLite has them.
+# Keras layers that prepare text, and their operators, which both ONNX and TFLite lack.
 _IN_TENSORFLOW_ALONE = frozenset(
     {
         *("Hashing", "HashedCrossing", "TextVectorization"),
         *("SparseCross", "StaticRegexReplace", "StringLower", "StringSplitV2", "StringToHashBucketFast"),
     }
 )
-# What a reader asks first comes first.
+# In the order of a reader's questions.
 _ORDER = ("model", "samples", "decisions", "argmax_of", "outputs", "roles", "targets", "required", "promote")
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _CLASS_WORDS = frozenset({"logit", "logits", "prob", "probabilities", "probability", "probs", "softmax"})
-# Beyond this rank the axis of classes may be any.
+# Beyond this rank any axis may hold the classes.
 _CLASS_RANK = 3
 _MATRIX_RANK = 2
 _HALF = 0.5
-# Columns whose spreads differ by more than this may be in different units.
+# Columns whose spreads differ by more may be in different units.
 _UNLIKE = 100.0
-# Names of dims that are formulas, as exporters write them, are no sizes of their own.
+# Formulas as names, which exporters write, are no sizes of their own.
 _DIM_NAME = re.compile(r"[\w.-]+")
 
 
 @dataclass(kw_only=True, slots=True)
 class Draft:
-    """A spec in the making.
-
-    Attributes:
-        data: The spec.
-        comments: What is said above its entries.
-        guesses: One line for each guess.
-        notes: Other facts for the user.
-    """
+    """A spec in the making."""
 
     data: dict[str, Any]
-    comments: dict[Place, list[str]] = field(default_factory=dict)
-    guesses: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    comments: dict[Place, list[str]] = field(default_factory=dict)  # above its entries
+    guesses: list[str] = field(default_factory=list)  # one line each
+    notes: list[str] = field(default_factory=list)  # other facts for the user
 
     def say(self, place: Place, *lines: str) -> None:
-        """Say something above an entry."""
+        """Add comments above an entry."""
         self.comments.setdefault(place, []).extend(lines)
 
     def guess(self, place: Place, value: Any, reason: str) -> None:  # noqa: ANN401 - plain data
-        """Write a value that is guessed, and why."""
+        """Write a guessed value with the reason."""
         entry = self.data
         for key in place[:-1]:
             entry = entry.setdefault(key, {})
@@ -82,7 +76,7 @@ class Draft:
         self.guesses.append(f"{'.'.join(place)}: {flow_text(value)} - {reason}")
 
     def text(self, *head: str) -> str:
-        """Return the spec as YAML, with what is said at its head."""
+        """Return the spec as YAML, with comments at its head."""
         return yaml_text({name: self.data[name] for name in _ORDER if name in self.data}, self.comments, head=head)
 
 
@@ -91,12 +85,8 @@ def draft_of(
 ) -> Draft:
     """Return the spec that a survey of a model leads to.
 
-    Args:
-        survey: What was seen.
-        named: What the model is to be called.
-        source: The model as the spec names it.
-        samples: The samples as the spec names them; None for random rows.
-        signature: The signature of a SavedModel that was asked for; None where none was.
+    `source` and `samples` are as the spec names them; None means random rows. `signature` is one of a SavedModel that
+    the user chose.
     """
     draft = Draft(data={"model": {"name": named.name, "source": source}, "samples": {"source": samples or RANDOM}})
     if named.guess:
@@ -111,15 +101,16 @@ def draft_of(
     _add_samples(draft, survey)
     _add_decisions(draft, survey)
     _add_masks(draft, survey)
-    _add_columns(draft, survey)
-    _add_targets(draft, survey)
+    targets = _targets_of(survey)
+    _add_columns(draft, survey, targets.required)
+    _add_targets(draft, survey, targets)
     draft.data["promote"] = {"to": "artifacts/repository", "alias": "prod"}
     draft.say(("promote",), "Where what passed is released. With prefer: fastest speed is measured, and decides.")
     return draft
 
 
 def _add_signature(draft: Draft, survey: ModelSurvey, asked: str | None) -> None:
-    """Write which signature of a SavedModel is meant, where it was asked for or there are several."""
+    """Write the signature of a SavedModel, where it was chosen or there are several."""
     place, used = ("model", "signature"), asked or SERVING_SIGNATURE
     others = ", ".join(name for name in survey.inspection.signatures if name != used)
     if asked is not None:
@@ -217,7 +208,7 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
 
 
 def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
-    """Write which columns of a table are inputs, what is left out, and what is cast to another dtype."""
+    """Write the columns of a table that are inputs, those left out, and casts."""
     place = ("samples", "columns")
     columns = {name: names[0] if len(names) == 1 else list(names) for name, names in survey.columns.items()}
     if survey.side_by_side:
@@ -241,7 +232,7 @@ def _add_columns_read(draft: Draft, survey: ModelSurvey) -> None:
 
 
 def _add_pictures(draft: Draft, survey: ModelSurvey) -> None:
-    """Write how pictures are prepared, with what is usually another way in a service."""
+    """Write the preparation of pictures, with the steps that often differ in a service."""
     if survey.images is None:
         return
     usual = to_data(PictureRules(input="", size=(1, 1)))
@@ -264,7 +255,7 @@ def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
             continue
         rule = _rule_of(spec, survey)
         if rule is None:
-            # A table of numbers a row, such as states of layers, is rarely decided by.
+            # Services rarely decide by a table of numbers a row, such as states of layers.
             open_ones += [spec.name] if spec.shape is None or len(spec.shape) <= _MATRIX_RANK else []
         else:
             draft.guess(("decisions", spec.name), *rule)
@@ -284,7 +275,7 @@ def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
 
 
 def _example_of_rule(name: str, survey: ModelSurvey) -> dict[str, Any]:
-    """Return the rule that an output of its shape could be decided by, and a threshold that its answers cross."""
+    """Return a rule that fits the output's shape, with a threshold that its values cross."""
     spec = next(spec for spec in survey.signature.outputs if spec.name == name)
     if spec.shape is not None and len(spec.shape) == _MATRIX_RANK and spec.shape[1] != 1:
         return {"argmax": True}
@@ -293,7 +284,7 @@ def _example_of_rule(name: str, survey: ModelSurvey) -> dict[str, Any]:
 
 
 def _rule_of(spec: TensorSpec, survey: ModelSurvey) -> tuple[dict[str, Any], str] | None:
-    """Return the decision that an output is for, and why; None where nothing tells."""
+    """Return the decision that an output is for, and why; None without evidence."""
     shape, answers = spec.shape, survey.answers.get(spec.name)
     if not shape:
         return None
@@ -329,7 +320,7 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
     if masks:
         draft.say(("roles",), *others)
     elif others:
-        # Apart from what is said of the targets.
+        # Apart from the comments on targets.
         draft.say(("targets",), *others, "")
     for spec in survey.signature.outputs:
         if is_float_dtype(spec.dtype):
@@ -337,7 +328,7 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
 
 
 def _add_positions(draft: Draft, output: TensorSpec, masks: list[str], survey: ModelSurvey) -> None:
-    """Write which positions of an output count where all shows it; else a comment with the declaration."""
+    """Write the positions of an output that count, if the evidence is complete; else a comment with the declaration."""
     known = survey.valid_where.get(output.name)
     if known is not None:
         reason = (
@@ -363,16 +354,16 @@ def _says_positions(mask: str, output: TensorSpec, survey: ModelSurvey) -> bool:
     return True
 
 
-def _add_columns(draft: Draft, survey: ModelSurvey) -> None:
-    """Write, as a comment, limits by column for outputs whose columns vary by very different amounts."""
+def _add_columns(draft: Draft, survey: ModelSurvey, required: str) -> None:
+    """Write a comment with limits by column for outputs whose columns have very different spreads."""
     for name, answers in survey.answers.items() if survey.random is None else ():
         spreads = [spread for spread in answers.spreads if spread > 0]
         if not spreads or max(spreads) <= _UNLIKE * min(spreads):
             continue
-        share = SHARES_OF_SPREAD[Variant.parse(_REQUIRED).precision]
+        share = SHARES_OF_SPREAD[Variant.parse(required).precision]
         limits = [float(f"{share * spread:.1g}") if spread > 0 else None for spread in answers.spreads]
         names = [f"column_{place}" for place in range(len(limits))]
-        tolerance = {_REQUIRED: {"outputs": {name: {"max_abs_diff": limits}}}}
+        tolerance = {required: {"outputs": {name: {"max_abs_diff": limits}}}}
         draft.say(
             ("targets",),
             f"The columns of {name} vary by {min(spreads):.2g} to {max(spreads):.2g}, so each has a limit by its own "
@@ -383,39 +374,70 @@ def _add_columns(draft: Draft, survey: ModelSurvey) -> None:
         )
 
 
-def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
+def _add_targets(draft: Draft, survey: ModelSurvey, chosen: _Targets) -> None:
+    # Which targets were chosen is said with what was written, and needs no line among the guesses.
+    draft.data |= {"targets": list(chosen.names), "required": [chosen.required]}
+    draft.notes += [f"targets: {note}" for note in chosen.notes]
+    said = [f"It can become these as well: {', '.join(chosen.others)}"] if chosen.others else []
+    draft.say(("targets",), f"guess: {chosen.reason}", *said)
+    if chosen.required == _copy_of_source(survey):
+        note = f"{chosen.required} is a copy of the source, so a run compares nothing; compare the source with the "
+        note += "model that it was made from: convert-and-validate compare"
+        draft.say(("required",), note)
+        draft.notes.append(f"required: {note}")
+    else:
+        draft.say(("required",), "guess: the others are shown, and released where they pass")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Targets:
+    """The targets of a spec: those chosen, the one that a gate requires, and the others that fit."""
+
+    names: tuple[str, ...]
+    required: str
+    others: tuple[str, ...] = ()
+    reason: str
+    notes: tuple[str, ...] = ()
+
+
+def _targets_of(survey: ModelSurvey) -> _Targets:
     fitting = _fitting_targets(SourceKind(survey.inspection.kind), survey)
     lacking = sorted(_IN_TENSORFLOW_ALONE & survey.inspection.counts.keys()) if _AS_IT_IS in fitting else []
     if lacking:
-        chosen, required, others = [_AS_IT_IS], _AS_IT_IS, []
         reason = f"ONNX and TFLite lack {', '.join(lacking)}, so that nothing else can be made of the model"
-        draft.notes.append(f"targets: {_AS_IT_IS} alone: {reason}")
-    else:
-        chosen, required = _usual_targets(fitting, survey), _REQUIRED
-        others = [name for name in fitting if name not in chosen and name not in survey.impossible]
-        draft.notes += [f"targets: left out {name}: {why}" for name, why in survey.impossible.items()]
-        reason = "formats that such a model converts to without further settings, and that run here"
-    # Which targets were chosen is said with what was written, and needs no line among the guesses.
-    draft.data |= {"targets": chosen, "required": [required]}
-    said = [f"It can become these as well: {', '.join(others)}"] if others else []
-    draft.say(("targets",), f"guess: {reason}", *said)
-    draft.say(("required",), "guess: the others are shown, and released where they pass")
+        notes = (f"{_AS_IT_IS} alone: {reason}",)
+        return _Targets(names=(_AS_IT_IS,), required=_AS_IT_IS, reason=reason, notes=notes)
+    names = _usual_targets(fitting, survey) or (_copy_of_source(survey),)
+    return _Targets(
+        names=names,
+        required=next((name for name in names if name.endswith(_FP32)), names[0]),
+        others=tuple(name for name in fitting if name not in names and name not in survey.impossible),
+        reason="formats that such a model converts to without further settings, and that run here",
+        notes=tuple(f"left out {name}: {why}" for name, why in survey.impossible.items()),
+    )
+
+
+def _copy_of_source(survey: ModelSurvey) -> str:
+    """Return the name of the target that copies the source, in whatever format it has: a gate of it is empty."""
+    return f"{survey.inspection.kind}{_FP32}"
 
 
 def _fitting_targets(kind: SourceKind, survey: ModelSurvey) -> list[str]:
-    """Return what a model of the kind becomes; OpenVINO has no text, which needs no conversion to be known."""
+    """Return the targets of a kind of model; OpenVINO has no text, as is known without a conversion."""
     has_text = any(spec.dtype == "string" for _, spec in _tensors(survey))
     return [name for name in fitting_targets(kind) if not (has_text and Variant.parse(name).format == "openvino")]
 
 
-def _usual_targets(fitting: Sequence[str], survey: ModelSurvey) -> list[str]:
-    # A model that computes in less than FP32 is not made less precise once more.
+def _usual_targets(fitting: Sequence[str], survey: ModelSurvey) -> tuple[str, ...]:
+    # A model that computes in less than FP32 is not lowered again.
     is_full = survey.inspection.precision in {str(Precision.FP32), None}
-    return [
+    return tuple(
         name
         for name in USUAL_TARGETS
         if name in fitting
         and name not in survey.impossible
-        and (name.endswith("-fp32") or is_full)
-        and (name == _REQUIRED or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
-    ]
+        and name != _copy_of_source(survey)
+        and (name.endswith(_FP32) or is_full)
+        # Each model becomes ONNX, and what runs it may be installed later.
+        and (name == USUAL_TARGETS[0] or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
+    )

@@ -1,4 +1,4 @@
-"""A folder of weights as `save_pretrained` writes it: the Python module beside the spec that loads it."""
+"""Write the Python module beside a spec that loads a folder of weights, as `save_pretrained` writes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paritygate.validate.samples.table_columns import ColumnKind, columns_of_tab
 
 _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
-# What a model or its tokenizer is read from.
+# Suffixes of files for a model or its tokenizer.
 _SUFFIXES = frozenset({".json", ".model", ".safetensors", ".txt"})
 _LARGEST_CONFIG = 1 << 22
 _PAIRS = (
@@ -72,25 +72,17 @@ def rows(path):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightsModule:
-    """A Python module that loads a folder of weights.
-
-    Attributes:
-        name: Its name.
-        text: Its Python code.
-        files: The files that it reads, by paths from the spec's folder.
-        columns: The columns of texts.
-        images: How pictures are prepared; None where they are no samples, or nothing says it.
-    """
+    """A Python module that loads a folder of weights."""
 
     name: str
-    text: str
-    files: tuple[str, ...]
-    columns: tuple[str, ...]
-    images: PictureRules | None = None
+    text: str  # its code
+    files: tuple[str, ...]  # read by the code, from the spec's folder
+    columns: tuple[str, ...]  # of texts
+    images: PictureRules | None = None  # None if the samples are no pictures, or it is unknown
 
     @property
     def note(self) -> str:
-        """Return what the module does, as one sentence."""
+        """A sentence on the module for the user."""
         texts = f", and turns the texts in {' and '.join(self.columns)} into tokens" if self.columns else ""
         apart = "" if self.files else "; the weights are outside of the spec's folder, so no release contains them"
         done = f"{self.name}.py loads the weights in FP32, without downloads and without code of the folder"
@@ -103,16 +95,13 @@ def holds_weights(path: Path) -> bool:
 
 
 def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> WeightsModule:
-    """Return the module that loads a folder of weights from beside a spec.
+    """Return the module that loads a folder of weights from beside a spec in `folder`.
 
-    Args:
-        weights: The folder of the weights.
-        folder: The folder of the spec.
-        samples: The file of the samples; None where there is none, or a function makes them.
+    `samples` is None if there are none, or a function makes them.
 
     Raises:
-        UsageError: The weights need pickles or code of their author, or their pictures are prepared by steps that a
-            spec has no keys for. The hint has the Python that does it.
+        UsageError: The weights need pickles or code of their author, or steps for pictures without keys. The hint has
+            the Python that does it.
         InputFileError: The configuration or the samples cannot be read.
         MissingBackendError: The package transformers is not installed.
     """
@@ -121,7 +110,7 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
         raise MissingBackendError(msg, hint="install it: pip install transformers")
     place = Path(os.path.relpath(weights.resolve(), folder))
     is_below = place.parts[:1] != ("..",)
-    # The module is copied with the source, and finds them from there too.
+    # The module is copied with the source, and still finds absolute paths.
     place = place if is_below else weights.resolve()
     config = _read_config(weights / _CONFIG)
     kind = _class_of(weights, config)
@@ -141,11 +130,7 @@ def module_of_weights(weights: Path, folder: Path, samples: Path | None) -> Weig
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Return a configuration as `save_pretrained` writes it.
-
-    Raises:
-        InputFileError: It cannot be read.
-    """
+    """Return a configuration that `save_pretrained` wrote; raise InputFileError if that fails."""
     try:
         with path.open("rb") as stream:
             text = stream.read(_LARGEST_CONFIG + 1)
@@ -163,7 +148,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _picture_rules(weights: Path, samples: Path | None) -> PictureRules | None:
-    """Return how pictures are prepared, where they are the samples, and the folder of the weights has it."""
+    """Return the preparation of pictures, if they are the samples and the weights' folder has it."""
     if samples is None or not samples.is_dir() or (samples / DATASET_FILE).is_file() or not holds_pictures(samples):
         return None
     path = weights / _PROCESSOR
@@ -198,7 +183,7 @@ def _needs_more(weights: Path, why: str, kind: str, *, code: bool = False) -> Us
 
 
 def _text_columns(samples: Path | None) -> tuple[str, ...]:
-    """Return the columns that hold what is tokenized; none of samples that are tokens already."""
+    """Return the columns of texts to tokenize; none if the samples are tokens already."""
     if samples is None:
         return ()
     columns = columns_of_table(SampleSource(text=str(samples), folder=Path()))
@@ -217,5 +202,5 @@ def _chosen(texts: Sequence[str]) -> tuple[str, ...]:
 
 def _longest(config: dict[str, Any]) -> int:
     most = config.get("max_position_embeddings")
-    # Two places less: RoBERTa counts positions from 2 on.
+    # Two less, because RoBERTa counts positions from 2 on.
     return min(_LONGEST, most - 2) if isinstance(most, int) and most > 2 else _LONGEST  # noqa: PLR2004 - the same 2

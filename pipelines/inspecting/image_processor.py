@@ -1,4 +1,4 @@
-"""How a folder of Hugging Face weights prepares pictures, read from its preprocessor_config.json."""
+"""Read from preprocessor_config.json how a folder of Hugging Face weights prepares pictures."""
 
 from __future__ import annotations
 
@@ -13,21 +13,17 @@ _INPUT = "pixel_values"
 # PIL's numbers.
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 _BYTE_SCALE, _SLACK = 1 / 255, 1e-9
-# From this size on, ConvNeXt's processor resizes both sides to the size, without a cut.
+# From this size on, ConvNeXt's processor resizes both sides to the size, without a crop.
 _WARPED_FROM = 384
 _CROP_SHARE = 0.875
-# These take one number as the shorter side; all others as both sides.
+# These read one number as the shorter side, others as both sides.
 _OF_SHORTER = ("CLIP", "ConvNext", "Levit", "MobileNet", "PoolFormer")
-# What a picture is not prepared by here.
+# Steps that are not supported here.
 _OTHER_STEPS = ("do_pad", "do_thumbnail", "do_align_long_axis", "do_split_image", "do_reduce_labels")
 
 
 def picture_rules_of(weights: Path, config: Mapping[str, Any]) -> PictureRules:
-    """Return how the processor of a folder of weights prepares pictures.
-
-    Args:
-        weights: The folder, for messages.
-        config: What its preprocessor_config.json holds.
+    """Return how the processor of a folder of weights prepares pictures, from its preprocessor_config.json.
 
     Raises:
         UsageError: It prepares them by steps that a spec has no keys for.
@@ -66,7 +62,7 @@ def _rules(config: Mapping[str, Any]) -> PictureRules:
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that resize and cut."""
+    """Return the keys that resize and crop."""
     if not config.get("do_resize", True):
         msg = "do_resize is off, so that pictures keep their sizes"
         raise _CannotBeWrittenError(msg)

@@ -1,4 +1,4 @@
-"""`init`: write the first spec of a model to a new file."""
+"""Write the first spec of a model to a new file, for `init`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.validate.samples.source import SampleSource
 
-# What nothing is converted from.
+# Kinds that nothing is converted from.
 _MADE = frozenset({SourceKind.OPENVINO, SourceKind.TFLITE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX})
-# With the sign of a comment before it, it fits 80 columns.
+# With the comment sign, it fits 80 columns.
 _COMMENT = 78
 
 _Found = TypeVar("_Found", Inspection, ModelSurvey)
@@ -37,52 +37,29 @@ _Found = TypeVar("_Found", Inspection, ModelSurvey)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InitRequest:
-    """What a spec is to be written of.
+    """A model to write a spec for."""
 
-    Attributes:
-        model: The model: a path, or `module:callable`.
-        samples: The samples, as a path or `module:callable`; None to make rows up.
-        here: What paths are relative to.
-        out: The file to write.
-        name: What the model is to be called; None for a name made of its own.
-        signature: Which signature of a SavedModel is meant; None for `serving_default`, and for another model.
-        columns: By input, the columns of a table that it is; empty to guess it.
-        is_replacing: Whether a file that is there is replaced.
-    """
-
-    model: str
-    samples: str | None
-    here: Path
-    out: Path
-    name: str | None = None
-    signature: str | None = None
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    is_replacing: bool = False
+    model: str  # a path, or `module:callable`
+    samples: str | None  # a path, or `module:callable`; None for generated rows
+    here: Path  # the base of relative paths
+    out: Path  # the file to write
+    name: str | None = None  # None to guess it
+    signature: str | None = None  # of a SavedModel; None for `serving_default`
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by input; empty to guess
+    is_replacing: bool = False  # an existing file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenSpec:
-    """A spec that was written.
-
-    Attributes:
-        path: The file.
-        name: What the model is called in it.
-        targets: What it is to become.
-        guesses: What was guessed, one line each.
-        notes: Other facts for the user.
-        rows: How many rows the samples hold.
-        min_rows: Fewer rows than this are inconclusive.
-        is_random: Whether the rows are random.
-        next_command: What to run next.
-    """
+    """A spec that was written."""
 
     path: Path
-    name: str
+    name: str  # of the model
     targets: tuple[str, ...]
-    guesses: tuple[str, ...]
-    notes: tuple[str, ...]
-    rows: int
-    min_rows: int
+    guesses: tuple[str, ...]  # one line each
+    notes: tuple[str, ...]  # other facts for the user
+    rows: int  # of the samples
+    min_rows: int  # fewer are inconclusive
     is_random: bool
     next_command: str
 
@@ -90,14 +67,9 @@ class WrittenSpec:
 def inspect_model(
     model: str, samples: str | None, *, here: Path, time_limit_s: float, progress: Progress
 ) -> Inspection:
-    """Return what a model is.
+    """Return the facts on a model: a path, or `module:callable`, both relative to `here`.
 
-    Args:
-        model: A path, or `module:callable`.
-        samples: Rows for a model that does not declare its inputs; None without any.
-        here: What paths are relative to.
-        time_limit_s: Seconds that it may take.
-        progress: Told what is done.
+    `samples` are rows for a model that does not declare its inputs.
 
     Raises:
         ParitygateError: The model, or the samples, cannot be read.
@@ -111,10 +83,9 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     """Write a first spec of a model, whole or not at all.
 
     Raises:
-        UsageError: The file is there and is not to be replaced, nothing is converted from such a model, or the samples
-            do not fit it.
+        UsageError: The file exists, nothing is converted from such a model, or the samples do not fit it.
         InputFileError: The model or the samples cannot be read.
-        BackendError: The model does not answer the samples.
+        BackendError: The model fails on the samples.
         StorageError: The file cannot be written.
     """
     if request.columns and request.samples is None:
@@ -151,7 +122,7 @@ class _Sources:
 def _write_of_weights(
     request: InitRequest, out: Path, folder: Path, *, time_limit_s: float, progress: Progress
 ) -> WrittenSpec:
-    """Write the spec of a folder of weights, and the module that loads it; neither, where the model does not answer."""
+    """Write the spec of a folder of weights, and the module that loads it; neither, if the model fails."""
     samples = None if request.samples is None else request.here / request.samples
     made = module_of_weights(request.here / request.model, folder, samples if samples and samples.exists() else None)
     file = folder / f"{made.name}.py"
@@ -192,7 +163,7 @@ def _write(
     survey = _child(
         ModelSurvey,
         ref,
-        # In batches as a run reads them.
+        # In a run's batches.
         None if sources.samples is None else replace(sources.samples, columns=request.columns),
         time_limit_s=time_limit_s,
         progress=progress,
@@ -235,7 +206,7 @@ def _write(
 
 
 def _with_command(words: str, command: str) -> list[str]:
-    """Return lines of a comment that end with a command, which has its own where it is long."""
+    """Return lines of a comment that end with a command, on its own line if it is long."""
     line = f"{words} {command}"
     return [line] if len(line) <= _COMMENT else [words, f"  {command}"]
 
@@ -251,7 +222,7 @@ def _check_out(out: Path, *, is_replacing: bool) -> None:
 
 
 def _beside(text: str | None, here: Path, folder: Path) -> str | None:
-    """Return a path as it is written in a spec of the folder; a `module:callable` is looked up there, and stays."""
+    """Return a path relative to the spec's folder; a `module:callable`, which is found there, stays."""
     if text is None or (is_object_path(text) and not is_there(here / text)):
         return text
     return text if Path(text).is_absolute() else os.path.relpath((here / text).resolve(), folder)

@@ -1,4 +1,4 @@
-"""What a model is, as `inspect` shows it: inputs, outputs, operators, precision, size, and what cannot be known."""
+"""Hold the facts on a model that `inspect` shows, and those that cannot be known."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ from paritygate.signature import Dim, TensorSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
-    """An input or output as far as it is known.
-
-    Attributes:
-        name: Its name.
-        dtype: Its dtype by NumPy's name; None where that is not known.
-        shape: A size or a name for each dim, None for a dim that varies and has no name; None where nothing is known.
-    """
+    """An input or output as far as it is known."""
 
     name: str
-    dtype: str | None = None
-    shape: tuple[int | str | None, ...] | None = None
+    dtype: str | None = None  # NumPy's name
+    shape: tuple[int | str | None, ...] | None = None  # by dim a size, a name, or None if it varies without one
 
     @classmethod
     def of(cls, spec: TensorSpec) -> Tensor:
-        """Return an input or output of which dtype and shape are known."""
+        """Return an input or output of known dtype and shape."""
         return cls(name=spec.name, dtype=spec.dtype, shape=spec.shape)
 
     def __str__(self) -> str:
@@ -34,36 +28,19 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """What is known of a model.
+    """The known facts on a model; None means unknown."""
 
-    Attributes:
-        model: The model as written: a path, or `module:callable`.
-        kind: Its kind, such as `onnx`.
-        files: How many files it consists of; 0 of an object.
-        size_bytes: The size of its files together; of an object that of its weights; None where that is not known.
-        inputs: What it takes, in its order; None where that is not known.
-        outputs: What it returns; None where that is not known.
-        dims: The sizes that symbolic dims may take, where the model says them.
-        rows: Of how many rows of samples inputs and outputs are known; None where the model says them itself.
-        precision: The precision found in its weights; None where nothing tells.
-        counts: How many operators of each kind it has, or layers, the most frequent first.
-        counted: What is counted: `operators` or `layers`.
-        made_with: Versions of what made it or reads it, such as `opset`, by what they are of.
-        signatures: The signatures of a SavedModel.
-        unknown: What is not known, and why.
-    """
-
-    model: str
+    model: str  # as written: a path, or `module:callable`
     kind: str
-    files: int = 0
-    size_bytes: int | None = None
+    files: int = 0  # 0 for an object
+    size_bytes: int | None = None  # of its files, or of an object's weights
     inputs: tuple[Tensor, ...] | None = None
     outputs: tuple[Tensor, ...] | None = None
-    dims: Mapping[str, Dim] = field(default_factory=dict)
-    rows: int | None = None
-    precision: str | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    counted: str = "operators"
-    made_with: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, Dim] = field(default_factory=dict)  # ranges of symbolic dims that the model declares
+    rows: int | None = None  # of the samples that show the signature; None if declared
+    precision: str | None = None  # found in its weights
+    counts: Mapping[str, int] = field(default_factory=dict)  # the most frequent first
+    counted: str = "operators"  # or layers
+    made_with: Mapping[str, str] = field(default_factory=dict)  # versions of its maker or reader
     signatures: tuple[str, ...] = ()
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)  # with the reasons

@@ -1,4 +1,4 @@
-"""Which integer outputs of a model are the places of the largest scores of another output, as its answers show it."""
+"""Find integer outputs of a model that are the argmax of another output, from its outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# So few labels may be those places by chance.
+# Fewer labels may match by chance.
 _FEWEST = 16
 
 
@@ -18,13 +18,13 @@ class LabelsSeen:
     """Compares the integer outputs with the scores, batch by batch."""
 
     def __init__(self) -> None:
-        # The axis of the classes, of each pair that held for every batch so far.
+        # The axes of the classes, by the pairs that matched in all batches so far.
         self._axes: dict[tuple[str, str], set[int]] = {}
         self._labels: dict[str, set[int]] = {}
         self._counts: dict[str, int] = {}
 
     def add(self, outputs: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take in what the model answered to one batch."""
+        """Add the model's outputs for one batch."""
         scores = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
         for label, array in outputs.items():
             if array.dtype.kind not in "iu" or not array.size:
@@ -38,9 +38,9 @@ class LabelsSeen:
                 self._axes[label, name] = known & axes
 
     def finish(self) -> dict[str, str]:
-        """Return the scores of each output that is their argmax, where labels enough and of several classes show it.
+        """Return the scores of each output that is their argmax, shown by enough labels of several classes.
 
-        What is the argmax of two outputs, such as of logits and of their shares, is said to be that of the first.
+        If it is the argmax of two outputs, such as logits and their shares, the first one counts.
         """
         found: dict[str, str] = {}
         for (label, name), axes in self._axes.items():
@@ -51,6 +51,6 @@ class LabelsSeen:
 
 
 def _is_argmax(labels: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> bool:
-    # Some libraries keep the axis of the classes, with one place.
+    # Some libraries keep the axis of the classes, with size 1.
     chosen = scores.argmax(axis, keepdims=labels.ndim == scores.ndim)
     return scores.shape[axis] > 1 and np.array_equal(labels, chosen)

@@ -1,4 +1,4 @@
-"""What a first spec calls a model, which decides what is a version of what: runs and releases go by the name."""
+"""Name a model in its first spec; runs and releases with one name are versions of one model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paritygate.importing import is_object_path
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
-# A callable of these words alone says nothing of its model.
+# A callable of only these words does not describe its model.
 _GENERIC = frozenset(
     {"build", "create", "factory", "fn", "get", "init", "load", "main", "make", "model", "my", "net", "network", "new"}
 )
@@ -18,19 +18,14 @@ _GENERIC = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenName:
-    """A name of a model.
-
-    Attributes:
-        name: The name.
-        guess: What it was guessed from; empty where it was given.
-    """
+    """A name of a model, and the origin of a guess."""
 
     name: str
     guess: str = ""
 
 
 def guessed_name(model: str) -> GivenName:
-    """Return a name of letters that names of models have, made of the file's, or the module's and the callable's."""
+    """Return a valid name made from the file, or from the module and the callable."""
     if is_object_path(model):
         module, _, attribute = model.partition(":")
         own, made_of = _of_callable(module.rpartition(".")[2], attribute)
@@ -42,9 +37,9 @@ def guessed_name(model: str) -> GivenName:
 
 
 def _of_callable(module: str, attribute: str) -> tuple[str, str]:
-    """Return a name made of a module and a callable, and what it is made of."""
+    """Return a name made from a module and a callable, and its origin."""
     words = {word.lower() for word in _WORDS.findall(attribute)}
-    # Of `scores:scores` once is enough.
+    # Once is enough for `scores:scores`.
     if words <= _GENERIC or attribute.lower() == module.lower():
         return module, "the module"
     return f"{module}-{attribute}", "the module and its callable"

@@ -1,4 +1,4 @@
-"""How the pictures of a folder become the input of a model: read where the model declares it, else guessed."""
+"""Find how the pictures of a folder become the input of a model: as the model declares, or by a guess."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _RANK = 4
 _COLOURS = {1: "L", 3: "RGB"}
-# By far the most published networks were trained on pictures that were normalised by these.
+# By far the most published networks were trained on pictures normalised so.
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# Layers of Keras that prepare pictures within the model.
+# Layers of Keras that prepare pictures inside the model.
 _PREPARING = frozenset({"Rescaling", "Normalization"})
-# Sides that published networks take, the most usual first; the pictures' own comes before.
+# Sides of published networks, the most usual first; the pictures' own size comes before.
 _SIDES = (224, 299, 384, 256, 192, 160, 128, 96, 64, 32, 28)
 _PICTURES_LOOKED_AT = 64
 _LARGEST_SIDE = 4096
@@ -35,12 +35,7 @@ _FILTERS = frozenset({"nearest", "bilinear", "bicubic", "lanczos"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PictureGuess:
-    """How pictures are prepared.
-
-    Attributes:
-        rules: All of it.
-        why: Where size and values come from.
-    """
+    """Rules that prepare pictures, and the origin of size and values."""
 
     rules: PictureRules
     why: str
@@ -49,16 +44,11 @@ class PictureGuess:
 def guess_pictures(loaded: LoadedModel, facts: ModelFacts, folder: Path, name: str | None) -> PictureGuess:
     """Return how the pictures below a folder become the one input of a model.
 
-    Args:
-        loaded: The model.
-        facts: What it declares.
-        folder: The folder.
-        name: The parameter, if the model does not declare its inputs.
+    `name` is the parameter, if the model does not declare its inputs.
 
     Raises:
         UsageError: The model has no input of pictures, or several, or does not take any usual size.
         InputFileError: A picture cannot be read.
-        MissingBackendError: What reads pictures is not installed.
     """
     require_backend("pillow")
     sizes = sorted(set(itertools.islice(sizes_of_pictures(folder), _PICTURES_LOOKED_AT)))
@@ -98,7 +88,7 @@ def _of_declared(loaded: LoadedModel, facts: ModelFacts, spec: TensorSpec, own: 
     is_last = shape[3] in _COLOURS and shape[1] not in _COLOURS
     channels = shape[3] if is_last else shape[1]
     if channels not in _COLOURS and not isinstance(channels, int):
-        # Of TensorFlow, channels come last; of all others, first.
+        # TensorFlow has channels last, all others first.
         is_last = loaded.ref.kind in {SourceKind.KERAS, SourceKind.SAVEDMODEL}
         channels = 3
     if channels not in _COLOURS:
@@ -137,7 +127,7 @@ def _imagenet(rules: PictureRules, why: str) -> PictureGuess:
 
 
 def _of_module(module: Any, name: str, own: tuple[int, int] | None) -> PictureGuess:  # noqa: ANN401 - a torch.nn.Module
-    """Return what a PyTorch module answers, after what it declares as timm and transformers do."""
+    """Return rules for a PyTorch module: declared as in timm or transformers, else found by trying sizes."""
     rules = PictureRules(input=name, size=(1, 1), channels="L" if _in_channels(module) == 1 else "RGB")
     declared = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
     if isinstance(declared, Mapping) and _is_size(declared.get("input_size")):
@@ -189,7 +179,7 @@ def _in_channels(module: Any) -> int:  # noqa: ANN401 - a torch.nn.Module
 
 
 def _why_not(module: Any, rules: PictureRules) -> str | None:  # noqa: ANN401 - a torch.nn.Module
-    """Return why a module does not answer pictures of a size; None where it does."""
+    """Return why a module refuses pictures of a size, or None."""
     from paritygate.models.torch.module import answer_of
 
     tensors = itertools.chain(module.parameters(), module.buffers())

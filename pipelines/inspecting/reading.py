@@ -1,4 +1,4 @@
-"""Reading what a model is, kind by kind: by what its own file says, and of an object that says nothing by real rows."""
+"""Read the facts on a model of any kind from its file, or from real rows for an object that declares nothing."""
 
 from __future__ import annotations
 
@@ -29,62 +29,45 @@ if TYPE_CHECKING:
 # Starts reading the samples; None where there are none.
 ReadSamples = Callable[[], "Iterator[Batch]"]
 
-# What stands for them among what is not known.
+# Their key among the unknown facts.
 INPUTS_AND_OUTPUTS = "inputs and outputs"
 _NOT_WRITTEN = "the file does not say which PyTorch wrote it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFacts:
-    """What was read of a model.
+    """The facts read from a model; None means unknown."""
 
-    Attributes:
-        signature: Inputs and outputs under its own names; None where they are not known.
-        rows: Of how many rows they are known, where it does not say them itself; None where it does.
-        parameters: The names of what it takes, of a model that says these alone.
-        precision: The precision of its weights; None where nothing tells.
-        counts: How many operators of each kind it has, or layers.
-        counted: What is counted.
-        weight_bytes: The size of its weights, of an object, which has no file.
-        made_with: Versions, by what they are of.
-        signatures: The signatures of a SavedModel.
-        half_precision: `float16` or `bfloat16`, where a model of PyTorch computes in it; else None.
-        unknown: What is not known, and why.
-    """
-
-    signature: Signature | None = None
-    rows: int | None = None
-    parameters: tuple[str, ...] = ()
-    precision: Precision | None = None
+    signature: Signature | None = None  # under its own names
+    rows: int | None = None  # that show the signature; None if declared
+    parameters: tuple[str, ...] = ()  # of a model that only declares these names
+    precision: Precision | None = None  # of its weights
     counts: Counter[str] = field(default_factory=Counter)
-    counted: str = "operators"
-    weight_bytes: int | None = None
-    made_with: Mapping[str, str] = field(default_factory=dict)
+    counted: str = "operators"  # or layers
+    weight_bytes: int | None = None  # of an object, which has no file
+    made_with: Mapping[str, str] = field(default_factory=dict)  # versions of its maker or reader
     signatures: tuple[str, ...] = ()
-    half_precision: str | None = None
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    half_precision: str | None = None  # float16 or bfloat16 of a PyTorch model
+    unknown: Mapping[str, str] = field(default_factory=dict)  # with the reasons
 
 
 def read_model(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
-    """Return what a model is. Reads all of its weights, to find their precision.
+    """Return the facts on a model. Reads all of its weights, to find their precision.
 
-    Args:
-        loaded: The model.
-        read: Starts reading the samples, which a model is asked about that does not say what it takes; None where
-            there are none.
+    `read` starts reading the samples, which a model without a signature runs on.
 
     Raises:
         InputFileError: The file is corrupt.
-        MissingBackendError: What reads it is not installed.
-        UsageError: The samples lack what the model takes, or it is a function, of which nothing can be read.
-        BackendError: The model does not answer them.
+        MissingBackendError: Its reader is not installed.
+        UsageError: The samples lack inputs, or the model is a function, which cannot be read.
+        BackendError: The model fails on the samples.
     """
     check_is_no_function(loaded.ref)
     return _READERS[loaded.ref.kind](loaded, read)
 
 
 def inspection_of(loaded: LoadedModel, facts: ModelFacts) -> Inspection:
-    """Return what was read of a model as `inspect` shows it."""
+    """Return the facts on a model as `inspect` shows them."""
     files = {} if loaded.model is not None else files_of_model(loaded.ref)
     size = sum(path.stat().st_size for path in files.values()) if files else facts.weight_bytes
     said, unknown = facts.signature, dict(facts.unknown)
@@ -111,19 +94,18 @@ def inspection_of(loaded: LoadedModel, facts: ModelFacts) -> Inspection:
 
 def _onnx(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
-    from paritygate.models.onnx.graph import nodes_in
+    from paritygate.models.onnx.graph import all_nodes
 
     del read
     path = loaded.ref.path
     model = read_onnx(path)
-    nodes = [*nodes_in(model.graph), *(node for function in model.functions for node in function.node)]
     opsets = {entry.domain or "ai.onnx": str(entry.version) for entry in model.opset_import}
     writer = f"{model.producer_name} {model.producer_version}".strip()
     signature, unknown = _signature_or_why(lambda: signature_of_onnx(model))
     return ModelFacts(
         signature=signature,
         precision=precision_of_onnx(model, path.parent),
-        counts=Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes),
+        counts=Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in all_nodes(model)),
         made_with={
             "opset": ", ".join(
                 version if name == "ai.onnx" else f"{name} {version}" for name, version in opsets.items()
@@ -151,7 +133,7 @@ def _savedmodel(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     try:
         function = load_savedmodel(loaded.ref.path, loaded.ref.signature_key)
     except InputFileError as err:
-        # Of a model without the signature that is served, the others are still worth knowing.
+        # Without the signature that is served, the other facts are still useful.
         return ModelFacts(made_with=made_with, signatures=signatures, unknown={INPUTS_AND_OUTPUTS: str(err)})
     return ModelFacts(
         signature=function.signature,
@@ -240,7 +222,7 @@ def _torchscript(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     if signature is None and read is not None:
         signature, rows = _seen_of_module(taking_its_names(module), read)
     unknown = {} if signature else {INPUTS_AND_OUTPUTS: "a TorchScript file does not say them"}
-    # Kept by its name as long as its nodes are looked at, which die with it.
+    # This name keeps the graph alive while its nodes are in use.
     graph = module.inlined_graph
     names = (node.kind() for node in _nodes_of_script(graph))
     return ModelFacts(
@@ -249,7 +231,7 @@ def _torchscript(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
         parameters=tuple(argument.name for argument in module.forward.schema.arguments[1:]),
         precision=precision_of_tensors((*module.parameters(), *module.buffers(), *constants_of(module))),
         half_precision=half_dtype((*module.parameters(), *module.buffers(), *constants_of(module))),
-        # What begins with prim:: holds values and calls nothing.
+        # Names with prim:: hold values and call nothing.
         counts=Counter(name for name in names if not name.startswith("prim::")),
         made_with={"read with": f"torch {torch.__version__}"},
         unknown={**unknown, "written by": _NOT_WRITTEN},
@@ -339,16 +321,16 @@ def _engine(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
 def _seen_of_module(module: Any, read: ReadSamples) -> tuple[Signature, int]:  # noqa: ANN401 - a torch.nn.Module
     from paritygate.models.torch.module import signature_of_module, tensors_of
 
-    # It says of rows that do not fit what they lack, which an error of PyTorch's does not.
+    # It reports missing inputs better than PyTorch does.
     signature_of_module(module, example_of(read, None), {})
     return _seen(tensors_of(module), read)
 
 
 def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
-    """Return what a model takes and returns, as the samples show it, and how many rows they are.
+    """Return the signature that the samples show, and their number of rows.
 
     Raises:
-        BackendError: It does not answer them, or with no tensor.
+        BackendError: The model fails on them, or returns no tensor.
     """
     try:
         seen = signature_of_rows(answer, read())
@@ -364,7 +346,7 @@ def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
 
 
 def _signature_or_why(said: Callable[[], Signature]) -> tuple[Signature | None, dict[str, str]]:
-    """Return the signature, or why the model does not say one: the rest of it is still worth knowing."""
+    """Return the signature, or why there is none, because the other facts are still useful."""
     try:
         return said(), {}
     except (UsageError, InputFileError) as err:

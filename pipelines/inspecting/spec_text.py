@@ -1,4 +1,4 @@
-"""Plain data as the YAML of a spec, with comments above its entries: what is written reads back as what was meant."""
+"""Write plain data as the YAML of a spec, with comments above its entries, so that it reads back unchanged."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ import yaml
 
 from paritygate.text import one_line
 
-# The keys that lead to an entry, from the outermost on.
+# The keys of an entry, from the outermost on.
 Place = tuple[str, ...]
 Comments = Mapping[Place, Sequence[str]]
 
 _WIDTH = 80
-# What stands without quotes where YAML takes it for the same text; within braces, a colon would end it.
+# Texts without quotes that YAML reads back unchanged; within braces, a colon would end them.
 _PLAIN = re.compile(r"[A-Za-z_.][\w./:-]*", re.ASCII)
 _PLAIN_IN_BRACES = re.compile(r"[A-Za-z_.][\w./-]*", re.ASCII)
 
 
 def yaml_text(data: Mapping[str, Any], comments: Comments, *, head: Sequence[str] = ()) -> str:
-    """Return data as YAML: mappings of mappings as blocks, whatever else fits on a line on one.
+    """Return data as YAML: mappings of mappings as blocks, anything else on one line if it fits.
 
-    Args:
-        data: Mappings, lists, texts, numbers, booleans; keys are texts.
-        comments: What is said above an entry, a line each, by the place of the entry; an empty one ends a paragraph,
-            and one that begins with two spaces is never broken.
-        head: What is said above all.
+    `comments` are lines by the place of the entry below them. An empty line ends a paragraph, and one that begins with
+    two spaces is never broken. `head` are the first lines.
     """
     return "\n".join((*_comment(head, ""), *_block(data, comments, (), ""))).lstrip("\n") + "\n"
 
@@ -56,7 +53,7 @@ def _is_deep(value: Mapping[str, Any], begin: str, flow: str) -> bool:
 def _comment(lines: Sequence[str], indent: str) -> Iterator[str]:
     begin = f"{indent}# "
     for line in lines:
-        # A name may hold what ends a line for YAML, and would go on outside of the comment.
+        # A name may hold a line end of YAML, which would end the comment.
         text = one_line(line)
         if text.startswith("  "):
             # A command is copied in one piece.
@@ -89,6 +86,6 @@ def _scalar(value: Any, *, is_in_braces: bool = True) -> str:  # noqa: ANN401 - 
     pattern = _PLAIN_IN_BRACES if is_in_braces else _PLAIN
     if pattern.fullmatch(value) and not value.endswith(":") and yaml.safe_load(value) == value:
         return value
-    # In quotes, and on one line whatever it holds.
+    # In quotes, and always on one line.
     quoted: str = yaml.safe_dump(value, default_style='"', width=float("inf"), allow_unicode=True)
     return quoted.strip()

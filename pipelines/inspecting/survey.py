@@ -1,4 +1,4 @@
-"""What a first spec is guessed from: the model, what all rows of the samples hold, and how it answers the first."""
+"""Collect the facts that a first spec is guessed from: the model, all rows of the samples, and its first outputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
 
-# What is guessed of dims where nothing is known: that of the rows, of a picture's sides, and any other.
+# Guesses for unknown dims: rows, sides of pictures, and others.
 BATCH_DIM = Dim(min=1, opt=8, max=64)
 _SIDE_DIM = Dim(min=64, opt=128, max=256)
 _OTHER_DIM = Dim(min=8, opt=32, max=64)
@@ -50,26 +50,20 @@ _IMAGE_RANK = 4
 _IDS_RANK = 2
 _TABLE_RANK = 2
 _RANDOM_ROWS = 128
-# Rows by which is told what a made-up input is for; its values say nothing yet.
+# Rows that show what a generated input is for; their values do not matter yet.
 _TRIAL_ROWS = 32
-# So many rows are answered at least, if there are as many: enough to see what an output is.
+# The model runs on at least so many rows, if they exist, which shows what an output is.
 _ROWS_ANSWERED = 256
-# Shares of a whole sum up to 1 but for rounding.
+# Shares of a whole sum up to 1, apart from rounding.
 _SUM_SLACK = 1e-3
 _HALF = 0.5
-# Of more columns nobody writes down limits.
+# Nobody writes limits for more columns.
 _MOST_COLUMNS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFacts:
-    """What an input was taken for.
-
-    Attributes:
-        role: What its values stand for.
-        why: How that is known, in words.
-        of: Of a mask: the input whose positions it is about; None where there is none.
-    """
+    """The role of an input and the reason; a mask has the input whose positions it masks in `of`."""
 
     role: Role
     why: str
@@ -78,91 +72,51 @@ class InputFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerFacts:
-    """What the model answered in one float output.
-
-    Attributes:
-        low: The smallest value.
-        high: The largest value.
-        is_shares: Whether the last axis always holds numbers from 0 to 1 that sum up to 1.
-        is_on_both_sides: Whether values lie on both sides of a half.
-        spreads: The spread of each of its columns, 0 where a column hardly varies; empty without a few columns.
-    """
+    """Facts on one float output."""
 
     low: float
     high: float
-    is_shares: bool
-    is_on_both_sides: bool
-    spreads: tuple[float, ...] = ()
+    is_shares: bool  # the last axis always has 0 to 1 and sums up to 1
+    is_on_both_sides: bool  # of a half
+    spreads: tuple[float, ...] = ()  # of each of a few columns, 0 where it hardly varies
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSurvey:
-    """A model beside its samples.
-
-    Attributes:
-        inspection: The model.
-        signature: Its inputs and outputs, under the names served.
-        is_said: Whether the model says them itself, so that no spec need declare them.
-        rename: The name served, by the model's own, where the samples call an input otherwise.
-        rows: How many rows the samples hold.
-        batch_size: How many rows a call takes, where the model fixes it; else None.
-        pad: What the lists of a table were filled up with, of inputs whose rows differ in length.
-        columns: Of a table: by input, the columns that it is; empty where every column is an input.
-        cast: By input, the dtype that the samples are cast to.
-        left_out: What of the samples is no input.
-        side_by_side: The inputs that columns of other names were taken for.
-        impossible: The usual targets that the model cannot become, each with the reason.
-        half_precision: `float16` or `bfloat16`, where the model computes in it; None of any other.
-        images: How the pictures of a folder are prepared; None of other samples.
-        pictures: Why they are prepared so.
-        not_numbers: By input that holds NaN, the first row that does.
-        sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
-        row_dims: The named dims that are the number of rows.
-        inputs: What each input was taken for.
-        answers: What the model answered, by output; empty where it was not run.
-        random: How rows were made up; None where the samples are real.
-        argmax_of: The scores of each integer output that was always the place of the largest of them.
-        valid_where: The mask that leaves out what stands where it is 0, by output, as far as samples, graph and answers
-            all say so; empty without an ONNX graph.
-    """
+    """A model with facts from its samples."""
 
     inspection: Inspection
-    signature: Signature
-    is_said: bool
-    rename: Mapping[str, str]
+    signature: Signature  # under the names served
+    is_said: bool  # the model declares it, so the spec need not
+    rename: Mapping[str, str]  # the name served, by the model's own
     rows: int
-    batch_size: int | None
-    pad: Mapping[str, float]
-    sizes: Mapping[str, tuple[int, int, int]]
-    row_dims: tuple[str, ...]
+    batch_size: int | None  # if the model fixes it
+    pad: Mapping[str, float]  # for inputs of a table whose rows differ in length
+    sizes: Mapping[str, tuple[int, int, int]]  # smallest, median and largest of named dims
+    row_dims: tuple[str, ...]  # dims that are the number of rows
     inputs: Mapping[str, InputFacts]
-    answers: Mapping[str, AnswerFacts]
-    random: RandomRows | None
-    argmax_of: Mapping[str, str] = field(default_factory=dict)
-    valid_where: Mapping[str, str] = field(default_factory=dict)
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    answers: Mapping[str, AnswerFacts]  # by output; empty if it did not run
+    random: RandomRows | None  # how rows were generated
+    argmax_of: Mapping[str, str] = field(default_factory=dict)  # the scores of integer outputs, always their argmax
+    valid_where: Mapping[str, str] = field(default_factory=dict)  # the padding mask by output, of ONNX graphs
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by input, if not all are inputs
     cast: Mapping[str, str] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    side_by_side: tuple[str, ...] = ()
-    impossible: Mapping[str, str] = field(default_factory=dict)
-    half_precision: str | None = None
+    left_out: tuple[str, ...] = ()  # samples that are no input
+    side_by_side: tuple[str, ...] = ()  # inputs made of columns with other names
+    impossible: Mapping[str, str] = field(default_factory=dict)  # usual targets, with reasons
+    half_precision: str | None = None  # float16 or bfloat16
     images: PictureRules | None = None
-    pictures: str = ""
-    not_numbers: Mapping[str, str] = field(default_factory=dict)
+    pictures: str = ""  # why they are prepared so
+    not_numbers: Mapping[str, str] = field(default_factory=dict)  # the first row with NaN, by input
 
 
 def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Progress) -> ModelSurvey:
-    """Return what a spec of the model is guessed from. Reads all samples.
-
-    Args:
-        loaded: The model.
-        samples: The samples; None to make some up.
-        report: Told what is done.
+    """Return the facts for a spec of the model. Reads all samples, or generates some for None.
 
     Raises:
-        UsageError: The model does not say its inputs and there are no samples, or the samples do not fit it.
+        UsageError: The model has no signature and there are no samples, or the samples do not fit it.
         InputFileError: The model or the samples cannot be read.
-        BackendError: The model does not answer the samples.
+        BackendError: The model fails on the samples.
         ZeroRowsError: The samples are empty.
     """
     uses = _uses(loaded)
@@ -183,7 +137,7 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
         samples = SampleSource(text=RANDOM, folder=Path(), batch_size=BATCH_DIM.opt, random=rows)
     fixed = _fixed_rows(signature)
     samples = replace(samples, batch_size=samples.batch_size if fixed is None else fixed)
-    # What the model says itself it is asked for again: declared is what the samples showed alone.
+    # A declared signature is read again later; here only that of the samples is passed on.
     ref = replace(loaded.ref, rename=rename, signature=signature if facts.rows is not None else None)
     seen = _Seen(signature, {name: use.equals for name, use in uses.items() if use.equals is not None})
     runner = _opened(replace(loaded, ref=ref))
@@ -225,9 +179,9 @@ def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Prog
 def _valid_where(
     runner: Runner, survey: Survey, roles: Mapping[str, InputRole], uses: Mapping[str, GraphUse]
 ) -> dict[str, str]:
-    """Return the mask of each output that is padding by all that is asked of one which nobody declared.
+    """Return the mask of each output that is padding by every test for an undeclared one.
 
-    A mask of what was observed may look alike, and the answer of a model that fills in the rest stands where it is 0.
+    A mask of observed values may look alike, but a model that fills in the others has outputs where it is 0.
     """
     masks = padding_masks(runner.signature, survey, roles, uses)
     return {output: mask.input for output, mask in unread_by(runner, survey, roles, masks).items()}
@@ -240,13 +194,13 @@ def _uses(loaded: LoadedModel) -> dict[str, GraphUse]:
 
 
 def filled_up(samples: SampleSource, uses: Mapping[str, GraphUse]) -> SampleSource:
-    """Return the samples with what shorter lists are filled up with, of the inputs of a table that have some.
+    """Return the samples with padding values for the lists of a table that have shorter rows.
 
-    That is the number that the model looks for, where it looks for one, else 0. Of lists of zeros and ones, such as
-    masks, it is 0: what is filled up is nothing that was observed.
+    It is the number that the model compares with, if any, else 0. For lists of zeros and ones, such as masks, it is 0,
+    because padding is nothing observed.
     """
     first = next(iter(open_samples(replace(samples, batch_size=1))()), None)
-    # Of other kinds of samples no lengths are known: they have no lists to fill up.
+    # Other kinds of samples have no lengths, and no lists to pad.
     lists = [] if first is None else [name for name in first.lengths if first.inputs[name].dtype.kind != "U"]
     pads: dict[str, float] = {}
     for name in lists:
@@ -267,13 +221,13 @@ def filled_up(samples: SampleSource, uses: Mapping[str, GraphUse]) -> SampleSour
 def _served(
     loaded: LoadedModel, facts: ModelFacts, read: Callable[[], Iterator[Batch]] | None
 ) -> tuple[Signature, dict[str, str]]:
-    """Return the signature under the names served, and what is served under another name than the model's own.
+    """Return the signature under the names served, and the names that differ from the model's own.
 
-    Where one input of the model has no array and one array is no input, they are the same.
+    If one input has no array and one array is no input, they are the same.
 
     Raises:
-        InputFileError: A SavedModel does not have the signature that is meant.
-        UsageError: The model does not say its inputs, and there are no samples.
+        InputFileError: A SavedModel lacks the chosen signature.
+        UsageError: The model has no signature, and there are no samples.
     """
     if facts.signature is None:
         why = facts.unknown[INPUTS_AND_OUTPUTS]
@@ -300,7 +254,7 @@ def _fixed_rows(signature: Signature) -> int | None:
 
 
 def _made_up(signature: Signature, uses: Mapping[str, GraphUse]) -> RandomRows:
-    """Return how rows are made up that a model may answer: what is made up follows from what each input is for."""
+    """Return rules for generated rows that a model probably accepts, which follow from the role of each input."""
     shapes = {spec.name: _named_shape(spec) for spec in signature.inputs}
     dims: dict[str, Dim] = {}
     for shape in shapes.values():
@@ -326,7 +280,7 @@ def _named_shape(spec: TensorSpec) -> tuple[int | str, ...]:
     if spec.shape is None:
         msg = f"the shape of the input {spec.name!r} is unknown, so no rows can be generated"
         raise UsageError(msg, hint="give rows that the model answers: --samples FILE")
-    # Of a model that takes several, such as ids and their mask, one size for all is the more likely guess.
+    # For several inputs, such as ids and their mask, one common size is the likelier guess.
     is_sequence = len(spec.shape) == _IDS_RANK and not is_float_dtype(spec.dtype)
     others = ("sequence" if is_sequence else f"{spec.name}_dim{axis}" for axis in range(1, len(spec.shape)))
     named = (BATCH, *others)[: len(spec.shape)]
@@ -356,12 +310,12 @@ def _of_role(made: RandomInput, role: InputRole) -> RandomInput:
         return replace(made, low=1, high=1)
     if role.role is Role.NUMBER and is_float_dtype(made.dtype):
         return replace(made, low=-1.0)
-    # Of ids whose table is not known, the first two are nearly always there.
+    # Ids of an unknown table nearly always include the first two.
     return replace(made, high=255) if role.role is Role.IMAGE and made.dtype == "uint8" else made
 
 
 def _opened(loaded: LoadedModel) -> Runner | None:
-    """Return the model, loaded; None where what runs it is not installed."""
+    """Return the model, loaded; None if its runtime is not installed."""
     try:
         return open_runner(loaded)
     except MissingBackendError:
@@ -369,7 +323,7 @@ def _opened(loaded: LoadedModel) -> Runner | None:
 
 
 def _answered(runner: Runner | None, samples: SampleSource, seen: _Seen) -> Iterator[Batch]:
-    """Yield the batches, the first of which the model has answered; none, where nothing runs it."""
+    """Yield the batches, after the model ran on the first ones, if its runtime is installed."""
     for batch in open_samples(samples)():
         if batch.rows and runner is not None and seen.rows < _ROWS_ANSWERED:
             inputs = seen.fit(batch)
@@ -384,7 +338,7 @@ def _answered(runner: Runner | None, samples: SampleSource, seen: _Seen) -> Iter
 
 
 class _Seen:
-    """What was seen of samples and answers so far."""
+    """Facts from the samples and outputs so far."""
 
     def __init__(self, signature: Signature, pads: Mapping[str, int]) -> None:
         self.signature = signature
@@ -397,21 +351,13 @@ class _Seen:
         self._sizes: dict[str, Counter[int]] = {}
 
     def fit(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return the inputs of a batch as the model takes them.
-
-        Raises:
-            UsageError: They do not fit it.
-        """
+        """Return the inputs of a batch for the model; raise UsageError if they do not fit it."""
         inputs = fit_inputs(batch, self.signature, rename=HOW_TO_RENAME)
         check_shapes(batch, inputs, self.signature)
         return inputs
 
     def add(self, batch: Batch) -> None:
-        """Take in one batch of the samples.
-
-        Raises:
-            UsageError: It does not fit the model.
-        """
+        """Add one batch of the samples; raise UsageError if it does not fit the model."""
         if not batch.rows:
             return
         inputs = self.fit(batch)
@@ -437,7 +383,7 @@ class _Seen:
                     self.not_numbers[name] = batch.ids[int(rows.argmax())]
 
     def add_answers(self, outputs: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take in what the model answered to one batch."""
+        """Add the model's outputs for one batch."""
         self.labels.add(outputs)
         for name, array in outputs.items():
             if array.dtype.kind in "fV" and array.size:

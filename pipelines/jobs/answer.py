@@ -1,6 +1,6 @@
-"""The job of answering afresh: a model loaded in a process of its own, asked what it was asked before.
+"""The job that runs a model in a new process on inputs it had before.
 
-It only answers, so that little is imported; whoever asks judges.
+It imports little, because the parent judges the outputs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from paritygate.validate.runners.opening import open_model
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Answer each batch, and return the digests of the files of answers, and by its case why a batch was refused."""
+    """Run each batch, and return the digests of the output files and the reasons of refused batches, by case."""
     ref = from_data(ModelRef, args["model"])
     prepare_process(ref.provider)
     report("loading the candidate", 0, 0)
     candidate = ModelCandidate(open_model(ref, args["device"]))
     writer, refused = ChunkWriter(Path(args["answers"])), {}
     rows = 0
-    # Here the smallest batch is the first call of all: before, others came first, after which some runtimes answer what
-    # they refuse as the first.
+    # The smallest batch is the first call: some runtimes accept it only after others.
     for asked in sorted(read_chunks(Path(args["inputs"]), args["chunks"]), key=lambda batch: batch.rows):
         case = str(asked.case)
         try:

@@ -1,10 +1,9 @@
 """The job of a benchmark's worker, run in a child process: one model, loaded once, that is called on demand.
 
-The worker sends one line of JSON when the model is loaded, then answers each line that it is sent with one, until
-the pipe is closed. It answers once its threads are idle, and waits for the next line without using a core, so that
-the workers of other variants have the machine to themselves. Seen between turns, from /proc/PID/task/*/schedstat:
-workers of ONNX Runtime (its spinning is stopped by the runner), OpenVINO, PyTorch, TensorFlow, Keras and LiteRT used
-less than 0.01 % of a core.
+The worker sends one line of JSON when the model is loaded, then one for each line that it gets, until the pipe is
+closed. It replies once its threads are idle, and waits for the next line without using a core, so that other workers
+have the machine to themselves. Measured between turns, from /proc/PID/task/*/schedstat: workers of ONNX Runtime (its
+runner stops its spinning), OpenVINO, PyTorch, TensorFlow, Keras and LiteRT used less than 0.01 % of a core.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
     from paritygate.pipelines.benchmark.inputs import RowPool
 
 _STATUS = Path("/proc/self/status")
-# Writing this to it sets the peak to what is resident now; see proc_pid_clear_refs(5).
+# Resets the peak to the current resident size; see proc_pid_clear_refs(5).
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 _KIB = 1024
-# What is imported before the clock runs, where it is there: a backend by its name here, and its modules.
+# Imported before the clock runs, if available: backend and modules by kind.
 _MODULES: Mapping[SourceKind, tuple[str, tuple[str, ...]]] = {
     SourceKind.ONNX: ("onnxruntime", ("onnx", "onnxruntime")),
     SourceKind.TORCH: ("torch", ("torch",)),
@@ -60,9 +59,9 @@ _MODULES: Mapping[SourceKind, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(kw_only=True, slots=True)
 class _Worker:
-    """The instances that are loaded, and the calls of each batch size.
+    """The loaded instances, and the calls of each batch size.
 
-    Looking whether the source is the recorded one is no part of loading it: `check_s` is the time that it took, and
+    Checking that the source is the recorded one does not count as loading. `check_s` is its time, and
     `peak_memory_bytes` the peak before it.
     """
 
@@ -77,7 +76,7 @@ class _Worker:
     calls: dict[int, list[Mapping[str, NDArray[np.generic]]]] = field(default_factory=dict)
 
     def grow(self, concurrency: int) -> list[Instance]:
-        """Return as many instances, after loading those that are not there yet."""
+        """Return this many instances, loading those that are missing."""
         while len(self.instances) < concurrency:
             runner, self.notes = open_to_time(self.model, self.device, self._check)
             self.instances.append(Instance(runner, self.pool.fitted(runner.signature)))
@@ -89,7 +88,7 @@ class _Worker:
         begin = time.perf_counter()
         self.peak_memory_bytes = _peak_memory_bytes(self)
         check_is_recorded(loaded, self.recorded)
-        # Parameters are copied to be digested.
+        # The digest copies parameters.
         _forget_peak()
         self.check_s += time.perf_counter() - begin
 
@@ -101,7 +100,7 @@ class _Worker:
 
 
 def run(args: Mapping[str, Any], report: Progress) -> None:
-    """Load the model, say so, and answer until no more is asked."""
+    """Load the model, report that, and reply until the pipe is closed."""
     report("reading the samples", 0, 0)
     model = from_data(ModelRef, args["model"])
     prepare_process(model.provider)
@@ -139,13 +138,13 @@ def _import_framework(kind: SourceKind) -> None:
     elif kind is SourceKind.SAVEDMODEL:
         import_tensorflow()
     elif (found := _MODULES.get(kind)) is not None and backend_state(found[0]).is_available:
-        # One that is missing is for the runner to say, which knows what it is needed for.
+        # The runner reports a missing one, and knows what needs it.
         for name in found[1]:
             importlib.import_module(name)
 
 
 def _first_call_ms(worker: _Worker, batch_sizes: Sequence[int]) -> float | None:
-    """Return the milliseconds of the first call that the model answers; None if it refuses every batch size."""
+    """Return the milliseconds of the first successful call; None if the model refuses every batch size."""
     runner = worker.instances[0].runner
     for size in batch_sizes:
         inputs = worker.calls_at(size)[0]
@@ -153,7 +152,7 @@ def _first_call_ms(worker: _Worker, batch_sizes: Sequence[int]) -> float | None:
         try:
             runner.run(inputs)
         except ParitygateError:
-            # Said again, in full, when calls of this size are asked for.
+            # Reported in full when calls of this size are timed.
             continue
         return (time.perf_counter() - begin) * 1e3
     return None
@@ -195,18 +194,15 @@ def _send(answers: TextIO, data: Mapping[str, Any]) -> None:
 
 
 def _forget_peak() -> None:
-    """Let the largest resident size begin anew, where the system can: on Linux."""
+    """Reset the largest resident size where the system can: on Linux."""
     with contextlib.suppress(OSError):
         _CLEAR_REFS.write_text(_RESET_PEAK, encoding="utf-8")
 
 
 def _peak_memory_bytes(worker: _Worker) -> int:
-    """Return the largest resident size of this process since it began to load the model.
+    """Return the largest resident size of this process since it began to load the model, without checking the source.
 
-    What looking at the source took does not count.
-
-    Linux is asked for that of the program that runs: the figure of getrusage begins with the size of the process
-    that started it.
+    On Linux the program's own peak is read, because that of getrusage starts with the size of the parent process.
     """
     if _STATUS.is_file():
         found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(encoding="utf-8"), re.MULTILINE)

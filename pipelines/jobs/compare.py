@@ -84,9 +84,9 @@ if TYPE_CHECKING:
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Compare and return the result as JSON data; where it is broken off, a file says what was known by then."""
+    """Compare and return the result as JSON data; after an error, a file has what was known by then."""
     partial = PartialResultFile(Path(args["folder"]))
-    # What one before it left there is not of this one.
+    # An earlier job may have left it.
     partial.remove()
     try:
         result = _compare(args, report, partial)
@@ -118,7 +118,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
     apart = _apart(job, expected.inputs, candidate.input_names)
     if apart:
-        # Each was held to what was said of it.
+        # The check of `--takes` replaces that of the gate.
         expected = replace(expected, inputs=None)
     held: dict[str, str] = {}
 
@@ -156,7 +156,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         rules=job.rules,
         left_out=left_out,
         workspace=folder / "again",
-        # Opened once, whatever it is run again for.
+        # Opened once for all reruns.
         open_reference=functools.cache(lambda: _reference_again(job, opened, read, models)),
     )
     result = without_jumps(with_own_noise(result, again), again)
@@ -169,7 +169,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         *_cast_inputs(held, opened.signature, candidate),
     ]
     if isinstance(candidate, ModelCandidate):
-        # Some notes count calls: they are right only now.
+        # Some notes count calls, and are complete only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
     causes = _causes(job, result, again, place, (time.process_time() - spent, spent_before - opening))
     served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
@@ -185,7 +185,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
 
 
 def _calibrated(job: ComparisonJob) -> Callable[[Batch], list[bool]] | None:
-    """Return which rows calibrated the candidate, and do not count; None where none did."""
+    """Return a function for rows that calibrated the candidate, which do not count; None where none did."""
     if job.calibrated_rows is None:
         return None
     from paritygate.pipelines.calibration.rows import CalibratedRows
@@ -196,7 +196,7 @@ def _calibrated(job: ComparisonJob) -> Callable[[Batch], list[bool]] | None:
 def _causes(
     job: ComparisonJob, result: GateResult, again: Again, place: ComparisonContext, times: tuple[float, float]
 ) -> list[Cause]:
-    """Return what explains the rows that fail; `times` are those of the comparison and of opening."""
+    """Return the causes of failing rows; `times` are those of the comparison and of opening."""
     if all(check.status is not Status.FAIL for check in result.checks):
         return []
     # Loaded only where it is needed.
@@ -230,17 +230,17 @@ def _causes(
 
 
 def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:
-    """Return the check that samples are real: none where they are read, whatever they hold."""
+    """Return a check on generated samples; none for real ones."""
     if job.samples.random is None:
         return ()
     return (Check(name="samples", status=Status.INCONCLUSIVE, words=say("samples.random")),)
 
 
 def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:
-    """Return why probes are not asked, where it was said of a side that it takes others of the samples' inputs.
+    """Return why no probe can run, where the sides take different inputs of the samples.
 
     Raises:
-        UsageError: A side takes something else than was said, or nothing that the other does not take.
+        UsageError: A side takes other inputs than declared, or none that the other lacks.
     """
     sides = (("reference", job.reference, reference), ("candidate", job.candidate, candidate))
     for side, model, inputs in sides:
@@ -260,24 +260,18 @@ def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: froz
 
 
 def _unused_inputs(names: Iterable[str]) -> list[str]:
-    """Return a note on what the samples hold that no side takes; none where they hold nothing of the kind."""
+    """Return a note on inputs of the samples that no side takes."""
     listed = ", ".join(map(repr, names))
     return [f"the samples also hold {listed}, which is not an input of the model: it was not used"] if listed else []
 
 
 def _cast_inputs(held: Mapping[str, str], reference: Signature | None, candidate: Candidate) -> Iterator[str]:
-    """Yield a note on each input that the samples hold as other integers than a side takes.
-
-    Args:
-        held: The dtype of each input in the samples.
-        reference: What the reference takes, where that is known.
-        candidate: The candidate.
-    """
+    """Yield a note on each input whose integers are cast; `held` has the dtypes in the samples."""
     signatures = [reference, candidate.signature if isinstance(candidate, ModelCandidate) else None]
     specs = [spec for signature in signatures if signature is not None for spec in signature.inputs]
     for name, dtype in held.items():
         taken = dict.fromkeys(spec.dtype for spec in specs if spec.name == name and spec.dtype != dtype)
-        # Nothing but integers is cast; text has another name in NumPy.
+        # Only integers are cast, and text has another name in NumPy.
         if taken and is_integer_dtype(dtype):
             casts = " and ".join(taken)
             yield f"the samples hold {name!r} as {dtype}, and were cast to {casts}, which holds every value"
@@ -301,14 +295,14 @@ def _ask(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reference:
-    """The reference: its answers, what it is, its answers to probes, and how long it took over the samples."""
+    """The reference: its outputs, its description, its outputs for probes, and its seconds for the samples."""
 
     expected: ExpectedOutputs
     signature: Signature | None
     side: SideResult
     probes: ProbesRecording | None
     seconds: float | None = None
-    # Of the outputs of a Keras model by their own names, the names by their order.
+    # Of a Keras model: the names of outputs by their order, by their own names.
     second_names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -364,7 +358,7 @@ def _open_reference(
         check_table(job.samples, () if ref.takes else runner.signature.inputs, can_be_renamed=bool(job.candidate.takes))
     described = _describe(ref, runner)
     partial.add_reference(described)
-    # What is made up for one cannot be sent to the other.
+    # Generated inputs for one do not fit the other.
     is_probed = not (ref.takes or job.candidate.takes)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
@@ -416,10 +410,10 @@ def _check_roles(job: ComparisonJob, signature: Signature) -> None:
 def _reference_again(
     job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]], models: KeptAnswers
 ) -> Runner | None:
-    """Return the reference, loaded once more; None where its outputs alone are here, or it is another at every call.
+    """Return the reference, loaded again; None where only its outputs are here, or every call loads another one.
 
     Raises:
-        ArtifactIntegrityError: It is not what was recorded.
+        ArtifactIntegrityError: It is not the recorded one.
     """
     ref = job.source if job.reference.is_recorded else job.reference
     if ref is None:
@@ -436,7 +430,7 @@ def _reference_again(
     except NotAskedBeforeError:
         raise
     except ParitygateError:
-        # On another machine, neither the source nor what runs it need be there.
+        # Another machine may have neither the source nor its framework.
         return None
     if job.reference.is_recorded and (job.reference.path / RECORD_FILE).is_file():
         check_is_recorded(runner.loaded, Recording.load(job.reference.path).model)
@@ -447,7 +441,7 @@ def _reference_again(
 def _positions(
     job: ComparisonJob, reference: Runner | None, read: Callable[[], Iterator[Batch]]
 ) -> dict[str, ValidWhere]:
-    """Return which positions count; an object of Python does not say its dims: an ONNX file beside it, or an answer."""
+    """Return which positions count; dims of a Python object come from an ONNX candidate or a first batch."""
     if not job.rules.valid_where:
         return {}
     signatures = [None if reference is None else reference.signature, _signature_of_file(job.candidate)]
@@ -459,14 +453,14 @@ def _positions(
 def _example(
     ref: ModelRef, other: ModelRef, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]
 ) -> Example | None:
-    """Return what a model is asked for its signature with that does not say it; None where it says it, or has one."""
+    """Return an example to find the signature of a model by; None where it has one."""
     if ref.signature is not None or not (ref.kind in OBJECTS or _is_without_names(ref)):
         return None
     return example_of(read if ref.takes else _without(other.takes, read), like(), ref.takes)
 
 
 def _is_without_names(ref: ModelRef) -> bool:
-    """Return whether it is a TorchScript file of somebody else's, which does not say what its outputs are called."""
+    """Return whether it is a TorchScript file of another tool, without names of its outputs."""
     if ref.kind is not SourceKind.TORCHSCRIPT or not ref.path.is_file():
         return False
     from paritygate.models.torch.archive import names_in_archive
@@ -475,7 +469,7 @@ def _is_without_names(ref: ModelRef) -> bool:
 
 
 def _without(names: tuple[str, ...], read: Callable[[], Iterator[Batch]]) -> Callable[[], Iterator[Batch]]:
-    """Return the samples without the inputs that the other side takes, where that leaves any."""
+    """Return the samples without the inputs that the other side takes, if any are left."""
 
     def rest(batch: Batch) -> Batch:
         inputs = {name: array for name, array in batch.inputs.items() if name not in names}
@@ -485,12 +479,12 @@ def _without(names: tuple[str, ...], read: Callable[[], Iterator[Batch]]) -> Cal
 
 
 def _signature_of_file(ref: ModelRef) -> Signature | None:
-    """Return the signature of an ONNX file under the names compared by; the others take long to say theirs."""
+    """Return the signature of an ONNX file, with the names to compare by; other formats take long to load."""
     return load_model(ref).signature_said() if ref.kind is SourceKind.ONNX else None
 
 
 def _asked_by_order(ref: ModelRef, names: Iterable[str]) -> ModelRef:
-    """Return the model, of Keras with its outputs under the names by their order that are asked for."""
+    """Return the model, with the requested names by order for the outputs of Keras."""
     if ref.kind is not SourceKind.KERAS:
         return ref
     taken = {*ref.rename, *ref.rename.values()}
@@ -499,7 +493,7 @@ def _asked_by_order(ref: ModelRef, names: Iterable[str]) -> ModelRef:
 
 
 def _check_probes(recording: Recording) -> None:
-    """Check that the probes beside a recording are those recorded with it; of one from before, nothing is known."""
+    """Check that the probes were recorded with the reference; an older recording cannot tell."""
     wanted, path = recording.settings.get(PROBES_FOLDER), recording.folder / PROBES_FOLDER / PROBES_FILE
     if wanted is None or (path.is_file() and digest_of_file(path) == wanted):
         return
@@ -521,7 +515,7 @@ def _open_candidate(
     report: Progress,
     models: KeptAnswers,
 ) -> tuple[Candidate, SideResult, ComparisonJob]:
-    """Return the candidate, what it is, and the job with the names by which its outputs are compared."""
+    """Return the candidate, its description, and the job with the names to compare its outputs by."""
     ref = job.candidate
     if ref.is_recorded:
         if (ref.path / RECORD_FILE).is_file():
@@ -548,21 +542,21 @@ def _open_candidate(
         other: name for name, other in pairs if name in reference.expected.output_names - has and other in answers_to
     }
     if again:
-        # One of the two is a Keras model with outputs by their layers, the other has them by their order.
+        # One model is Keras with outputs named by layers, and the other names them by their order.
         named = replace(ref, rename={**ref.rename, **again})
         runner = models.opened(
             "candidate-by-order", named, lambda: open_model(named, job.device, emulate=emulate, example=example)
         )
         ref = named
     if example is not None:
-        # A process that opens it afresh is to have the same.
+        # A fresh process must get the same signature.
         ref = replace(ref, signature=runner.signature)
     return ModelCandidate(runner), _describe(ref, runner), replace(job, candidate=ref)
 
 
 def _describe(ref: ModelRef, runner: Runner) -> SideResult:
     loaded = runner.loaded
-    # What was given as an object was loaded before.
+    # An object was loaded before.
     executes_code = loaded.ref.executes_code and ref.kind is not SourceKind.LIVE
     return _side_result(ref, str(loaded.ref.kind), loaded.digest, asdict(runner.facts), executes_code=executes_code)
 
@@ -651,11 +645,11 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
         and candidate.digest == reference.digest
         and (candidate.runtime, candidate.version, candidate.device)
         == (reference.runtime, reference.version, reference.device)
-        # What was recorded before providers were does not say.
+        # Older recordings have no provider.
         and (None in {candidate.provider, reference.provider} or candidate.provider == reference.provider)
     )
     if is_same and job.candidate.is_recorded and job.reference.is_recorded:
-        # Two models that agree bit for bit leave equal files; so does a copy, and nothing here tells them apart.
+        # Two models that agree bit for bit leave equal files, and so does a copy: they look the same here.
         words = say("distinct.recorded", digest=candidate.digest)
         return Check(name="distinct", status=Status.WARNING, words=words)
     changed = _changed_code(job) if is_same and job.may_be_the_source else ()
@@ -672,12 +666,12 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
 def _check_calibration(job: ComparisonJob, rows: int) -> tuple[Check, ...]:
     if job.calibrated_rows is None:
         return ()
-    # Those that were are left out while the samples are read.
+    # Reading the samples skips calibrated rows.
     return (Check(name="calibration", status=Status.PASS, words=say("calibration", rows=rows), rows=rows),)
 
 
 def _check_provider(reference: SideResult, candidate: SideResult) -> tuple[Check, ...]:
-    """Return a warning for what a provider of either side leaves open or does otherwise than asked."""
+    """Return a warning for what a provider of either side leaves open or does otherwise than requested."""
     return tuple(
         Check(name="provider", status=Status.WARNING, words=say("provider", side=side, cause=text))
         for side, result in (("reference", reference), ("candidate", candidate))
@@ -686,7 +680,7 @@ def _check_provider(reference: SideResult, candidate: SideResult) -> tuple[Check
 
 
 def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
-    """Return the code files of a source's copy that are not those recorded: its digest is over parameters alone."""
+    """Return the code files of a source's copy that changed, because its digest covers only parameters."""
     if not job.reference.is_recorded or not is_source_copy(job.candidate):
         return ()
     files = Recording.load(job.reference.path).model.get("files", {})
@@ -695,7 +689,7 @@ def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
 
 
 def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -> list[str]:
-    """Return what this processor has to do with an INT8 model that fails on it; nothing where that is nothing."""
+    """Return a note on this processor if an INT8 model fails on it."""
     is_run_here = candidate.kind in {str(SourceKind.ONNX), str(SourceKind.OPENVINO)} and candidate.device == "cpu"
     if (
         job.rules.precision is not Precision.INT8

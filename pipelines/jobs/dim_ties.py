@@ -1,4 +1,4 @@
-"""What symbolic dims are of each other in all samples, such as `total = past + new` of a decoder with a cache."""
+"""Find symbolic dims that are sums of others in all samples, as `total = past + new` in a decoder with a cache."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ class SizesSeen:
     """Collects the sizes of symbolic dims, batch by batch."""
 
     def __init__(self, signature: Signature) -> None:
-        """Begin with none.
-
-        Args:
-            signature: What the batches fit.
-        """
+        """Begin without any batch of this signature."""
         self._signature = signature
         self._places: dict[str, list[tuple[str, int]]] = {}
         for spec in signature.inputs:
@@ -38,14 +34,14 @@ class SizesSeen:
         }
 
     def add(self, batch: Batch) -> None:
-        """Show a batch whose inputs have the ranks of the signature."""
+        """Add a batch whose inputs have the ranks of the signature."""
         sizes = {dim: int(batch.inputs[name].shape[axis]) for dim, ((name, axis), *_) in self._places.items()}
         self._sizes[tuple(sizes.values())] = None
         self._of_rows &= {dim for dim, size in sizes.items() if size == batch.rows}
         self._flags = {name for name in self._flags if _holds_flags(batch.inputs[name])}
 
     def ties(self) -> dict[str, str]:
-        """Return each dim that is a sum of others in all of them, as an expression; not the dim of the rows."""
+        """Return each dim that always is a sum of others, as an expression, except the dim of the rows."""
         dims = {
             tuple(places): (dim, tuple(sizes[index] for sizes in self._sizes))
             for index, (dim, places) in enumerate(self._places.items())
@@ -64,7 +60,7 @@ _Dims = Mapping[tuple[tuple[str, int], ...], tuple[str, tuple[int, ...]]]
 
 
 def _distinct(dims: _Dims) -> _Dims:
-    """Return the dims with each combination of sizes once: batches that differ only in their rows are of one shape."""
+    """Return the dims with each combination of sizes once, because batches may differ only in their rows."""
     shapes = tuple(dict.fromkeys(zip(*(sizes for _, sizes in dims.values()), strict=True)))
     return {places: (name, tuple(shape[at] for shape in shapes)) for at, (places, (name, _)) in enumerate(dims.items())}
 

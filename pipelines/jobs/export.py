@@ -39,12 +39,12 @@ from paritygate.validate.samples.table_check import check_table
 if TYPE_CHECKING:
     import torch
 
-# What these become is run beside them, at the sizes that are promised.
+# Converted models of these kinds run next to them, at the declared sizes.
 _TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Convert and return what was made as JSON data."""
+    """Convert, and return the description of the artifact as JSON data."""
     report("loading the source", 0, 0)
     source = from_data(ModelRef, args["source"])
     if args["samples"] is not None:
@@ -52,7 +52,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     loaded = load_model(source)
     ref = loaded.ref
     check_is_no_function(ref)
-    # Before it runs, as for the recording: a model may keep a state in its buffers.
+    # Before it runs, as in the recording: a model may keep state in its buffers.
     digest = loaded.describe()["digest"]
     signature = ref.signature
     opened = None
@@ -96,7 +96,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     else:
         conversion = fix_and_check(job, args["format"], from_data(FixedShape, args["fixed_shape"]))
     if args["fixed_shape"] is not None or args["format"] in ENGINE_FORMATS:
-        # What its base was calibrated on, it was.
+        # The calibration rows of its base are its own.
         keep_calibrated_rows(ref.folder, job.folder)
     if opened is not None and opened.rows is not None:
         opened.rows.save(job.folder)
@@ -112,15 +112,12 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
 
 
 def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Progress) -> dict[str, str]:
-    """Check, before anything is made, that the source has the outputs that the spec names and takes all samples.
-
-    Returns:
-        What symbolic dims are in all samples, as sums of others.
+    """Check that the source has the outputs in the spec and accepts all samples, and return ties of symbolic dims.
 
     Raises:
         UsageError: It has not, or does not.
     """
-    # What is converted from an artifact needs no spec, which takes half a second to import.
+    # A conversion of an artifact needs no spec, whose import takes half a second.
     from paritygate.pipelines.spec.checks import check_output_uses
     from paritygate.pipelines.spec.output_limits import AskedLimit, check_output_limits
     from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
@@ -166,10 +163,10 @@ def _undeclared(name: str, declaration: str) -> UsageError:
 
 
 def _with_dims(signature: Signature, declared: Mapping[str, Mapping[str, int]]) -> Signature:
-    """Return the signature with the declared sizes, which a source that says its inputs itself does not know.
+    """Return the signature with the declared sizes of dims.
 
     Raises:
-        UsageError: A name is no dim of the model, and no dim of the model is without a name.
+        UsageError: A name is no dim of the model, although all its dims have names.
     """
     tensors = (*signature.inputs, *signature.outputs)
     has_nameless = any(spec.shape is None or None in spec.shape for spec in tensors)

@@ -1,4 +1,4 @@
-"""The job of looking at a model, run in a child process: reading one imports its framework, or runs its code."""
+"""The job of inspecting a model, run in a child process, because reading one imports its framework or runs its code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paritygate.validate.samples.samples import SampleSource, open_samples
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Look at a model, alone or beside its samples, and return what was seen as JSON data."""
+    """Inspect a model, alone or with its samples, and return the result as JSON data."""
     report("loading the model", 0, 0)
     loaded = load_model(from_data(ModelRef, args["source"]))
     samples = None if args["samples"] is None else from_data(SampleSource, args["samples"])

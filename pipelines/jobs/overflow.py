@@ -1,4 +1,4 @@
-"""The job of looking for overflow, run in a child process: one ONNX model in its precision, beside FP32."""
+"""The job of finding overflow, run in a child process: one ONNX model in its precision, and in FP32."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from paritygate.validate.samples.split import rows_kept
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Kinds of dtypes that nothing overflows in: whole numbers, truth values, text.
+# Kinds of dtypes without overflow: integers, booleans, text.
 _NO_FLOATS = frozenset("biuSUO")
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Return how many rows were run, how many of them overflowed, how many answers that cost, and the first of them.
+    """Return how many rows ran and overflowed, how many of those have wrong outputs, and the first of them.
 
-    A row whose answer is NaN or infinite where FP32 is finite has overflowed. So has one that came to infinity on the
-    way, and whose answer is off by more than the limit: what overflows and changes nothing, as under a mask, is left.
+    A row overflows if an output is NaN or infinite where FP32 is finite. It also does if a value on the way is infinite
+    and an output is off by more than the limit. Overflow that changes nothing, as under a mask, does not count.
     """
     report("looking for overflow", 0, 0)
     reference = open_model(from_data(ModelRef, args["reference"]), "cpu")
@@ -73,13 +73,13 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
 
 
 class _Spread:
-    """The spread of the finite values shown, in constant memory."""
+    """The spread of finite values, in constant memory."""
 
     def __init__(self) -> None:
         self._count, self._mean, self._square = 0, 0.0, 0.0
 
     def add(self, values: NDArray[Any]) -> None:
-        """Show some values."""
+        """Add some values."""
         finite = values[np.isfinite(values)].astype(np.float64)
         if not finite.size:
             return
@@ -96,7 +96,7 @@ class _Spread:
 
 
 def _some_rows(source: SampleSource, signature: Signature, most: int) -> Iterator[Batch]:
-    """Yield at most so many rows: those with the smallest digests. What takes a fixed number is given whole batches."""
+    """Yield at most `most` rows, those with the smallest digests; whole batches for a model of fixed batch size."""
     read = open_samples(source)
     is_open = not any(spec.shape and isinstance(spec.shape[0], int) for spec in signature.inputs)
     chosen = _chosen(source, signature, most) if is_open else None
@@ -123,9 +123,9 @@ def _chosen(source: SampleSource, signature: Signature, most: int) -> Calibrated
 
 
 def _off(actual: NDArray[Any], expected: NDArray[Any], rows: int) -> NDArray[np.float64]:
-    """Return by row the largest difference: infinite where the one is not finite and the other is.
+    """Return the largest difference by row: infinite where only one value is finite.
 
-    What is not finite in FP32 is left out. An output without rows is of all rows.
+    Values that are not finite in FP32 are left out. An output without rows counts for all rows.
     """
     if actual.shape != expected.shape:
         msg = f"an output has the shape {actual.shape} in emulation, and {expected.shape} in fp32"

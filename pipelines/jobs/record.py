@@ -45,7 +45,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
                 is_non_finite_declared=args["is_non_finite_declared"],
                 ignored=args["ignored"],
                 seed=args["seed"],
-                # A model file that is recorded without a spec is not renamed.
+                # A recording without a spec renames nothing.
                 rename=HOW_TO_RENAME if args["rules_digest"] is not None else "",
                 dims=probes.dims,
                 positions=valid_positions(args["valid_where"], [runner.signature]),
@@ -56,7 +56,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             watch=prober.watch,
         )
     prober.record(recording, folder / PROBES_FOLDER, report)
-    # The probes belong to these answers: without them, or with others, the folder is not what was recorded.
+    # Ties the probes to these outputs: a folder without them, or with others, is corrupt.
     digest = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
     bound = {PROBES_FOLDER: digest, "rules_digest": args["rules_digest"]}
     replace(recording, settings={**recording.settings, **bound}).save()

@@ -1,4 +1,4 @@
-"""Makes one mutation after another and holds each against the reference, in the child process of a selftest."""
+"""Plant one mutation after another and compare each with the reference, in the child process of a selftest."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from paritygate.validate.probes.inputs.roles import InputRole, Role
 from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.samples.samples import open_samples
 
-# More distinct ids than this are not remembered: of so large a table, the first unused row is not found by them.
+# At most this many distinct ids are remembered, so the first unused row of a larger table is not found.
 _IDS_KEPT = 1_000_000
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Make every mutation asked for, one at a time, and return what came of it as JSON data."""
+    """Plant every requested mutation, one at a time, and return the outcomes as JSON data."""
     started = time.monotonic()
     request = from_data(SelftestRequest, args)
     tester = _Tester(request, report)
@@ -78,7 +78,7 @@ class _Tester:
         self._facts = _facts(request)
 
     def result_of(self, mutation: Mutation, what: str) -> PlantResult:
-        """Return what came of one mutation."""
+        """Return the outcome of one mutation."""
         started = time.monotonic()
         self._report(what, 0, 0)
         target = self._request.folder / "mutated.onnx"
@@ -141,7 +141,7 @@ def _probes_off(request: SelftestRequest) -> list[str]:
 
 
 def _facts(request: SelftestRequest) -> dict[str, Any]:
-    """Return what is known of the model besides its graph: from the samples, the probes' roles and the reference."""
+    """Return facts about the model besides its graph: from samples, roles of probes and the reference."""
     outputs = request.job.reference.path
     recording, probes = load_to_judge(outputs), recorded_probes(outputs)
     roles: Mapping[str, InputRole] = {} if probes is None else probes.roles

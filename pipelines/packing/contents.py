@@ -85,11 +85,7 @@ def _artifact_folders(run: RunFolder) -> Iterable[Path]:
 
 
 def _check_whole(run: RunFolder) -> None:
-    """Check that no stage is at work in the folder, or was killed there.
-
-    Raises:
-        MeasurementError: One is.
-    """
+    """Check that no stage is at work in the folder, or was killed there."""
     halves = sorted(path for place in (run.folder, run.folder / "bases") for path in place.glob(".*.partial"))
     halves += [folder for folder in _artifact_folders(run) if not (folder / ARTIFACT_FILE).is_file()]
     halves += [run.reference] if run.reference.is_dir() and not (run.reference / RECORD_FILE).is_file() else []
@@ -118,11 +114,7 @@ def _check_recording(run: RunFolder) -> Mapping[Path, str]:
 
 
 def files_in(folder: Path, *, without: Collection[str] = ()) -> dict[str, Path]:
-    """Return every file below `folder` by relative path, in a fixed order; `without` names subfolders to skip.
-
-    Raises:
-        StorageError: Something is a link out of the folder or to a folder, or no plain file.
-    """
+    """Return the files below `folder` by relative path, sorted; raise StorageError for other things and links out."""
     root = folder.resolve()
     found: dict[str, Path] = {}
     for parent, folders, names in os.walk(folder):

@@ -103,12 +103,7 @@ class _Gathering:
         return f"{OUTSIDE}/{role}/{whole.name}"
 
     def add(self, place: str, path: Path) -> None:
-        """Add one file.
-
-        Raises:
-            InputFileError: It is missing.
-            UsageError: Another file has the same place.
-        """
+        """Add one file; raise InputFileError if it is missing, and UsageError if another file has its place."""
         if not path.is_file():
             msg = f"{path}, which the run needs, is {'no file' if path.exists() else 'missing'}"
             raise InputFileError(msg, hint="put it back, or leave the run's inputs out with --without-inputs")
@@ -177,11 +172,7 @@ def _gather_samples(found: _Gathering, part: str, text: str, path: str | None, g
 
 
 def _gather_code(found: _Gathering) -> None:
-    """Add every Python file below the spec's folder, because late imports are unknown.
-
-    Raises:
-        UsageError: There are more than belong to one spec.
-    """
+    """Add every Python file below the spec's folder, because late imports are unknown; refuse too many."""
     total = 0
     for count, path in enumerate(_python_files(found.folder), start=1):
         total += path.stat().st_size

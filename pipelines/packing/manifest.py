@@ -43,10 +43,7 @@ _KINDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedFile:
-    """A file in a pack, or one that a run needs and the pack leaves out.
-
-    `name` is a relative path with slashes, `digest` is `sha256:` and a hex digest.
-    """
+    """A file in a pack, or left out of it: a relative path with slashes, and `sha256:` with a hex digest."""
 
     name: str
     size: int

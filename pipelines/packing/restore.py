@@ -113,13 +113,7 @@ def _check_absent(final: Path) -> None:
 
 
 def _check_inputs(manifest: PackManifest, own: OwnInputs) -> None:
-    """Check that the left-out inputs are on this machine.
-
-    Raises:
-        UsageError: Their place is unknown.
-        InputFileError: One is missing.
-        ArtifactIntegrityError: One was changed.
-    """
+    """Check that the left-out inputs are on this machine, unchanged, and that their place is named."""
     names = [file.name for file in manifest.missing]
     if names and own.folder is None:
         listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

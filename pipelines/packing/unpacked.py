@@ -25,10 +25,7 @@ _SAID = ("benchmark.json", "export-failures.json")
 
 
 def keep_pack(restored: Path, manifest: PackManifest) -> None:
-    """Store the manifest of a run's pack, a new mark, and the pack's evidence in a run that is being restored.
-
-    The mark is random each time, so that no pack can hold evidence marked as made here.
-    """
+    """Store the pack's manifest and evidence in the run, and a random mark, so that no pack can forge evidence."""
     folder = restored / UNPACKED
     folder.mkdir()
     write_bytes_atomically(folder / MANIFEST_NAME, manifest.to_bytes())
@@ -121,11 +118,7 @@ class _Pack:
     def check(
         self, run: RunFolder, evidence: Evidence, foreign: Mapping[str, Evidence], *, has_own_speed: bool
     ) -> None:
-        """Check that trusted files equal those in the pack.
-
-        Raises:
-            ArtifactIntegrityError: One was changed since.
-        """
+        """Check that trusted files equal those in the pack."""
         recorded = {
             file.name.removeprefix(f"{RUN}/"): file.digest
             for file in self.manifest.files

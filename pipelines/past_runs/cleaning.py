@@ -28,10 +28,10 @@ from paritygate.pipelines.cache.folder import check_is_cache, others_in, parts_o
 from paritygate.pipelines.past_runs.finding import models_below
 from paritygate.pipelines.past_runs.foreign import what_else_lies_in
 from paritygate.pipelines.past_runs.listing import ListedRun, bytes_on_disk, list_runs
-from paritygate.pipelines.run.earlier_failures import holds_failures
 from paritygate.pipelines.run.in_use import is_in_use
+from paritygate.pipelines.run.relaxed_rules import holds_failures
 
-# Hidden, so that neither looks like a run; `earlier_failures` finds failed ones there.
+# Hidden, so that neither looks like a run; `relaxed_rules` finds failed ones there.
 _GOING = ".removed-"
 _FAILED = ".failed-"
 _EVIDENCE = "evidence.json"
@@ -135,11 +135,7 @@ def shown_and_still_planned(shown: CleaningPlan, now: CleaningPlan) -> CleaningP
 
 
 def remove(plan: CleaningPlan) -> CleaningPlan:
-    """Remove what is planned, and return what was removed: a run opened meanwhile stays.
-
-    Raises:
-        StorageError: Something cannot be removed, or has no marker.
-    """
+    """Remove what is planned, and return what was removed, without runs opened meanwhile; may raise StorageError."""
     gone: list[ListedRun] = []
     kept = list(plan.kept)
     # The oldest first, so that an interruption leaves the newest.

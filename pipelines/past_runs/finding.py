@@ -45,9 +45,7 @@ def models_below(root: Path) -> tuple[str, ...]:
 
 
 def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
-    """Return the runs below `root`, the newest first: of one model or of all (None).
-
-    Hidden folders belong to work in progress, and are left out.
+    """Return the runs below `root`, the newest first, of one model or of all (None); hidden folders are unfinished.
 
     Raises:
         UsageError: `model` cannot be a name, such as a path.
@@ -75,10 +73,7 @@ def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
 def find_run(text: str, root: Path) -> Path:
     """Return the run folder for a path, `latest`, `latest:MODEL`, or a run's id or its beginning.
 
-    A run folder of exactly that path comes first. Any other text is returned as a path.
-
-    Raises:
-        UsageError: There is no such run, or several match.
+    An existing run folder comes first, and any other text is a path. Raises UsageError if no run or several match.
     """
     path = Path(text)
     if is_run_folder(path) or "/" in text.partition(":")[0]:

@@ -77,10 +77,8 @@ class ListedRun:
 def list_runs(root: Path, model: str | None = None, repositories: Iterable[Path] = ()) -> tuple[ListedRun, ...]:
     """Return the runs below `root`, the newest first, corrupt ones included: of one model or of all (None).
 
-    Releases are looked up in `repositories`, and in those below the root and in the specs.
-
-    Raises:
-        UsageError: There are runs, and none of this model.
+    Releases are looked up in `repositories`, below the root and in the specs. Raises UsageError if only other models
+    exist.
     """
     found = runs_below(root, model)
     known = models_below(root)
@@ -128,11 +126,7 @@ def _ids(run: PastRun) -> set[str]:
 
 
 def _state(run: PastRun) -> tuple[str, int | None, str]:
-    """Return the verdict, the exit code and the problem.
-
-    Raises:
-        ParitygateError: The spec or the evidence of the run is corrupt.
-    """
+    """Return the verdict, the exit code and the problem; raise ParitygateError if spec or evidence are corrupt."""
     if not run.is_ours:
         return _NO_RUN, None, f"it bears no {MARKER} file, and is left alone"
     if not run.is_whole:

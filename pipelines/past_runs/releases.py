@@ -44,10 +44,7 @@ class ReleasesOfModel:
 
 
 def releases_of(model: str, runs: Iterable[PastRun], root: Path, repositories: Iterable[Path]) -> ReleasesOfModel:
-    """Return the releases of a model.
-
-    The specs of `runs` name repositories; one below `root`, and `repositories`, are read too.
-    """
+    """Return a model's releases in repositories that its runs' specs name, in that below `root`, and in others."""
     names, places, unknown = {model}, {root / "repository", *repositories}, ""
     noted: dict[str, tuple[Path, ...]] = {}
     for run in runs:

@@ -17,8 +17,8 @@ from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
 from paritygate.pipelines.run.benchmark import take_over_benchmark
 from paritygate.pipelines.run.comparisons import has_emulated_row
-from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.record import GRAPH_VARIANT, record_stage
+from paritygate.pipelines.run.relaxed_rules import check_asks_enough
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.variant_maker import VariantMaker, bases_of
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
@@ -90,11 +90,7 @@ class _PlanningCache(Cache):
         is_kept: Callable[[Any], bool] = lambda _: True,
         answers: ModelAnswers | None = None,
     ) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return a cached result, with the job's files in place.
-
-        Raises:
-            _NotDoneError: There is none to reuse.
-        """
+        """Return a cached result, with the job's files in place; raise _NotDoneError if there is none."""
         if self.store is None:
             raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
         found = Cache.run_job(self, job, progress, makes=makes, is_kept=is_kept, answers=answers)
@@ -149,11 +145,7 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         run = RunFolder(folder=folder, resolved=resolved, samples_path=path, beside=beside, cache=cache)
         device_name(options.device)
         check_asks_enough(run)
-        found = (
-            *_conversions(run, cache, options),
-            *_recording(run, cache, options),
-            *_comparisons(run, options),
-        )
+        found = (*_conversions(run, cache, options), *_recording(run, cache, options), *_comparisons(run, options))
         jobs = (*cache.planned, *found)
         is_measured = options.is_benchmarking
         if is_benchmark_wanted(resolved, options.limits) if is_measured is None else is_measured:

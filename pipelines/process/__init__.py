@@ -1,1 +1,1 @@
-"""Starts child processes with a time limit, and is what they run."""
+"""Child processes with limits of time and memory: the parent's side and the child's."""

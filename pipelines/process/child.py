@@ -1,7 +1,7 @@
-"""Running a job in a child process, so that a crash, a hang or an out-of-memory kill stays there.
+"""Run a job in a child process, so that a crash, a hang or an out-of-memory kill stays there.
 
-A job is JSON in and JSON out; arrays never cross. What the child prints goes to a log file, its
-progress comes back as JSON lines through a pipe.
+A job is JSON in and JSON out; arrays never cross. The child's output goes to a log file, and its progress through a
+pipe as JSON lines.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from paritygate.pipelines.process.telemetry import send_nothing
 from paritygate.pipelines.process.witness.asking import watched
 from paritygate.pipelines.process.witness.listener import Listener
 
-# The child's progress: a stage in words, what was done and out of how much (0 where that is not known).
+# The child's progress: a description of the stage, the amount done, and the total (0 if unknown).
 Progress = Callable[[str, int, int], None]
 
-# What a child begins with. Python puts the current directory first on the path, where a file called like a module of
-# Python's, such as ctypes.py, would run as a part of the job: so nothing is imported before it is off the path. The
-# package is to be that of this process, wherever that was found: its place is on the path until it is imported. Before
-# anything that takes time, the child is made to end with its parent, which may have ended already.
+# The child's first code. Python puts the current directory first on the path, where a file such as ctypes.py would
+# replace a module of Python's. So nothing is imported before it is off the path. The package must be that of this
+# process, so its place is on the path until it is imported. Before any slow work, the child is bound to end with its
+# parent, which may have ended already.
 _START = """
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -62,14 +62,14 @@ _LOG_BYTES = 65536
 _GRACE_S = 5.0
 _ROOM_BYTES = 65536
 _PART_BYTES = 65536
-# No line of progress is nearly as long.
+# Far longer than any line of progress.
 _LONGEST_LINE = 1 << 20
 _SHOWN_OF_GARBAGE = 60
 _GB = 10**9
-# A pipe may be open for longer than the child lives, in processes that it started: whether it lives is looked at.
+# The child's own children may keep a pipe open, so the parent also polls whether the child lives.
 _LOOK_EVERY_S = 0.1
 _FIRST_LOOK_S = 0.001
-# What stands in a result beside its status.
+# The keys of a result besides its status.
 _OUTCOMES = {"ok": {"value"}, "crash": {"message"}, "error": {"class", "message", "hint", "command"}}
 # Frameworks read these when they are imported: quiet, and Keras on TensorFlow.
 _ENVIRONMENT = {
@@ -79,78 +79,55 @@ _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1"),
 }
-# Converters go through sets of texts: with another seed, the same source would become another file. Where models
-# answer, the seed stays drawn, so that an answer that follows from it shows.
+# Converters iterate over sets of texts, so another seed would change the files. Where models run, the seed stays
+# random, so that outputs that depend on it show.
 _ENVIRONMENT_OF_JOB = {"export": {"PYTHONHASHSEED": "0"}}
-# Threads of PyTorch and ONNX Runtime wait busily for their next work and for each other. On a machine with other work
-# that is several times the work itself. The answers are the same. Only a benchmark has them wait as they do where the
-# model is served. The variable is OpenMP's; see also `set_waiting` of the runner of ONNX Runtime.
+# Idle threads of PyTorch and ONNX Runtime spin, which on a busy machine costs several times the work itself. The
+# outputs are the same. Only a benchmark lets them spin, as where the model is served. The variable is OpenMP's; see
+# also `set_waiting` of the runner of ONNX Runtime.
 _PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 _BENCHMARK = "benchmark"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildJob:
-    """A job for a child process.
+    """A job for a child process."""
 
-    Attributes:
-        name: Which job, by the table in `child_main`.
-        args: Its arguments, JSON data.
-        folder: A folder for job, result and log; it is kept.
-        what: What runs, in words, for messages: `converter torch to onnx`.
-        time_limit_s: Seconds after which the child is killed.
-        crash_error: The class of error that a crash or hang of this job is.
-        for_messages: Arguments that stand in its errors alone: what it returns is the same whatever they are.
-    """
-
-    name: str
-    args: Mapping[str, Any]
-    folder: Path
-    what: str
+    name: str  # in `JOBS` of `child_main`
+    args: Mapping[str, Any]  # JSON data
+    folder: Path  # for job, result and log; it stays
+    what: str  # for messages: `converter torch to onnx`
     time_limit_s: float
-    crash_error: type[ParitygateError]
-    for_messages: Mapping[str, Any] = field(default_factory=dict)
+    crash_error: type[ParitygateError]  # raised for a crash or hang
+    for_messages: Mapping[str, Any] = field(default_factory=dict)  # arguments without effect on the result
 
     @property
     def all_args(self) -> dict[str, Any]:
-        """What the job is called with."""
+        """All arguments of the job."""
         return {**self.args, **self.for_messages}
 
     @property
     def log(self) -> Path:
-        """Where the child's output goes."""
+        """The file of the child's output."""
         return self.folder / f"{self.name}.log"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartedChild:
-    """A job that runs.
-
-    Attributes:
-        job: The job.
-        process: Its process, the leader of a group of its own.
-        events: The pipe that its progress comes through.
-        result: Where its result goes.
-        memory: Looks at how much memory it holds.
-    """
+    """A job that runs."""
 
     job: ChildJob
-    process: subprocess.Popen[bytes]
-    events: FileIO
+    process: subprocess.Popen[bytes]  # leader of its own process group
+    events: FileIO  # the pipe of its progress
     result: Path
     memory: MemoryWatch
 
 
 def run_child(job: ChildJob, progress: Progress = lambda *_: None, *, listener: Listener | None = None) -> Any:  # noqa: ANN401 - the job's JSON
-    """Run the job in a child process and return its result.
-
-    Args:
-        job: The job.
-        progress: Told what is done.
-        listener: Told what the child reads; None where nobody wants to know.
+    """Run the job in a child process and return its result; `listener` records what the child reads.
 
     Raises:
-        ParitygateError: What the job raised, or `job.crash_error` if the child crashed, hung or was killed.
+        ParitygateError: The job's error, or `job.crash_error` if the child crashed, hung or was killed.
     """
     child = start_child(job, listener=listener)
     try:
@@ -159,34 +136,28 @@ def run_child(job: ChildJob, progress: Progress = lambda *_: None, *, listener: 
         # Whatever ends the wait, Ctrl-C included, no child is left behind.
         stop_child(child)
     if listener is not None and child.result.is_file():
-        # Also of what raised an error: that something does not run here is known by what was read.
+        # Also after an error: what was read shows why something does not run here.
         listener.add_of_python(_outcome(child).get("read"))
     return result_of_child(child, last_stage)
 
 
-# Once it is there, the answers of the models of a job are all in its folder.
+# Written last: its folder then has all outputs of a job's models.
 ANSWERS_FILE = "answers.json"
-# Under this name stands in it which samples were answered; nothing, where these have to be read again.
+# Its key for the samples that ran; null where these must be read again.
 SAMPLES = "samples"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelAnswers:
-    """What the models of a job answered, which is kept apart: much of what is asked of the job does not change it.
+    """Outputs of a job's models, cached apart because many arguments of the job do not change them."""
 
-    Attributes:
-        folder: Where the job puts it, and finds it where it is told that it is there.
-        asked: All of the job's arguments that it follows from, JSON data.
-        needs_own_code: Whether the answers are judged by code of the user's.
-    """
-
-    folder: Path
-    asked: Mapping[str, Any]
-    needs_own_code: bool
+    folder: Path  # where the job writes or finds them
+    asked: Mapping[str, Any]  # all arguments that they depend on, JSON data
+    needs_own_code: bool  # code of the user judges them
 
 
 class DoJob(Protocol):
-    """How a job is done: in a child process, or not at all where what comes of it is known."""
+    """Does a job in a child process, or reuses its result."""
 
     def __call__(
         self,
@@ -197,14 +168,10 @@ class DoJob(Protocol):
         is_kept: Callable[[Any], bool] = lambda _: True,
         answers: ModelAnswers | None = None,
     ) -> Any:  # noqa: ANN401 - the job's JSON
-        """Return what the job returns.
+        """Return the job's result.
 
-        Args:
-            job: The job.
-            progress: Told what is done.
-            makes: The folders that it writes files to.
-            is_kept: Whether a later run may take a result over.
-            answers: What its models answer, where that may be kept apart.
+        The job writes files into the folders `makes`. `is_kept` decides whether a later run may reuse a result.
+        `answers` are outputs of its models that may be cached apart.
         """
 
 
@@ -216,7 +183,7 @@ def do_job(
     is_kept: Callable[[Any], bool] = lambda _: True,
     answers: ModelAnswers | None = None,
 ) -> Any:  # noqa: ANN401 - the job's JSON
-    """Do a job in a child process, whatever was done before.
+    """Do a job in a child process, without any cache.
 
     Raises:
         ParitygateError: As `run_child`.
@@ -226,12 +193,12 @@ def do_job(
 
 
 def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
-    """Run the job in this process, because what it needs is an object that no other has, and return its result.
+    """Run the job in this process, because it needs an object that no other has, and return its result.
 
-    Nothing ends it when its time is over, and a crash ends this process.
+    There is no time limit, and a crash ends this process.
 
     Raises:
-        ParitygateError: What the job raised, or `job.crash_error` for any other exception.
+        ParitygateError: The job's error, or `job.crash_error` for any other exception.
     """
     send_nothing()
     try:
@@ -245,12 +212,9 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
 
 
 def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Listener | None = None) -> StartedChild:
-    """Start the job in a child process; `stop_child` is to be called in the end, whatever happens.
+    """Start the job in a child process, which the caller must end with `stop_child`.
 
-    Args:
-        job: The job.
-        inherited: File descriptors that the child keeps, beside that of its progress.
-        listener: Told what the child reads; None where nobody wants to know.
+    The child keeps the file descriptors `inherited`. `listener` records what it reads.
 
     Raises:
         StorageError: The job's folder cannot be written.
@@ -262,8 +226,8 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
         request = job.folder / f"{job.name}.job.json"
         asked: dict[str, Any] = {"job": job.name, "args": job.all_args, "result": str(result)}
         if listener is not None:
-            asked["is_watched"] = True
-            inherited = (*inherited, listener.childs_end.fileno())
+            asked["notes"] = listener.notes.childs_end
+            inherited = (*inherited, *listener.inherited)
         request.write_text(json.dumps(asked))
     read_end, write_end = os.pipe()
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]
@@ -293,41 +257,36 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
 
 
 def environment_of_job(name: str) -> dict[str, str]:
-    """Return the environment variables that a child is started with for a job; those of the user come first."""
+    """Return the environment variables of a child for a job; those of the user win."""
     passive = {} if name == _BENCHMARK else _PASSIVE
     return {**passive, **_ENVIRONMENT_OF_JOB.get(name, {}), **environment_of_child()}
 
 
 def environment_of_child() -> dict[str, str]:
-    """Return the environment variables that a child is started with, whatever its job."""
-    # Not by its names one by one, which would be reading them all where this process is itself watched.
+    """Return the environment variables of a child for any job."""
+    # As a whole: where this process is itself watched, reading one by one would record all of them.
     given = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
     return {**given, **_ENVIRONMENT}
 
 
 def _python() -> list[str]:
-    # Python 3.11 and above can leave the current directory off the path from the very first.
+    # Python 3.11 and above can leave the current directory off the path from the start.
     is_safe = ["-P"] if sys.version_info >= (3, 11) else []
-    # What is kept of a module is what its source says.
+    # Bytecode must match its source.
     return [sys.executable, *is_safe, "--check-hash-based-pycs", "always"]
 
 
 def stop_child(child: StartedChild, *, at_once: bool = False) -> None:
-    """End the child, if it still runs, and all that it started and left behind.
-
-    Args:
-        child: The child.
-        at_once: Whether it is given no time to tidy up.
-    """
+    """End the child, if it still runs, and all its processes; `at_once` gives it no time to tidy up."""
     if child.events.closed:
         return
     leader = child.process.pid
     if child.process.poll() is None:
-        # What is in a session of its own is told by its parents, as long as those live.
+        # Processes in other sessions are found by their parents, while those live.
         _kill_each(pid for pid, member in family_of(leader).items() if member.session != leader)
         _end(child.process, (signal.SIGKILL,) if at_once else (signal.SIGTERM, signal.SIGKILL))
     _kill_group(leader, signal.SIGKILL)
-    # It may have made groups of their own. Its own id may be another process's by now.
+    # It may have made process groups. Its own id may be another process's by now.
     _kill_each(pid for pid, member in family_of(leader).items() if pid != leader == member.session)
     child.events.close()
 
@@ -363,7 +322,7 @@ def _event(child: StartedChild, line: bytes) -> tuple[str, int, int]:
 
 
 def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
-    """Return the error that a pipe of the child holds what paritygate did not write; the child is ended."""
+    """End the child, and return the error that others wrote into its pipe."""
     stop_child(child)
     shown = garbage[:_SHOWN_OF_GARBAGE].decode(errors="replace")
     msg = (
@@ -373,20 +332,16 @@ def garbage_error(child: StartedChild, garbage: bytes) -> ParitygateError:
 
 
 def receive(child: StartedChild, pipe: int, deadline: float, stage: str) -> bytes:
-    """Return what comes through a pipe of the child next; nothing once it has ended or closed the pipe.
+    """Return the next bytes from a pipe of the child; empty once it has ended or closed the pipe.
 
-    Args:
-        child: The child.
-        pipe: The end of the pipe that is read.
-        deadline: When its time is over, by the monotonic clock.
-        stage: What it was last doing, in words, for messages.
+    `deadline` is by the monotonic clock, and `stage` is for messages.
 
     Raises:
-        TimeoutError: Its time is over.
-        ParitygateError: It holds more memory than it may; then it is ended.
+        TimeoutError: The deadline has passed.
+        ParitygateError: It exceeds its memory limit; then it is ended.
     """
     while True:
-        # What it wrote before its end is in the pipe once its end is seen.
+        # At its end, the pipe has everything that it wrote.
         has_ended = child.process.poll() is not None
         if select.select([pipe], [], [], 0 if has_ended else _time_to_look(child, deadline, stage))[0]:
             return os.read(pipe, _PART_BYTES)
@@ -395,13 +350,13 @@ def receive(child: StartedChild, pipe: int, deadline: float, stage: str) -> byte
 
 
 def wait_for_end(child: StartedChild, deadline: float, stage: str) -> None:
-    """Wait until the child has ended, whatever it started that has not.
+    """Wait until the child has ended, even if its own children have not.
 
     Raises:
-        TimeoutError: Its time is over.
-        ParitygateError: It holds more memory than it may; then it is ended.
+        TimeoutError: The deadline has passed.
+        ParitygateError: It exceeds its memory limit; then it is ended.
     """
-    # Nearly always it has closed its pipes by ending.
+    # Nearly always it closed its pipes by ending.
     wait = _FIRST_LOOK_S
     while child.process.poll() is None:
         time.sleep(min(wait, _time_to_look(child, deadline, stage)))
@@ -409,12 +364,7 @@ def wait_for_end(child: StartedChild, deadline: float, stage: str) -> None:
 
 
 def _time_to_look(child: StartedChild, deadline: float, stage: str) -> float:
-    """Return for how long to wait for a child that runs.
-
-    Raises:
-        TimeoutError: Its time is over.
-        ParitygateError: It holds more memory than it may; then it is ended.
-    """
+    """Return how long to wait for a running child; raises as `receive`."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -423,15 +373,10 @@ def _time_to_look(child: StartedChild, deadline: float, stage: str) -> float:
 
 
 def check_memory(child: StartedChild, excess: int | None, stage: str) -> None:
-    """End a child that holds more memory than it may.
-
-    Args:
-        child: The child.
-        excess: Bytes that it holds, where that is more than its limit; see `MemoryWatch`.
-        stage: What it was last doing, in words, for the message.
+    """End a child that exceeds its memory limit, by the `excess` of its `MemoryWatch`.
 
     Raises:
-        ParitygateError: It holds more; it is ended.
+        ParitygateError: It exceeds the limit; it is ended.
     """
     if excess is None:
         return
@@ -497,14 +442,10 @@ def _log_lines(job: ChildJob) -> list[str]:
 
 
 def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - the job's JSON
-    """Return the result of a child that has ended.
-
-    Args:
-        child: The child.
-        stage: What it was last doing, in words, for messages.
+    """Return the result of a child that has ended; `stage` is for messages.
 
     Raises:
-        ParitygateError: What the job raised, or its `crash_error` if the child crashed or was killed.
+        ParitygateError: The job's error, or its `crash_error` if the child crashed or was killed.
     """
     job, path = child.job, child.result
     if not path.is_file():
@@ -530,10 +471,10 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
 
 
 def _outcome(child: StartedChild) -> dict[str, Any]:
-    """Return what the child left, its status and what belongs to that.
+    """Return the child's result file, its status and what belongs to that.
 
     Raises:
-        ParitygateError: It is not what paritygate writes.
+        ParitygateError: Paritygate did not write it.
     """
     try:
         outcome = json.loads(child.result.read_bytes())
@@ -546,7 +487,7 @@ def _outcome(child: StartedChild) -> dict[str, Any]:
 
 
 def _check_room(folder: Path) -> None:
-    """Check that the disk was not what stopped the child: on a full one, frameworks fail in words of their own.
+    """Check that no full disk stopped the child, because frameworks report that in many ways.
 
     Raises:
         StorageError: The disk is full.

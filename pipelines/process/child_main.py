@@ -1,4 +1,4 @@
-"""The child's side of `paritygate.pipelines.process.child`, which starts `main` in a process of its own."""
+"""The child's side of `paritygate.pipelines.process.child`, which starts `main` in a new process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Reporter:
             return
         self._last = (stage, now)
         line = json.dumps({"stage": stage, "done": done, "total": total}) + "\n"
-        # A parent that is gone wants no progress. Code of the user may have closed the pipe, and opened another file.
+        # The parent may have ended. Code of the user may have closed the pipe, and opened another file.
         with contextlib.suppress(OSError):
             if _file_of(self._descriptor) == self._pipe:
                 os.write(self._descriptor, line.encode())
@@ -63,14 +63,14 @@ def _file_of(descriptor: int) -> tuple[int, int]:
 
 
 def _keep_to_oneself(descriptor: int) -> None:
-    """Keep the pipe from what code of the user starts and forks, where its number leads nowhere."""
+    """Hide the pipe from processes that the user's code starts, and replace it in those that it forks."""
     os.set_inheritable(descriptor, False)  # noqa: FBT003 - takes it by position alone
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.register_at_fork(after_in_child=lambda: os.dup2(nowhere, descriptor, inheritable=False))
 
 
 def _end_copies() -> None:
-    """End a process that code of the user forked off and that goes on with the job as if it were this one."""
+    """End a process that the user's code forked and that goes on with the job as if it were this one."""
     if os.getpid() != _OWN:
         os._exit(0)
 
@@ -81,7 +81,7 @@ def _crash(err: Exception) -> dict[str, Any]:
 
 
 def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:
-    """Return a full disk, or a limit on the size of files, as what it is; others may be about files of the user."""
+    """Return a full disk, or a limit on the size of files, as such; others may be about files of the user."""
     if err.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return _crash(err)
     try:
@@ -101,19 +101,19 @@ def main(request: str, descriptor: str) -> int:
     data = json.loads(Path(request).read_text(encoding="utf-8"))
     outcome: dict[str, Any]
     send_nothing()
-    # The parent imports this module for the table alone.
+    # The parent imports this module only for the table.
     from paritygate.pipelines.process.installed import compile_own_modules
 
     compile_own_modules()
-    is_watched = data.get("is_watched", False)
+    is_watched = "notes" in data
     if is_watched:
-        # Before anything is imported that the result may follow from.
+        # Before importing anything that the result may depend on.
         from paritygate.pipelines.process.witness.python import read_in_python, watch_python
 
-        watch_python()
+        watch_python(data["notes"])
     try:
         module = importlib.import_module(JOBS[data["job"]])
-        # The parent watches all that comes from here.
+        # The parent watches all processes below this one.
         with unlimited_memory():
             value = module.run(data["args"], _Reporter(int(descriptor)))
         outcome = {"status": "ok", "value": value}
@@ -134,5 +134,5 @@ def main(request: str, descriptor: str) -> int:
     write_json_atomically(Path(data["result"]), outcome)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Frameworks may crash or hang while they are taken down; the result is written, so they need not be.
+    # Frameworks may crash or hang at exit, and the result is written.
     os._exit(0)

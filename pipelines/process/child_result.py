@@ -1,4 +1,4 @@
-"""Reading what a child left: code of the model or of the samples may have written it in our place."""
+"""Read a child's result, which code of the model or of the samples may have written in its place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from paritygate.errors import ParitygateError
 
 HINT_OF_GARBAGE = "code of the model or of the samples writes to files that it did not open: correct it"
-# What reading something ends in that is of another form than what we write.
+# Errors of reading anything in another format than ours.
 NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -18,19 +18,19 @@ class _Job(Protocol):
 
     @property
     def what(self) -> str:
-        """What it does, in words."""
+        """Its description."""
 
     @property
     def crash_error(self) -> type[ParitygateError]:
-        """What its failing is raised as."""
+        """The error of its failure."""
 
 
 @contextlib.contextmanager
 def reading_result(job: _Job) -> Iterator[None]:
-    """Read the result of a job meanwhile.
+    """Read the result of a job inside.
 
     Raises:
-        ParitygateError: It is not what the job returns: `job.crash_error`.
+        ParitygateError: The job did not write it: `job.crash_error`.
     """
     try:
         yield

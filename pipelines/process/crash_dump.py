@@ -1,4 +1,4 @@
-"""Where a process died, out of what Python's faulthandler wrote into its log."""
+"""Find where a process died in the dump of Python's faulthandler."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ from collections.abc import Sequence
 
 _FATAL = "Fatal Python error:"
 _FRAME = "File "
-# What native code says itself stands before the dump: of an exception that nobody caught, two lines.
+# Native code writes its own message before the dump: two lines for an uncaught exception.
 _LINES_BEFORE = 2
 _FRAMES = 4
 
 
 def innermost_frames(lines: Sequence[str]) -> list[str]:
-    """Return what a dump says of the cause, and the frames nearest to it, of the thread that died.
+    """Return at most two lines before the dump, its title and four frames of the dead thread; empty without a dump.
 
-    Args:
-        lines: The lines of the log, without white space around them. The dump names the innermost frame first, and ends
-            in the outermost ones, which are the same for every crash.
-
-    Returns:
-        At most two lines before the dump, its title and four frames; empty where there is no dump.
-
-    Source:
-        https://docs.python.org/3/library/faulthandler.html
+    `lines` are stripped. The dump has the innermost frame first. The outermost ones are the same for every crash.
+    Source: https://docs.python.org/3/library/faulthandler.html
     """
     titles = [at for at, line in enumerate(lines) if line.startswith(_FATAL)]
     if not titles:

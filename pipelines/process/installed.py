@@ -1,4 +1,4 @@
-"""Which code belongs to Python and to installed packages, and which to the user."""
+"""Tell code of Python and of installed packages from the user's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import paritygate
 
 # Parts of the paths of installed packages, ourselves among them.
 INSTALLED = ("/site-packages/", "/dist-packages/", f"{Path(paritygate.__file__).parent}/")
-# How the paths of Python's own modules begin.
+# Prefixes of the paths of Python's own modules.
 PYTHONS_OWN = ("<", f"{sysconfig.get_paths()['stdlib']}/")
 
 
@@ -21,10 +21,10 @@ def is_installed(path: str) -> bool:
 
 
 def compile_own_modules() -> None:
-    """Have Python compile modules of the user from their source, every time, and keep nothing of them.
+    """Have Python compile the user's modules from their source, every time, and keep no bytecode.
 
-    What it keeps of a module it believes where the source has the time and size that are written there: then a source
-    that was edited without another time or size would not run.
+    Python trusts bytecode if time and size of the source match. An edited source with the same time and size would not
+    run.
     """
     importing: Any = importlib.import_module("importlib._bootstrap_external")
     place_of = importing.cache_from_source
@@ -32,7 +32,7 @@ def compile_own_modules() -> None:
     def place(path: str, *args: Any, **options: Any) -> str:  # noqa: ANN401 - as importlib.util.cache_from_source
         if is_installed(path):
             return str(place_of(path, *args, **options))
-        # To importlib, there is no place for it.
+        # Tells importlib that there is no place for it.
         raise NotImplementedError
 
     importing.cache_from_source = place

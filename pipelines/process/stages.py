@@ -1,4 +1,4 @@
-"""Tells whoever shows the progress that a stage of the work begins, which variants it is about, and what came of it."""
+"""Report the begin and the end of a stage of the work to the progress."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from paritygate.pipelines.process.child import Progress
 
 @runtime_checkable
 class StageProgress(Protocol):
-    """A progress that is told of stages as well; a plain function is told what is done within them alone."""
+    """A progress that also shows stages; a plain function only gets the steps within them."""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Take what is done now: in words, how much of it, and out of how much (0 where that is not known)."""
+        """Show a step: its description, the amount done, and the total (0 if unknown)."""
 
     def begin(self, doing: str, names: Sequence[str]) -> None:
-        """Take that a stage begins, such as `exporting`, and what it does one after the other."""
+        """Show that a stage begins, such as `exporting`, and the names of its parts in order."""
 
     def end(self, did: str) -> None:
-        """Take what the stage did, such as `exported 3 of 4 variants`; empty where it was broken off."""
+        """Show the summary of the stage, such as `exported 3 of 4 variants`; empty after an error."""
 
 
 @contextlib.contextmanager
 def stage(progress: Progress, doing: str, names: Sequence[str] = ()) -> Iterator[Callable[[str], None]]:
-    """Have a stage begin and end; what is yielded takes in words what it did."""
+    """Begin and end a stage; the yielded function takes its summary."""
     did: list[str] = []
     shown = progress if isinstance(progress, StageProgress) else None
     if shown is not None:

@@ -15,15 +15,12 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
-from paritygate.files import digest_of_file, read_json
-from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by, read_benchmark
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.release.interface import INTERFACE, interface_changes
-from paritygate.pipelines.release.repository.commands import command_on
+from paritygate.pipelines.release.released_files import checked_file, released_benchmark
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, has_records
 from paritygate.pipelines.release.repository.manifest import read_released_evidence
-from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.release.timed import timed, why_not_comparable, why_not_trusted
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, worst_code
@@ -39,7 +36,6 @@ _SMALL_SHARE = 0.05
 # libraries move it as much.
 _SMALL_CHANGE = 0.1
 _LARGEST = frozenset({"max_abs_diff", "p9999_abs_diff"})
-_BENCHMARK_FILE = "benchmark.json"
 _LATENCY = "latency_p50_ms"
 _EVIDENCE_SCHEMA = 2
 _MEGABYTE = 1e6
@@ -217,7 +213,7 @@ def _interfaces(run: RunFolder, released: ReleaseDetails, *, is_allowed: bool) -
         name = entry["name"]
         if entry["role"] == "source" or name not in there:
             continue
-        _check_released(released, f"{name}/{ARTIFACT_FILE}")
+        checked_file(released, f"{name}/{ARTIFACT_FILE}")
         was = Artifact.read_record(released.folder / name).signature
         changes = interface_changes(was, run.artifact(name).signature)
         count = float(len(changes))
@@ -367,7 +363,7 @@ def _speeds(
 
     Timings that cannot be trusted show nothing: a factor that was declared is then not measured.
     """
-    new, old = read_benchmark(run), _released_benchmark(released)
+    new, old = read_benchmark(run), released_benchmark(released)
     if new is None or old is None:
         side = "the run" if new is None else f"version {released.version}"
         return _Speeds(left_out=(f"{_LATENCY}: {side} has no benchmark",) if pairs else ())
@@ -386,26 +382,6 @@ def _speeds(
             left_out.append(f"{pair.variant}: {_LATENCY}: {why}")
     code = ExitCode.NOT_MEASURED if is_untrusted and is_declared else ExitCode.PASS
     return _Speeds(figures=tuple(found), left_out=tuple(left_out), exit_code=int(code))
-
-
-def _released_benchmark(released: ReleaseDetails) -> BenchmarkResult | None:
-    if _BENCHMARK_FILE not in released.manifest["files"]:
-        return None
-    return BenchmarkResult.read(read_json(_check_released(released, _BENCHMARK_FILE)))
-
-
-def _check_released(released: ReleaseDetails, name: str) -> Path:
-    """Return where a file of the release is, after checking it against the manifest.
-
-    Raises:
-        ArtifactIntegrityError: It is not what was released.
-    """
-    path = released.folder / name
-    if not path.is_file() or path.is_symlink() or digest_of_file(path) != released.manifest["files"].get(name):
-        msg = f"{path} is corrupt: digest mismatch"
-        verify = command_on(repository_of_release(released.folder), "verify", released.model, str(released.version))
-        raise ArtifactIntegrityError(msg, hint=f"see what else: {verify}")
-    return path
 
 
 def _notes(pair: _Pair) -> Iterator[str]:

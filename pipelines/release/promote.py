@@ -111,6 +111,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     alias: str | None,
     devices: tuple[str, ...] | None = None,
     limits: Mapping[str, float] | None = None,
+    if_current: int | None = None,
     despite: str = "",
     trust: str = "",
     choice: Choice | None = None,
@@ -124,6 +125,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         alias: The alias to move; None for none.
         devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
         limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
+        if_current: The version that the alias must point to, 0 for a new alias; any if None.
         despite: Why there is to be a release although something that the run requires did not pass; the release
             says so. Empty where everything required passed.
         trust: The digest of the pack that the run came in, where evidence that came with it is believed; else empty.
@@ -173,6 +175,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             provenance=replace(_provenance(run, evidence), pack=found.pack),
             evidence=to_data(evidence),
             alias=alias,
+            if_current=if_current,
             reports=_reports(run, replace(found, evidence=evidence), choice),
             accepted={item.name: "emulated" for item in choice.chosen if item.entry.evidence == "emulated"},
             reason=_with_word_of_spec(reason, run, evidence),

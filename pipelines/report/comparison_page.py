@@ -22,11 +22,7 @@ _MOST_BYTES = 2_000_000
 
 
 def check_report_file(path: Path) -> None:
-    """Check before a comparison that a report can be written to this path.
-
-    Raises:
-        UsageError: It is of no known kind, or its folder is missing.
-    """
+    """Check before a comparison that a report can be written to this path; raise UsageError if not."""
     if path.suffix not in _SUFFIXES:
         msg = f"--report names {path} (got the suffix {path.suffix!r}, expected {' or '.join(_SUFFIXES)})"
         raise UsageError(msg, hint="write for example --report report.html")
@@ -36,11 +32,7 @@ def check_report_file(path: Path) -> None:
 
 
 def write_comparison_report(result: ComparisonResult, path: Path) -> None:
-    """Write the report of a comparison: `.html` names rows, `.md` does not because it is made to be shared.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
+    """Write a comparison's report; `.md` names no rows, because it is made to be shared. May raise StorageError."""
     text = render_comparison(hidden(result)) if path.suffix == ".md" else _html(result, path.parent)
     write_bytes_atomically(path, text.encode(), elsewhere="name another file with --report")
 

@@ -38,9 +38,7 @@ _ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_AVAILABLE, 
 class VariantReport:
     """A target of the spec with its outcome.
 
-    - `verdict`: `pass`, `fail`, `inconclusive`, `error`, `not run here`, `not available for this model`, `not
-      measured`.
-    - `evidence`: `verified`, `emulated`, `built` or `none`.
+    - `verdict`: one of `_ORDER`. `evidence`: `verified`, `emulated`, `built` or `none`.
     - `reason`, `hint`: why it could not be made or measured, and what to do.
     - `operators`: unsupported ones, `(operator, node, reason, hint)` each.
     - `result`: None unless of this artifact on these samples. `emulated`: the same with emulated precision, if it ran.
@@ -114,12 +112,9 @@ def collect_report(
     choice: Choice | None = None,
     evidence: Evidence | None = None,
 ) -> ReportData:
-    """Return the data of a run's report.
+    """Return the data of a run's report; raise InputFileError if the recorded reference or benchmark is corrupt.
 
     `release` is as `Release.to_json` returns it; `choice` is for a run not yet released. `evidence` defaults to all.
-
-    Raises:
-        InputFileError: The recorded reference or the benchmark is corrupt.
     """
     if evidence is None:
         evidence = run.evidence()

@@ -6,17 +6,14 @@ It is data: a table, and remarks that each appear once, with the variants that t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
 from paritygate.pipelines.choice.limit_share import limit_share
-from paritygate.pipelines.compare.result import (
-    NOT_AVAILABLE,
-    NOT_RUN_HERE,
-)
+from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.report.figures import number, share, shorten, times
-from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.pipelines.report.why import told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
@@ -51,14 +48,11 @@ _NAMED_TOGETHER = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark:
-    """A remark on some variants (none: on all).
-
-    `kind` is `warning`, `edge finding`, `hint` and the like, or a verdict whose reason several variants share.
-    """
+    """A remark on some variants (none: on all), by `kind`, which is a verdict for a reason that variants share."""
 
     kind: str
-    names: tuple[str, ...]
     words: str
+    names: tuple[str, ...] = ()
 
 
 def run_summary(report: ReportData) -> Table:
@@ -72,16 +66,11 @@ def run_summary(report: ReportData) -> Table:
         alone = "" if words in shared else shorten(words, length)
         verdict = _verdict(variant.verdict, variant.result, remark=alone)
         rows.append((verdict, _name(variant, report), *figures_of(variant.result)))
-    columns = [
-        Column(title="verdict"),
-        Column(title="variant"),
-        Column(title="mismatches", is_figure=True),
-        Column(title="tolerance used", is_figure=True),
-    ]
+    titles = ["verdict", "variant", ">mismatches", ">tolerance used"]
     if report.benchmark is not None:
-        columns.append(Column(title="speed-up", is_figure=True))
+        titles.append(">speed-up")
         rows = [(*row, _speedup(variant, report)) for row, variant in zip(rows, report.variants, strict=True)]
-    return Table(caption=_title(report), columns=tuple(columns), rows=tuple(rows))
+    return Table(caption=_title(report), columns=heads(*titles), rows=tuple(rows))
 
 
 def comparison_summary(result: ComparisonResult) -> Table:
@@ -89,12 +78,7 @@ def comparison_summary(result: ComparisonResult) -> Table:
     rows = f" on {counted(result.rows, 'row')}" if result.rows else ""
     return Table(
         caption=f"{result.candidate.name} against {result.reference.name}{rows}",
-        columns=(
-            Column(title="verdict"),
-            Column(title="judged as"),
-            Column(title="mismatches", is_figure=True),
-            Column(title="tolerance used", is_figure=True),
-        ),
+        columns=heads("verdict", "judged as", ">mismatches", ">tolerance used"),
         rows=(
             (
                 _verdict(result.verdict, result, remark=shorten(why(result), _WHY_LENGTH)),
@@ -130,10 +114,7 @@ def _name(variant: VariantReport, report: ReportData) -> Cell:
 
 
 def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
-    """Return the number of changed decisions, and the difference as a part of its nearest limit.
-
-    For a failure it is the difference in its sentence; there is none if something else fails.
-    """
+    """Return the changed decisions, and the nearest limit's share; for a failure that of the check in its sentence."""
     if result is None or not result.is_measured:
         return figure(_NOTHING), figure(_NOTHING)
     counts = [decision.mismatches for decision in result.decisions.values()]
@@ -198,7 +179,7 @@ def _half_precision(report: ReportData) -> Iterator[Remark]:
     """Yield a remark if the source computes in half precision, with how to load it in float32."""
     dtype = None if report.recording is None else report.recording.runtime.get("half_precision")
     if dtype is not None:
-        yield Remark(kind="source", names=(), words=f"{half_precision_words(str(dtype))}; {LOAD_IN_FP32}")
+        yield Remark(kind="source", words=f"{half_precision_words(str(dtype))}; {LOAD_IN_FP32}")
 
 
 def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
@@ -219,7 +200,7 @@ def _other_inputs(result: ComparisonResult) -> Iterator[Remark]:
     """Yield the inputs of both sides where they differ, unless the table already has that reason."""
     for check in result.checks:
         if (check.name, check.status) == ("contract.inputs", "fail") and told_check(result) != check:
-            yield Remark(kind="inputs", names=(), words=shorten(check.detail, _REMARK_LENGTH))
+            yield Remark(kind="inputs", words=shorten(check.detail, _REMARK_LENGTH))
 
 
 def _results(report: ReportData) -> Iterator[tuple[str, ComparisonResult]]:
@@ -233,19 +214,19 @@ def _results(report: ReportData) -> Iterator[tuple[str, ComparisonResult]]:
 def _left_out(result: ComparisonResult) -> Iterator[Remark]:
     """Yield what was excluded from a comparison on purpose, so that the verdict does not cover it."""
     if result.outputs_left_out:
-        yield Remark(kind="not compared", names=(), words=", ".join(result.outputs_left_out))
+        yield Remark(kind="not compared", words=", ".join(result.outputs_left_out))
     for name, reason in result.outputs_ignored.items():
-        yield Remark(kind="ignored", names=(), words=f"{name}: {reason}")
+        yield Remark(kind="ignored", words=f"{name}: {reason}")
     for name, decision in result.decisions.items():
         if decision.constant:
-            yield Remark(kind="constant decision", names=(), words=f"{name}: {decision.constant}")
+            yield Remark(kind="constant decision", words=f"{name}: {decision.constant}")
 
 
 def _loosened(result: ComparisonResult) -> Iterator[Remark]:
     """Yield the limits that are looser than their defaults, which weakens a pass."""
     if result.looser_than_default:
         limits = ", ".join(f"{name} {_declared(result, name)}" for name in result.looser_than_default)
-        yield Remark(kind=f"limits looser than the default for {result.precision}", names=(), words=limits)
+        yield Remark(kind=f"limits looser than the default for {result.precision}", words=limits)
 
 
 def _declared(result: ComparisonResult, name: str) -> str:
@@ -255,39 +236,39 @@ def _declared(result: ComparisonResult, name: str) -> str:
 
 def _causes(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
     """Yield every cause once and in full, with the variants that it explains."""
-    found: dict[str, list[str]] = {}
-    for variant, result in results.items():
-        for words in result.named_causes:
-            found.setdefault(words, []).append(variant)
-    for words, names in found.items():
-        yield Remark(kind="cause", names=tuple(filter(None, names)), words=words)
+    return _shared("cause", ((words, name) for name, result in results.items() for words in result.named_causes))
+
+
+def _shared(kind: str, pairs: Iterable[tuple[str, str]]) -> Iterator[Remark]:
+    """Yield a remark for each text, with all its names; a single comparison has an empty one."""
+    names: dict[str, list[str]] = {}
+    for words, name in pairs:
+        names.setdefault(words, []).append(name)
+    for words, of_words in names.items():
+        yield Remark(kind=kind, names=tuple(filter(None, of_words)), words=words)
 
 
 def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
     """Yield each suspected cause of a difference once, with its variants."""
-    found: dict[str, list[str]] = {}
-    for variant, result in results.items():
-        for name, output in result.outputs.items():
-            for words in output.looks_like:
-                found.setdefault(f"{name}: {words}" if len(result.outputs) > 1 else words, []).append(variant)
-    yield from _first(
-        Remark(kind="looks like", names=tuple(filter(None, names)), words=words) for words, names in found.items()
+    pairs = (
+        (f"{output}: {words}" if len(result.outputs) > 1 else words, name)
+        for name, result in results.items()
+        for output, figures in result.outputs.items()
+        for words in figures.looks_like
     )
+    return _first(_shared("looks like", pairs))
 
 
 def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield the command to reproduce a probe's first failure, and the option to skip a probe with a fault of this tool.
-
-    A failure on the samples is reproducible without probes.
-    """
+    """Yield how to reproduce a probe's first failure if samples do not show it, and how to skip a faulty probe."""
     probes = result.probes.asked
     alone = [(name, probe.failures[0].again) for name, probe in probes.items() if probe.failures]
     for name, again in alone[:1]:
         if again and not _fails_on_samples(result):
-            yield Remark(kind="hint", names=(), words=f"to see the failure of probe {name} alone: {again}")
+            yield Remark(kind="hint", words=f"to see the failure of probe {name} alone: {again}")
     for name, probe in probes.items():
         if probe.error:
-            yield Remark(kind="hint", names=(), words=f"to leave the probe {name} out: --probes {_but(probes)}")
+            yield Remark(kind="hint", words=f"to leave the probe {name} out: --probes {_but(probes)}")
 
 
 def _but(probes: Mapping[str, ProbeResult]) -> str:
@@ -297,43 +278,35 @@ def _but(probes: Mapping[str, ProbeResult]) -> str:
 
 def _emulated(report: ReportData) -> Iterator[Remark]:
     """Yield the outcome with emulated precision, where it differs from the variant's own."""
-    found: dict[str, list[str]] = {}
-    for variant in report.variants:
-        if variant.emulated is not None and variant.emulated.verdict != variant.verdict:
-            reason = why(variant.emulated)
-            verdict = _verdict(variant.emulated.verdict, variant.emulated).text
-            words = f"{verdict}: {reason}" if reason else verdict
-            found.setdefault(words, []).append(variant.name)
-    for words, names in found.items():
-        yield Remark(kind="emulated", names=tuple(names), words=shorten(words, _REMARK_LENGTH))
+    pairs = (
+        (": ".join(filter(None, (_verdict(item.verdict, item).text, why(item)))), variant.name)
+        for variant in report.variants
+        if (item := variant.emulated) is not None and item.verdict != variant.verdict
+    )
+    for remark in _shared("emulated", pairs):
+        yield replace(remark, words=shorten(remark.words, _REMARK_LENGTH))
 
 
 def _clamped(report: ReportData) -> Iterator[Remark]:
     """Yield the constants that a failing variant's precision cannot hold, with their new values."""
-    found: dict[str, list[str]] = {}
+    pairs = []
     for variant in report.variants:
         facts = variant.artifact.made_by.get("facts", {}) if variant.artifact is not None else {}
         changed = facts.get("constants_clamped") if variant.verdict == "fail" else None
         if changed:
             more = f"; and {len(changed) - 1} more: see the report" if len(changed) > 1 else ""
             words = f"constants beyond the range of its precision were changed: {changed[0]}{more}"
-            found.setdefault(words, []).append(variant.name)
-    yield from _first(Remark(kind="note", names=tuple(names), words=words) for words, names in found.items())
+            pairs.append((words, variant.name))
+    return _first(_shared("note", pairs))
 
 
 def _hints(report: ReportData) -> Iterator[Remark]:
-    found: dict[str, list[str]] = {}
-    for variant in report.variants:
-        if variant.hint:
-            found.setdefault(first_line_of(variant.hint), []).append(variant.name)
-    yield from _first(Remark(kind="hint", names=tuple(names), words=words) for words, names in found.items())
+    hints = ((first_line_of(variant.hint), variant.name) for variant in report.variants if variant.hint)
+    return _first(_shared("hint", hints))
 
 
 def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
-    """Yield one line per variant with warnings, and one for all that share a text.
-
-    With many lines each is short, and the first warning of every variant comes first.
-    """
+    """Yield one line per text of warnings, each variant's first ones first; many lines are short."""
     found: dict[tuple[str, str], list[str]] = {}
     rank: dict[tuple[str, str], int] = {}
     for name, result in results.items():
@@ -417,9 +390,7 @@ def _of_speed(report: ReportData) -> Iterator[Remark]:
         if found.error and verdicts.get(found.name) != NOT_RUN_HERE:
             words = f"speed was not measured: {shorten(first_line_of(found.error), _SHORT_WHY_LENGTH)}"
             yield Remark(kind="error", names=(found.name,), words=words)
-    yield from _first(
-        Remark(kind="note", names=(), words=shorten(note, _REMARK_LENGTH)) for note in report.benchmark.notes
-    )
+    yield from _first(Remark(kind="note", words=shorten(note, _REMARK_LENGTH)) for note in report.benchmark.notes)
 
 
 def _first(remarks: Iterable[Remark], most: int = _MOST_OF_A_KIND) -> Iterator[Remark]:
@@ -429,7 +400,7 @@ def _first(remarks: Iterable[Remark], most: int = _MOST_OF_A_KIND) -> Iterator[R
     more = len(found) - most
     if more > 0:
         kind = found[0].kind
-        yield Remark(kind=kind, names=(), words=f"{more} more of this kind: see -v")
+        yield Remark(kind=kind, words=f"{more} more of this kind: see -v")
 
 
 def variants_in_words(names: Sequence[str]) -> str:

@@ -60,10 +60,7 @@ def _place(key: str) -> Path:
 
 @functools.cache
 def template_environment(fit: Callable[[str], str]) -> jinja2.Environment:
-    """Return the environment of templates, made once.
-
-    `fit` prepares a text; its result is escaped for HTML unless it is `Markup`.
-    """
+    """Return the environment of templates, made once; it escapes what `fit` makes of a text, except `Markup`."""
 
     # With the context argument, Jinja2 calls it only when a template is filled in, not when one is compiled. The same
     # holds for filters if `optimized` is off.

@@ -16,11 +16,8 @@ from paritygate.pipelines.run.workspace import RunFolder
 def write_reports(run: RunFolder, *, release: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
     """Write `report.html` and `report.md` next to the run's evidence and return their paths.
 
-    Missing parts of the run are reported as not measured. `release` is as `Release.to_json` returns it.
-
-    Raises:
-        InputFileError: The recorded reference or the benchmark is corrupt.
-        StorageError: The disk is full, or the folder cannot be written.
+    `release` is as `Release.to_json` returns it. Raises InputFileError for corrupt recordings, StorageError if a disk
+    is full.
     """
     report = collect_report(run, release=release)
     # Markdown leaves this machine: it is for pull requests and build summaries.

@@ -120,8 +120,7 @@ def words_of_rules(rules: GateRules, *scopes: Scope) -> Iterator[str]:
     """Yield the options of `compare` that give the rules of these scopes."""
     for rule in RULES:
         if rule.scope in scopes:
-            value = getattr(rules, rule.field) if rule.read is None else rule.read(rules)
-            for text in _texts(rule, value):
+            for text in _texts(rule, rule.value_in(rules)):
                 yield from (rule.name, text)
 
 

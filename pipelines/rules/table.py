@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -46,13 +47,43 @@ class Scope(Enum):
     PROBES = auto()
 
 
+class Laxer(Enum):
+    """Which value of a rule asks less of a candidate than another."""
+
+    # A lower number, or none; by output where the rule is.
+    LOWER = auto()
+    # Limits: higher ones, or a declared one that is gone.
+    LIMITS = auto()
+    # Fewer names of what is checked.
+    FEWER = auto()
+    # More names of what is left out.
+    MORE = auto()
+    # A later one of the texts to choose from.
+    LATER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Strictness:
+    """How a rule asks less than before: after a failure that needs a reason.
+
+    Attributes:
+        laxer: Which value asks less.
+        words: The sentence about it: `{names}` of `FEWER` are gone, and `{name}` of `MORE` is new with its `{value}`.
+        recorded: Returns what evidence records of the rule; by default its value.
+    """
+
+    laxer: Laxer
+    words: str = ""
+    recorded: Callable[[GateRules], Any] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RuleOption:
     """A rule, or a setting that both the command `compare` and the function take by name.
 
     Attributes:
-        argument: The name of the argument in Python.
-        option: The option of the command, with what stands for the value in its help.
+        argument: The name of the argument in Python, and of the rule in evidence.
+        option: The option of the command, with the placeholder of its value in the help.
         kind: How its value is given.
         help: The help of the option.
         default: The value of an option that is not repeated.
@@ -62,10 +93,11 @@ class RuleOption:
         section: The section of the help; that of all other options if empty.
         scope: The printed commands that repeat the rule; None for none.
         field: The field of `GateRules` that it alone makes; empty where there is none.
-        key: The key of the spec that holds the same value; `outputs.NAME` holds it by output. Empty where the spec
-            writes it in another way.
+        key: The key of the spec with the same value; `outputs.NAME` has it by output. Empty where the spec writes it
+            in another way.
         made: Makes the field of the value.
-        read: Returns the value that rules hold; by default that of the field.
+        read: Returns the value that rules have; by default that of the field.
+        strictness: How the rule asks less; None where it cannot, or gives a reason of its own.
     """
 
     argument: str
@@ -82,11 +114,16 @@ class RuleOption:
     key: str = ""
     made: Callable[[Any], Any] = lambda value: value
     read: Callable[[GateRules], Any] | None = None
+    strictness: Strictness | None = None
 
     @property
     def name(self) -> str:
         """The option alone."""
         return self.option.partition(" ")[0]
+
+    def value_in(self, rules: GateRules) -> Any:  # noqa: ANN401 - each rule has its own type
+        """Return the value that rules have."""
+        return getattr(rules, self.field) if self.read is None else self.read(rules)
 
 
 def _constants(rules: GateRules) -> dict[str, str]:
@@ -109,6 +146,10 @@ def _gold(texts: tuple[str, ...]) -> tuple[Any, ...]:
     from paritygate.validate.gold.rule import parse_gold_rule
 
     return tuple(map(parse_gold_rule, texts))
+
+
+def _limited_metrics(rules: GateRules) -> list[str]:
+    return [str(rule) for rule in rules.gold if rule.ratio is not None or rule.max_drop is not None]
 
 
 def _matches(texts: tuple[str, ...]) -> tuple[Any, ...]:
@@ -137,6 +178,14 @@ def _cosines(values: Mapping[str, float]) -> Mapping[str, float]:
     return values
 
 
+def _decibels(values: Mapping[str, float]) -> Mapping[str, float]:
+    for output, ratio in values.items():
+        if not math.isfinite(ratio):
+            msg = f"min_sqnr is wrong (got {output}={ratio:g}, expected a finite number of dB)"
+            raise UsageError(msg, hint=f"write for example {output}=40")
+    return values
+
+
 RULES: tuple[RuleOption, ...] = (
     RuleOption(
         "precision",
@@ -157,6 +206,9 @@ RULES: tuple[RuleOption, ...] = (
         section="",
         scope=Scope.OUTPUTS,
         read=lambda rules: rules.decisions,
+        strictness=Strictness(
+            Laxer.FEWER, "no decision on {names}", lambda rules: [decision.output for decision in rules.decisions]
+        ),
     ),
     RuleOption(
         "constant_decisions",
@@ -177,6 +229,7 @@ RULES: tuple[RuleOption, ...] = (
         example="max_abs_diff=1e-3",
         scope=Scope.LIMITS,
         read=_declared_limits,
+        strictness=Strictness(Laxer.LIMITS, recorded=lambda rules: rules.tolerance),
     ),
     RuleOption(
         "repeat",
@@ -187,6 +240,7 @@ RULES: tuple[RuleOption, ...] = (
         least=1,
         field="passes",
         key="repeat",
+        strictness=Strictness(Laxer.LOWER),
     ),
     RuleOption(
         "rename",
@@ -243,6 +297,7 @@ RULES: tuple[RuleOption, ...] = (
         ",gold_above=V to turn gold values into labels.",
         field="gold",
         made=_gold,
+        strictness=Strictness(Laxer.FEWER, "no limit of the gold metric {names}", _limited_metrics),
     ),
     RuleOption(
         "matches",
@@ -288,6 +343,18 @@ RULES: tuple[RuleOption, ...] = (
         field="min_cosine_similarity",
         key="outputs.min_cosine_similarity",
         made=_cosines,
+        strictness=Strictness(Laxer.LOWER),
+    ),
+    RuleOption(
+        "min_sqnr",
+        "--min-sqnr OUTPUT=DB",
+        Kind.NUMBERS,
+        "The least signal-to-quantization-noise ratio of an output, in dB.",
+        example="embedding=40",
+        field="min_sqnr",
+        key="outputs.min_sqnr",
+        made=_decibels,
+        strictness=Strictness(Laxer.LOWER),
     ),
     RuleOption(
         "valid_where",
@@ -299,6 +366,9 @@ RULES: tuple[RuleOption, ...] = (
         scope=Scope.OUTPUTS,
         field="valid_where",
         key="outputs.valid_where",
+        strictness=Strictness(
+            Laxer.MORE, "{name} is compared only where {value} is set", lambda rules: list(rules.valid_where)
+        ),
     ),
     RuleOption(
         "roles",
@@ -350,6 +420,7 @@ RULES: tuple[RuleOption, ...] = (
         "Ask only these of the inputs that are derived from the samples, beside the samples; all of them if absent.",
         field="probes",
         made=_probes,
+        strictness=Strictness(Laxer.FEWER, "without the probes {names}"),
     ),
     RuleOption(
         "edge",
@@ -362,6 +433,7 @@ RULES: tuple[RuleOption, ...] = (
         field="edge",
         key="edge",
         made=_edge,
+        strictness=Strictness(Laxer.LATER),
     ),
 )
 PROBES = next(rule for rule in RULES if rule.argument == "probes")

@@ -20,6 +20,7 @@ from paritygate.files import json_of, write_json_atomically
 from paritygate.machine import machine_facts
 from paritygate.pipelines.benchmark.load import cores
 from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.rules.strictness import check_record
 from paritygate.pipelines.run.stage import Stage
 from paritygate.validate.reference.health import Health
 from paritygate.validate.reference.recording import Recording
@@ -47,8 +48,10 @@ class EvidenceEntry:
     artifact: str | None = None  # digest; None where there is none, or its files are corrupt
     stage: Stage | None = None  # all inputs of the result; None where there was nothing to compare
     result: ComparisonResult | None = None  # None where the target could not be made
+    asked: Mapping[str, Any] | None = None  # rules that can ask less; None in evidence of earlier versions
 
     def __post_init__(self) -> None:
+        check_record(self.asked or {})
         found = self.result
         if found is None:
             wrong = "its verdict is pass, and it holds no result" if self.verdict == "pass" else ""
@@ -125,18 +128,6 @@ def _wrong_limits(result: ComparisonResult) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """The requirements of a variant that failed."""
-
-    probes: tuple[str, ...]  # in catalogue order
-    edge: str  # of out-of-sample findings: `fail`, `warn` or `off`
-    tolerance: Mapping[str, float | str | list[str] | Mapping[str, Mapping[str, list[float | None]]] | None]
-    decisions: tuple[str, ...]  # outputs with a decision
-    min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)  # of a row, by output
-    valid_where: tuple[str, ...] = ()  # outputs that were compared only where an input is set
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierFailure:
     """An earlier failure of a variant of the same source, which this run replaces or asks less of."""
 
@@ -144,8 +135,11 @@ class EarlierFailure:
     variant: str
     failed: tuple[str, ...]  # checks, as messages
     asked_less: tuple[str, ...]  # messages on what the run asks less of the variant now
-    asked: Asked | None = None  # None where it is unknown
+    asked: Mapping[str, Any] | None = None  # the rules of then; None where they are unknown
     failed_words: tuple[tuple[Sentence, ...], ...] = ()  # the parts of `failed`; empty in evidence of earlier versions
+
+    def __post_init__(self) -> None:
+        check_record(self.asked or {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,13 +17,15 @@ from paritygate.pipelines.compare.job import compare, comparison_not_run, failed
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.stages import stage
+from paritygate.pipelines.rules.strictness import record_of
 from paritygate.pipelines.run.comparisons import Binding, RunComparison, comparison_of, emulated_comparison_of
-from paritygate.pipelines.run.earlier_failures import check_reason, earlier_failures
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
+from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.output_limits import check_limits_of_profiles
 from paritygate.text import counted
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.reference.recording import Recording
 
@@ -70,7 +72,7 @@ def _validate(
     made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
     comparisons = {name: comparison_of(run, artifact, recording, device) for name, artifact in made.items()}
     rules = {name: comparison.job.rules for name, comparison in comparisons.items()}
-    earlier = [] if run.is_scratch else earlier_failures(run, recording.model.get("digest"), rules)
+    earlier = [] if run.is_scratch else relaxed_rules(run, recording.model.get("digest"), rules)
     check_reason(run, earlier)
     if run.cache is not None and any(comparison.damage is not None for comparison in comparisons.values()):
         # A source that changes with every call: repeating the run helps only if nothing is cached.
@@ -84,7 +86,8 @@ def _validate(
         not_run = "" if damage or own.damage else _why_not_run(artifact, device)
         result = comparison_not_run(own.job, not_run) if not_run else validator.result_of(name, artifact, own, damage)
         measured = artifact if result.error is None else None
-        entries[name] = EvidenceEntry.of(name, result, own.stage, measured, is_emulated=False)
+        entry = EvidenceEntry.of(name, result, own.stage, measured, is_emulated=False)
+        entries[name] = replace(entry, asked=record_of(validator.rules_of(own)))
         if row is not None:
             # The emulated row is a second row, and no verdict.
             result = row.described(validator.result_of(f"{name}.emulated", artifact, row, damage))
@@ -174,13 +177,16 @@ class _Validator:
         self._time_limit_s = time_limit_s
         self._progress = progress
 
+    def rules_of(self, comparison: RunComparison) -> GateRules:
+        """Return the rules of a comparison, with the probes of the command line where it names any."""
+        rules = comparison.job.rules
+        return rules if self._probes is None else replace(rules, probes=in_order(self._probes))
+
     def result_of(
         self, name: str, artifact: Artifact, comparison: RunComparison, damage: ParitygateError | None
     ) -> ComparisonResult:
         """Return the result of a comparison, or of its failure if the artifact is corrupt or unfit."""
-        job, unfit = comparison.job, damage or comparison.damage
-        if self._probes is not None:
-            job = replace(job, rules=replace(job.rules, probes=in_order(self._probes)))
+        job, unfit = replace(comparison.job, rules=self.rules_of(comparison)), damage or comparison.damage
         if unfit is not None:
             return failed_comparison(job, unfit)
         place = self._run.jobs(f"validate-{name}")

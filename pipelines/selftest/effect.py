@@ -35,11 +35,7 @@ _ROUNDING_ULPS = 16
 def effects_of(
     planted: Runner, unchanged: Runner, job: ComparisonJob, limits: Mapping[str, Limits]
 ) -> list[EffectResult]:
-    """Return the largest difference of each output between the planted and the unchanged file, in sample limits.
-
-    The planted file returned all outputs, or the gate would have caught the fault. `job` is the comparison that missed
-    it.
-    """
+    """Return the largest change of each output by a missed fault, over everything that the comparison ran."""
     worst = {name: _nothing(name) for name in limits}
     profiles = load_to_judge(job.reference.path).profiles
     for where, inputs in _asked(unchanged, job):
@@ -104,10 +100,7 @@ def _effect(
 
 
 def _is_rounding(difference: NDArray[np.float64], expected: NDArray[np.float64], profile: OutputProfile) -> bool:
-    """Return whether no channel changes by more than the rounding of its own values.
-
-    A constant channel is measured by the largest value of all.
-    """
+    """Return whether all changes are rounding of the channel's values, or of all values for a constant channel."""
     sizes = np.where(np.isfinite(expected), np.abs(expected), 0.0)
     largest = float(sizes.max(initial=0.0))
     pairs = [(difference, largest)]

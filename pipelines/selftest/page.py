@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paritygate.pipelines.report.markdown_report import escape_markdown
-from paritygate.pipelines.selftest.result import (
-    FALSE_ALARM,
-    MISSED,
-    NOT_APPLICABLE,
-    FindingResult,
-    PlantResult,
-    SelftestResult,
-)
+from paritygate.pipelines.selftest.result import FALSE_ALARM, MISSED, NOT_APPLICABLE, FindingResult, SelftestResult
 
 COLUMNS = ("fault", "outcome", "on samples", "by probes", "what was changed")
 _NOTHING = "-"
@@ -22,13 +15,7 @@ _PROBE = "probe_"
 def rows_of(result: SelftestResult, *, are_innocent: bool) -> list[tuple[str, ...]]:
     """Return one row per planted fault, or per planted equivalent rewrite."""
     return [
-        (
-            plant.name,
-            plant.outcome,
-            _names(plant.by_samples),
-            _names(plant.by_probes),
-            plant.what,
-        )
+        (plant.name, plant.outcome, _names(plant.by_samples), _names(plant.by_probes), plant.what)
         for plant in result.plants
         if plant.is_innocent == are_innocent and plant.outcome != NOT_APPLICABLE
     ]
@@ -39,10 +26,7 @@ def _names(findings: Sequence[FindingResult]) -> str:
 
 
 def lines_below(result: SelftestResult, *, most: int | None = None) -> Iterator[str]:
-    """Yield the lines below the tables: failures of the unchanged artifact, misses, false alarms and the rest.
-
-    At most `most` inapplicable faults are named (None: all).
-    """
+    """Yield the lines below the tables: unchanged failures, misses, false alarms, `most` inapplicable faults."""
     for finding in result.unchanged_findings:
         yield f"unchanged {result.variant}: {_in_words(finding)}"
     for plant in result.having(MISSED):
@@ -79,22 +63,19 @@ def page_of(result: SelftestResult) -> str:
         "",
         *_section("Faults", COLUMNS, rows_of(result, are_innocent=False)),
         *_section("Equivalent rewrites", ("rewrite", *COLUMNS[1:]), rows_of(result, are_innocent=True)),
-        *_section("Missed, and what would catch it", ("fault", "why"), _whys(result)),
-        *_section("Not applicable to this model", ("fault", "why"), _reasons(result)),
+        *_section(
+            "Missed, and what would catch it",
+            ("fault", "why"),
+            [(plant.name, plant.why) for plant in result.having(MISSED)],
+        ),
+        *_section(
+            "Not applicable to this model",
+            ("fault", "why"),
+            [(plant.name, plant.what) for plant in result.having(NOT_APPLICABLE)],
+        ),
     ]
     kept = [line for line in lines_below(result) if line.startswith(("unchanged", "false alarm", "probes"))]
     return "\n".join([*lines, *(f"- {escape_markdown(line)}" for line in kept), ""]).rstrip("\n") + "\n"
-
-
-def _whys(result: SelftestResult) -> list[tuple[str, ...]]:
-    return [(plant.name, plant.why) for plant in result.having(MISSED)]
-
-
-def _reasons(result: SelftestResult) -> list[tuple[str, ...]]:
-    def reason(plant: PlantResult) -> tuple[str, ...]:
-        return plant.name, plant.what
-
-    return [reason(plant) for plant in result.having(NOT_APPLICABLE)]
 
 
 def _section(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FaultTrial:
-    """The outcome of one file.
-
-    `probe_checks` has one check per probe that ran; `probe_rows` are its rows up to the first failure. `limits` are
-    those of each output on the samples.
-    """
+    """The outcome of one file: checks on samples, one per probe that ran, and rows of probes to the first failure."""
 
     checks: tuple[Check, ...]
     probe_checks: tuple[Check, ...]
@@ -83,21 +79,13 @@ def _findings(checks: tuple[Check, ...], statuses: tuple[Status, ...]) -> list[F
 
 
 def open_mutated(job: ComparisonJob, path: Path) -> Runner:
-    """Return the runner of a file in place of the job's candidate.
-
-    Raises:
-        BackendError: The runtime refuses the file.
-    """
+    """Return the runner of a file in place of the job's candidate; raise BackendError if the runtime refuses it."""
     model = replace(job.candidate, text=path.name, folder=path.parent, kind=SourceKind.ONNX)
     return open_model(model, job.device)
 
 
 def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress, what: str) -> FaultTrial:
-    """Compare a loaded file with the recorded reference, exactly as `validate` does.
-
-    Raises:
-        MeasurementError: The samples are not those of the recording.
-    """
+    """Compare a loaded file with the recording, as `validate` does; raise MeasurementError for other samples."""
     recording = load_to_judge(job.reference.path)
     candidate = ModelCandidate(runner)
     workspace = make_marked_folder(folder / "passes")
@@ -138,10 +126,7 @@ def ask_until_failed(  # noqa: PLR0913 - all that a probe hangs on
     *,
     unclipped: Unclipped,
 ) -> tuple[ProbeOutcome, ...]:
-    """Return the outcome of each probe that ran; a probe that passes ran completely.
-
-    `recording` is None without probes. `unclipped` returns an INT8 candidate's outputs without ranges of activations.
-    """
+    """Return the outcome of each probe that ran; one that passes ran completely. `recording` is None without probes."""
     if recording is None or recording.skipped or not job.rules.probes:
         return ()
     failed: set[str] = set()

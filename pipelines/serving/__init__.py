@@ -1,7 +1,6 @@
-"""Model servers, and the views of releases that they read.
+"""List the kinds of model servers, whose modules write views of releases.
 
-A kind of server is a row of `SERVERS`, the module that the row names, with a `KIND` in it, and the command that writes
-its views.
+A kind is a row of `SERVERS`, the module named there with its `KIND`, and the command that writes its views.
 """
 
 from __future__ import annotations
@@ -12,21 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
-    """A row of the table, for which nothing of the server is imported.
-
-    Attributes:
-        title: What the server is called.
-        summary: The short help of the command that writes its views.
-        file: The file by which a view is known: in the folder of each model, or one in the root for all models.
-        module: Where its `KIND` is.
-        sign: What that file contains, where files of other programs have the same name.
-    """
+    """A row of the table, which imports nothing of the server."""
 
     title: str
-    summary: str
-    file: str
-    module: str
-    sign: str = ""
+    summary: str  # the command's short help
+    file: str  # that identifies a view, in each model's folder or in the root
+    module: str  # with its KIND
+    sign: str = ""  # a text in that file, if other programs use its name
 
     @property
     def is_shared(self) -> bool:
@@ -34,7 +25,7 @@ class Server:
         return "{name}" not in self.file
 
     def file_of(self, name: str) -> str:
-        """Return the file by which the view of a model is known."""
+        """Return the file that identifies the view of a model."""
         return self.file.format(name=name)
 
 

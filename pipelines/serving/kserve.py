@@ -1,8 +1,7 @@
-"""The view of a release that KServe runs on its Triton: a repository of models by version, and an InferenceService.
+"""Write the view of a release for KServe's Triton: a repository of models by version, and an InferenceService.
 
-Source: `serving.kserve.io_inferenceservices.yaml`, the schema of an InferenceService (v1beta1) in the sources of
-KServe 0.20, `kserve-tritonserver.yaml`, its runtime, and what its controller takes as a storageUri. No Kubernetes ever
-ran such a view here.
+Source: `serving.kserve.io_inferenceservices.yaml`, the schema of an InferenceService (v1beta1) of KServe 0.20, its
+runtime `kserve-tritonserver.yaml`, and its controller's rules on storageUri. No Kubernetes ever ran such a view here.
 """
 
 from __future__ import annotations
@@ -27,27 +26,22 @@ from paritygate.text import from_here
 
 MANIFEST = "inferenceservice.yaml"
 _RUNTIME = "kserve-tritonserver"
-# Its services have this name and `-predictor`, and names of Kubernetes have 63 characters at most.
+# Its services are called this and `-predictor`, and Kubernetes allows 63 characters.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
-# Of what KServe reads from, those that hold folders: it copies all that is below into the container.
+# KServe's sources that hold folders, which it copies into the container.
 _FOLDERS = ("gs://", "s3://", "pvc://", "hdfs://", "webhdfs://")
 _FOLDER = re.compile("(gs|s3|pvc|hdfs|webhdfs)://[^/]")
-# The name of a volume claim, as Kubernetes has names.
+# The name of a volume claim in Kubernetes.
 _CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _EXAMPLE = "give for example --storage-uri pvc://CLAIM/PATH"
-# How a change of the service lasts.
+# A hint on lasting changes of the service.
 _KEEP = "make the change in the cluster, with kubectl patch or kustomize"
 _AZURE = re.compile(r"https://[^/]+\.blob\.core\.windows\.net/.+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KServeView:
-    """A version of a model as KServe runs it, not written yet.
-
-    Attributes:
-        triton: What its Triton reads.
-        manifest: The InferenceService as JSON data.
-    """
+    """A version of a model for KServe, not written yet: files for its Triton, and the InferenceService as JSON data."""
 
     triton: TritonView
     manifest: Mapping[str, Any]
@@ -59,16 +53,16 @@ class KServeView:
 
     @property
     def folder(self) -> str:
-        """What is to be copied to where the service reads it."""
+        """The folder to copy to the place that the service reads."""
         return f"{self.name}/{self.triton.version}"
 
     @property
     def storage_uri(self) -> str:
-        """Where the service reads it."""
+        """The place that the service reads."""
         return str(self.manifest["spec"]["predictor"]["model"]["storageUri"])
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is particular to KServe as JSON data."""
+        """Return the data specific to KServe as JSON."""
         return {"manifest": dict(self.manifest), "folder": self.folder, "triton": self.triton.to_json()}
 
     def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
@@ -77,7 +71,7 @@ class KServeView:
         Raises:
             UsageError: The service's file was not written by this, or the version's folder holds something else.
             ChangedViewError: A file was changed by hand, or written with options that are left out now.
-            ArtifactIntegrityError: A file is not what was released.
+            ArtifactIntegrityError: A file differs from the release.
             StorageError: The disk is full, or the place cannot be written.
         """
         name = f"{self.name}/{MANIFEST}"
@@ -101,7 +95,7 @@ class KServeView:
         return WrittenView(is_changed=written.is_changed or before != text)
 
     def guide(self, root: Path, written: WrittenView) -> Guide:
-        """Return what a user does with it: nobody else brings it into the cluster."""
+        """Return the user's next steps, because only the user can bring it into the cluster."""
         return replace(
             self.triton.guide(root, written),
             copy=f"{from_here(root / self.folder)} to {self.storage_uri}",
@@ -112,15 +106,10 @@ class KServeView:
 
 
 def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str) -> KServeView:
-    """Return the view of what a Triton reads.
-
-    Args:
-        triton: What it reads.
-        storage_uri: The place of all models as the cluster sees it.
-        server: The release of Triton.
+    """Return the view of a Triton view, for all models at `storage_uri` in the cluster, and a release of Triton.
 
     Raises:
-        UsageError: KServe takes no service of that name, or reads no folder from that place.
+        UsageError: KServe does not allow that name of a service, or cannot read a folder from that place.
     """
     if _NAME.fullmatch(triton.name) is None:
         msg = f"KServe has no service called {triton.name!r} (allowed: a-z, 0-9 and -, a letter first, at most 53 long)"
@@ -133,10 +122,10 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str) -> KS
     model: dict[str, Any] = {
         "modelFormat": {"name": "triton"},
         "runtime": _RUNTIME,
-        # KServe's own is 23.05, older than all of which is known here what they open.
+        # KServe's own is 23.05, older than any release with known limits here.
         "runtimeVersion": f"{server}-py3",
         "protocolVersion": "v2",
-        # One for each version: a service whose place stays the same is not started again.
+        # One for each version, because a service with an unchanged place is not restarted.
         "storageUri": f"{storage_uri.rstrip('/')}/{triton.name}/{triton.version}",
     }
     if any(group.get("kind") == "KIND_GPU" for group in triton.config.get("instance_group", ())):
@@ -151,9 +140,9 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str) -> KS
 
 
 def _check_claim(storage_uri: str) -> None:
-    """Check that a place on a volume is written as KServe reads it: the claim, a slash, and the path.
+    """Check that a place on a volume has the claim, a slash, and the path.
 
-    Why is a claim alone refused, which KServe takes? `pvc://models` is meant as a folder as often as it names a claim.
+    A claim alone, which KServe allows, is refused, because `pvc://models` often means a folder.
     """
     place = storage_uri.removeprefix("pvc://")
     if place == storage_uri:
@@ -169,12 +158,12 @@ def _check_claim(storage_uri: str) -> None:
 
 
 def _is_of_version(name: str) -> bool:
-    """Return whether a file lies in the folder of a version: where writing broke off, there is no service beside it."""
+    """Return whether a file is in a version's folder, which an interrupted write leaves without a service."""
     return name.partition("/")[0].isdecimal()
 
 
 def version_in_kserve(place: Place, name: str) -> int | None:
-    """Return the version that a service reads; None where there is no service, or it cannot be read."""
+    """Return the version that a service reads, or None if it is missing or unreadable."""
     try:
         manifest = yaml.safe_load(place.read(f"{name}/{MANIFEST}") or b"")
         return int(str(manifest["spec"]["predictor"]["model"]["storageUri"]).rpartition("/")[2])
@@ -196,6 +185,6 @@ KIND = ServerKind(
     shown=version_in_kserve,
     files_of=files_of,
     folder="{name}/{version}/{name}/{version}",
-    # A cluster has one service of a name, whichever folder it was applied from.
+    # A cluster has one service of a name, from whichever folder.
     is_one_per_name=True,
 )

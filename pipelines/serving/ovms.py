@@ -1,8 +1,8 @@
-"""The view of a release that OpenVINO Model Server reads: a folder for each version, and the list of models.
+"""Write the view of a release for OpenVINO Model Server: a folder for each version, and the list of models.
 
 Source: `docs/models_repository_classic.md`, `docs/parameters.md` and the schema of the configuration in
-`src/schema.cpp` of openvinotoolkit/model_server. No such server ever ran on such a view here. The schema takes no key
-of ours, and JSON has no comments. So a list has no head, and only what is written here is ever replaced in it.
+`src/schema.cpp` of openvinotoolkit/model_server. No such server ever ran on such a view here. The schema allows no own
+keys, and JSON has no comments. So the list has no head, and only paritygate's values are replaced in it.
 """
 
 from __future__ import annotations
@@ -30,36 +30,26 @@ from paritygate.pipelines.serving.server_kind import (
 
 MODELS_FILE = "config.json"
 _LIST = "model_config_list"
-# By format, how the server finds the model in the folder of a version: by the end of its name.
+# By format, the suffix by which the server finds the model in a version's folder.
 _ENDS = {"openvino": ".xml", "onnx": ".onnx"}
-# The properties that decide what a model answers: none of an earlier version may stay. Others are the user's.
+# These properties change outputs, so none of an earlier version may stay. Others are the user's.
 _DECIDE_ANSWERS = (PRECISION_HINT, "EXECUTION_MODE_HINT", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OvmsView:
-    """A version of a model as the server reads it, not written yet.
+    """A version of a model as the server reads it, not written yet."""
 
-    Attributes:
-        name: The model's name on the server.
-        version: The version that is served.
-        files: The files of the version, by their names within its folder.
-        digests: The digest of each as it was released.
-        base_path: Where the server finds the model's folder.
-        settings: The properties that the model is compiled with, as the release was verified.
-        notes: What is served otherwise than it was verified.
-    """
-
-    name: str
+    name: str  # of the model on the server
     version: int
-    files: Mapping[str, Content]
-    digests: Mapping[str, str]
-    base_path: str
-    settings: Mapping[str, Any]
-    notes: Sequence[str] = field(default_factory=tuple)
+    files: Mapping[str, Content]  # by their names in the version's folder
+    digests: Mapping[str, str]  # as released
+    base_path: str  # the model's folder as the server sees it
+    settings: Mapping[str, Any]  # properties to compile with, as verified
+    notes: Sequence[str] = field(default_factory=tuple)  # differences from the verified release
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is particular to the server as JSON data."""
+        """Return the data specific to the server as JSON."""
         return {
             "base_path": self.base_path,
             "files": dict(self.digests),
@@ -70,12 +60,12 @@ class OvmsView:
     def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
         """Write the folder of the version, then at once the list of models with this one in it.
 
-        Other models, other keys and other properties in the list stay as they are.
+        Other models, keys and properties in the list stay.
 
         Raises:
             ChangedViewError: The list has the model at another base path.
             UsageError: The list cannot be read, or the version's folder holds something else.
-            ArtifactIntegrityError: A file is not what was released.
+            ArtifactIntegrityError: A file differs from the release.
             StorageError: The disk is full, or the place cannot be written.
         """
         content, models = _read(place)
@@ -100,7 +90,7 @@ class OvmsView:
         return WrittenView(is_changed=is_new or is_other, models=sorted(models))
 
     def guide(self, root: Path, written: WrittenView) -> Guide:
-        """Return what a user does with it."""
+        """Return the user's next steps."""
         del root
         file = f"{self.base_path.removesuffix(f'/{self.name}')}/{MODELS_FILE}"
         return Guide(
@@ -137,7 +127,7 @@ def _make(model: ModelToServe, place: Place) -> OvmsView:
 
 
 def _check_one_model(artifact: Artifact, end: str) -> None:
-    """Check that the server finds the model and no other file: in the version's folder, by the end of its name."""
+    """Check that the server finds exactly the model in the version's folder by its suffix."""
     found = [name for name in artifact.files if name.endswith(end) and len(PurePosixPath(name).parts) == 1]
     if found != [artifact.main]:
         msg = f"{artifact.variant} has {', '.join(found) or 'no'} as {end} (expected one: {artifact.main})"
@@ -145,7 +135,7 @@ def _check_one_model(artifact: Artifact, end: str) -> None:
 
 
 def _read(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the list that is there, or an empty one, and its entries by the names of the models.
+    """Return the existing or an empty list, and its entries by the names of the models.
 
     Raises:
         UsageError: It is no list of models.

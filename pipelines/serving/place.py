@@ -1,4 +1,4 @@
-"""Where views are written: a few operations on a folder that a server may read at any time."""
+"""Write views to a folder that a server may read at any time."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from paritygate.file_names import checked_name
 from paritygate.files import digest_of_file, fsync_tree, storage_errors, sync_folder
 from paritygate.text import from_here
 
-# What becomes a file: the path of one that is copied, or its bytes.
+# The content of a file: a path to copy, or bytes.
 Content = Path | bytes
 
 
 def digest_of(content: Content) -> str:
-    """Return `sha256:` and the hex digest of what becomes a file."""
+    """Return `sha256:` and the hex digest of a file's content."""
     return digest_of_file(content) if isinstance(content, Path) else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 class Place:
     """A folder on a local disk that a server reads its models from; names are relative to it, with `/` between parts.
 
-    Everything is put together beside it, never in it: a server that looks for models takes every folder there for one.
-    One rename then moves it in, so both have to be on one filesystem.
+    Files are prepared beside it, because a server treats every folder in it as a model. One rename moves them in, so
+    both are on one filesystem.
     """
 
     def __init__(self, root: Path, *, staged_beside: Path | None = None) -> None:
-        """Take a folder, which need not exist, for the root; files are put together beside it or another folder."""
+        """Use a folder, which need not exist, as the root; files are prepared beside it or another folder."""
         self._root = root.absolute()
         self._staged_beside = self._root if staged_beside is None else staged_beside
 
     def within(self, folder: str) -> Place:
-        """Return a folder of this place as a place, whose files are put together where those of this one are."""
+        """Return a folder of this place as a place, with the same folder for preparation."""
         return Place(self._path(folder), staged_beside=self._staged_beside)
 
     def path_of(self, name: str) -> str:
-        """Return where a file is, as messages say it: from the current directory on where it is below that."""
+        """Return the path of a file for messages, relative to the current directory if it is below that."""
         return from_here(self._path(name))
 
     def read(self, name: str) -> bytes | None:
@@ -49,12 +49,12 @@ class Place:
         return path.read_bytes() if path.is_file() else None
 
     def folders(self, folder: str) -> Sequence[str]:
-        """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
+        """Return the sorted names of the folders in a folder, or in the root for an empty name."""
         top = self._path(folder) if folder else self._root
         return sorted(path.name for path in top.iterdir() if path.is_dir()) if top.is_dir() else ()
 
     def digests(self, folder: str) -> Mapping[str, str]:
-        """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
+        """Return the digest of every file below a folder, if it exists, by its name within it."""
         top = self._path(folder)
         return {
             path.relative_to(top).as_posix(): digest_of_file(path)
@@ -63,10 +63,10 @@ class Place:
         }
 
     def add_folder(self, folder: str, files: Mapping[str, Content]) -> None:
-        """Add a folder that is not there, with these files by their names within it: it appears whole or not at all.
+        """Add a folder with these files by their names within it, whole or not at all.
 
         Raises:
-            StorageError: It is there and holds something, the disk is full, or the root cannot be written.
+            StorageError: It exists and is not empty, the disk is full, or the root cannot be written.
         """
         target = self._path(folder)
         with storage_errors(target), self._staging() as place:
@@ -83,11 +83,7 @@ class Place:
             self._move(staged, target)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a small file: whoever reads it sees the old one or the new one.
-
-        Raises:
-            StorageError: The disk is full, or the file cannot be written.
-        """
+        """Write a small file atomically, or raise StorageError."""
         target = self._path(name)
         with storage_errors(target), self._staging() as place:
             staged = Path(place) / target.name
@@ -96,22 +92,14 @@ class Place:
             self._move(staged, target)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all that is in it, at once; nothing where there is none.
-
-        Raises:
-            StorageError: It cannot be removed.
-        """
+        """Remove a folder and its content at once, if it exists, or raise StorageError."""
         target = self._path(folder)
         if target.is_dir():
             with storage_errors(target), self._staging() as place:
                 self._move(target, Path(place) / target.name)
 
     def _path(self, name: str) -> Path:
-        """Return where something is.
-
-        Raises:
-            UsageError: The name leads out of the root.
-        """
+        """Return the path of a name; raise UsageError if it leads out of the root."""
         return self._root / checked_name(name)
 
     def _staging(self) -> tempfile.TemporaryDirectory[str]:
@@ -131,16 +119,12 @@ class Place:
                 msg = f"{target} exists already, and was written by something else meanwhile"
                 raise StorageError(msg, hint="write a view from one process at a time") from err
             raise
-        # The entry of the folder lasts as well, and not what lies beside it, which is not ours to wait for.
+        # The folder's entry is synced too, but not its foreign neighbours, for which we need not wait.
         sync_folder(target.parent)
 
 
 def check_released(files: Mapping[str, Content], digests: Mapping[str, str], what: str) -> None:
-    """Check that files are still those released, before they are copied; `what` names the release in the message.
-
-    Raises:
-        ArtifactIntegrityError: One is not.
-    """
+    """Raise ArtifactIntegrityError if a file differs from the release, which `what` names."""
     for name, content in files.items():
         if digest_of(content) != digests[name]:
             msg = f"{name} of {what} is corrupt: digest mismatch"
@@ -148,11 +132,11 @@ def check_released(files: Mapping[str, Content], digests: Mapping[str, str], wha
 
 
 def add_version(place: Place, folder: str, files: Mapping[str, Content], digests: Mapping[str, str]) -> bool:
-    """Add the folder of a version with its released files, and return whether it was not there.
+    """Add the folder of a version with its released files, and return whether it was new.
 
     Raises:
-        UsageError: It is there and holds something else.
-        ArtifactIntegrityError: A file is not what was released.
+        UsageError: It exists and holds something else.
+        ArtifactIntegrityError: A file differs from the release.
         StorageError: The place cannot be written.
     """
     version = folder.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Messages of protobuf made of tables: what servers are configured by, read and written in protobuf's text format."""
+"""Make protobuf messages of servers' configurations from tables, and read and write protobuf's text format."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _FIELD = re.compile(r"(?P<name>\w+) (?P<number>\d+) (?:(?P<key>\w+)>)?(?P<type>\w+)(?P<star>\*?)(?: \|(?P<oneof>\w+))?")
-# A mistake in a table of ours, which the first test finds.
+# A mistake in our own table, which the first test finds.
 _BAD_FIELD = "no field of the form NAME NUMBER TYPE"
 
 
 class ConfigError(ValueError):
-    """What protobuf has against a configuration, in its own words: place, field, reason."""
+    """Protobuf's complaint about a configuration: place, field, reason."""
 
 
 def message_class(package: str, root: str, messages: Mapping[str, str], enums: Mapping[str, Sequence[str]]) -> Any:  # noqa: ANN401 - a class that protobuf makes
-    """Return the class of a message.
+    """Return the class of the message `root` in a package.
 
-    Args:
-        package: The package of the messages.
-        root: The message that is meant.
-        messages: By message its fields as `NAME NUMBER TYPE`, parted by commas: `*` is repeated, `K>V` a map, and what
-            ends with `|NAME` belongs to a oneof.
-        enums: By enum its values, numbered from 0.
+    `messages` has fields by message as `NAME NUMBER TYPE`, with commas in between. A `*` marks a repeated field, `K>V`
+    a map, and `|NAME` at the end a oneof. `enums` has values by enum, numbered from 0.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -35,7 +31,7 @@ def message_class(package: str, root: str, messages: Mapping[str, str], enums: M
     kinds = dict.fromkeys(messages, True) | dict.fromkeys(enums, False)
     for name, fields in messages.items():
         _add_message(file.message_type.add(name=name), f".{package}.", fields, kinds)
-    # A pool of its own: a client of the server in the same process brings messages of these names as well.
+    # A separate pool, because a client of the server in this process has messages of these names too.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root}"))
@@ -51,7 +47,7 @@ def _add_message(message: Any, package: str, fields: str, kinds: Mapping[str, bo
         field = message.field.add(name=found["name"], number=int(found["number"]))
         field.label = field.LABEL_REPEATED if is_map or found["star"] else field.LABEL_OPTIONAL
         if is_map:
-            # A map is a repeated message of key and value, as protobuf itself has it.
+            # In protobuf, a map is a repeated message of key and value.
             entry = message.nested_type.add(name=f"{found['name'].title().replace('_', '')}Entry")
             entry.options.map_entry = True
             for number, (part, kind) in enumerate((("key", found["key"]), ("value", found["type"])), start=1):
@@ -75,7 +71,7 @@ def _set_type(field: Any, package: str, kind: str, kinds: Mapping[str, bool]) ->
 
 
 def message_of(data: Mapping[str, Any], kind: Any) -> Any:  # noqa: ANN401 - a message of protobuf
-    """Return a message of the data that JSON or YAML says it by, under the names of its fields.
+    """Return a message from JSON or YAML data under the names of its fields.
 
     Raises:
         ConfigError: A field is not known, or a value is not of its type.
@@ -105,11 +101,7 @@ def text_of(message: Any) -> str:  # noqa: ANN401 - a message of protobuf
 
 
 def parse_message(text: str, kind: Any) -> Any:  # noqa: ANN401 - a message of protobuf
-    """Return the message that a text holds.
-
-    Raises:
-        ConfigError: It cannot be read; the message begins with line and column.
-    """
+    """Return the message in a text; raise ConfigError, which begins with line and column, if it is malformed."""
     from google.protobuf import text_format
 
     try:
@@ -120,5 +112,5 @@ def parse_message(text: str, kind: Any) -> Any:  # noqa: ANN401 - a message of p
 
 def _in_words(err: Exception) -> str:
     first = (str(err).strip() or type(err).__name__).splitlines()[0]
-    # Without the package, which nobody wrote.
+    # Without the package, which the user did not write.
     return re.sub(r'"\w+(\.\w+)*\.(?=\w+")', '"', first.removeprefix("Failed to parse "))

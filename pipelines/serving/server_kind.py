@@ -1,4 +1,4 @@
-"""What the module of a kind of model server offers, and what passes between it and those who use it."""
+"""Define the interface of a kind of model server."""
 
 from __future__ import annotations
 
@@ -21,73 +21,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelToServe:
-    """A variant of a release, and what is asked for of its view.
-
-    Attributes:
-        artifact: The variant.
-        name: The model's name on the server.
-        version: The release, and the version on the server.
-        root: Where the server looks for models; absolute.
-        head: The head of the file that names the version.
-        devices: Where the variant was verified, such as `cpu` and `cuda:sm90`.
-        own: What the spec says under `serve`, by server.
-        samples: Where real inputs for the warm-up come from; None for no warm-up.
-        server: The release of the server; None if nobody named it.
-        base_path: The folder of all models as the server sees it; None for `root`.
-        storage_uri: The same as a cluster sees it; None without a cluster.
-    """
+    """A variant of a release, and the requests for its view."""
 
     artifact: Artifact
-    name: str
-    version: int
-    root: Path
-    head: Head
-    devices: Sequence[str] = ()
-    own: Mapping[str, Any] = field(default_factory=dict)
-    samples: SampleSource | None = None
-    server: str | None = None
-    base_path: str | None = None
-    storage_uri: str | None = None
+    name: str  # of the model on the server
+    version: int  # of the release, and on the server
+    root: Path  # the server's folder of models, absolute
+    head: Head  # of the file that names the version
+    devices: Sequence[str] = ()  # where it was verified, such as cpu and cuda:sm90
+    own: Mapping[str, Any] = field(default_factory=dict)  # the spec's `serve`, by server
+    samples: SampleSource | None = None  # for the warm-up
+    server: str | None = None  # its release
+    base_path: str | None = None  # the root as the server sees it, if different
+    storage_uri: str | None = None  # the root as a cluster sees it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guide:
-    """What a user does with a view that was written.
+    """The user's next steps with a written view."""
 
-    Attributes:
-        start: The command that starts the server.
-        address: Where the model answers then.
-        backend: The part of the server that runs the model; empty where it has no such parts.
-        messages: What the server will find, a line each.
-        copy: What is to be copied where before the start; empty where the server reads the view's own folder.
-        reload: How a running server comes to read a new version; nothing where `copy` and `start` bring it there.
-        carried_over: What became of settings measured for the version before; empty without such.
-        renaming: The options of `compare` for tensors that the server calls otherwise.
-    """
-
-    start: str
-    address: str
-    backend: str = ""
-    messages: Sequence[str] = ()
-    copy: str = ""
-    reload: Sequence[str] = ()
-    carried_over: str = ""
-    renaming: Sequence[str] = ()
+    start: str  # the command that starts the server
+    address: str  # of the model then
+    backend: str = ""  # the server's part that runs the model, if it has any
+    messages: Sequence[str] = ()  # what the server finds
+    copy: str = ""  # copies before the start, if needed
+    reload: Sequence[str] = ()  # how a running server reads a new version
+    carried_over: str = ""  # a note on settings measured for the version before
+    renaming: Sequence[str] = ()  # options of `compare` for renamed tensors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenView:
-    """What writing a view came to.
-
-    Attributes:
-        is_changed: Whether anything was written.
-        added: The folders that were added; None where they are not listed.
-        models: The models that the server has; None where no file lists them.
-    """
+    """The result of writing a view."""
 
     is_changed: bool
-    added: Sequence[str] | None = None
-    models: Sequence[str] | None = None
+    added: Sequence[str] | None = None  # folders, if they are listed
+    models: Sequence[str] | None = None  # of the server, if a file lists them
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -106,47 +75,35 @@ class ServerView(Protocol):
         """The model's name on the server."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is particular to the kind of server as JSON data."""
+        """Return the data specific to the kind of server as JSON."""
 
     def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
-        """Write it; `overwrite` replaces files that were changed by hand or asked for with more.
+        """Write it; `overwrite` replaces files that were changed by hand or written with more options.
 
         Raises:
             ChangedViewError: A file was changed by hand, or written with options that are left out now.
             UsageError: Something else is there.
-            ArtifactIntegrityError: A file is not what was released.
+            ArtifactIntegrityError: A file differs from the release.
             StorageError: The place cannot be written.
         """
 
     def guide(self, root: Path, written: WrittenView) -> Guide:
-        """Return what a user does with it; `root` is the folder of all views."""
+        """Return the user's next steps; `root` is the folder of all views."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerKind:
-    """What the module of a kind of server offers.
+    """The `KIND` of a server's module."""
 
-    Attributes:
-        reads: What reads the files, for messages.
-        formats: The formats of variants that it serves.
-        own_format: The one that it runs as it was verified; empty where that is so of all.
-        make: Return the view of a model that is to be written to a place.
-        shown: Return the version of a model that a place shows; None where there is none, or it cannot be read.
-        files_of: Return the files of a version's folder: by the name there, the name in the artifact's folder.
-        required: The options without which no view is made, each with an example.
-        folder: The folder of a version in the root.
-        is_one_per_name: Whether two views of one name exclude each other, whichever folders they lie in.
-    """
-
-    reads: str
-    formats: tuple[str, ...]
-    make: Callable[[ModelToServe, Place], ServerView]
-    shown: Callable[[Place, str], int | None]
+    reads: str  # the reader of the files, for messages
+    formats: tuple[str, ...]  # of variants that it serves
+    make: Callable[[ModelToServe, Place], ServerView]  # the view of a model for a place
+    shown: Callable[[Place, str], int | None]  # the version of a model in a place, if readable
     files_of: Callable[[Artifact], Mapping[str, str]] = lambda artifact: {name: name for name in artifact.files}
-    required: Mapping[str, str] = field(default_factory=dict)
-    own_format: str = ""
-    folder: str = "{name}/{version}"
-    is_one_per_name: bool = False
+    required: Mapping[str, str] = field(default_factory=dict)  # options with examples
+    own_format: str = ""  # the one that it runs as verified; empty means all
+    folder: str = "{name}/{version}"  # of a version in the root
+    is_one_per_name: bool = False  # two views of one name exclude each other, in any folders
 
     def folder_of(self, name: str, version: int) -> str:
         """Return the folder of a version in the root."""
@@ -154,11 +111,7 @@ class ServerKind:
 
 
 def path_on_server(base_path: str, name: str) -> str:
-    """Return the folder of a model as the server sees it, from that of all models.
-
-    Raises:
-        UsageError: It is not absolute.
-    """
+    """Return the folder of a model as the server sees it; raise UsageError if the base path is not absolute."""
     if not base_path.startswith("/"):
         msg = f"the base path {base_path!r} is not absolute"
         raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
@@ -166,11 +119,7 @@ def path_on_server(base_path: str, name: str) -> str:
 
 
 def check_same_path(file: str, name: str, before: str, now: str) -> None:
-    """Check that a list of models has a model where it is written now; `file` is the list as messages have it.
-
-    Raises:
-        ChangedViewError: It has it elsewhere.
-    """
+    """Raise ChangedViewError if a list of models, `file`, has a model elsewhere."""
     if before != now:
         msg = f"{file} has {name} at {before}, and this call has it at {now}"
         raise ChangedViewError(msg, hint=f"give --base-path {before.removesuffix(f'/{name}')}")

@@ -1,4 +1,4 @@
-"""The view of a release that TensorFlow Serving reads: a SavedModel by version, and the files that it is told by.
+"""Write the view of a release for TensorFlow Serving: a SavedModel by version, and its configuration files.
 
 Source: `model_server_config.proto`, `file_system_storage_path_source.proto` and `session_bundle_config.proto` of
 tensorflow/serving: messages, fields, their numbers and types. No TensorFlow Serving ever ran on such a view here.
@@ -36,9 +36,9 @@ from paritygate.signature import Signature
 
 FORMAT = "savedmodel"
 MODELS_FILE = "models.config"
-# The option by which the server reads the list of models again.
+# The option that makes the server read the list of models again.
 _POLLS = "--model_config_file_poll_wait_seconds"
-# A request waits as long as this for others.
+# The time that a request waits for others.
 _BATCH_TIMEOUT_US = 100
 _SERVER: Mapping[str, str] = {
     "Specific": "versions 1 int64*",
@@ -61,28 +61,18 @@ def _server_config() -> Any:  # noqa: ANN401 - a class that protobuf makes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedModelView:
-    """A version of a model as TensorFlow Serving reads it, not written yet.
+    """A version of a model as TensorFlow Serving reads it, not written yet."""
 
-    Attributes:
-        name: The model's name on the server.
-        version: The version that is served.
-        files: The files of the version, by their names within its folder.
-        digests: The digest of each as it was released.
-        base_path: Where the server finds the model's folder.
-        batching: What its batching file holds; None where its requests are not batched.
-        notes: Why they are not, in words.
-    """
-
-    name: str
+    name: str  # of the model on the server
     version: int
-    files: Mapping[str, Content]
-    digests: Mapping[str, str]
-    base_path: str
-    batching: str | None
-    notes: Sequence[str] = field(default_factory=tuple)
+    files: Mapping[str, Content]  # by their names in the version's folder
+    digests: Mapping[str, str]  # as released
+    base_path: str  # the model's folder as the server sees it
+    batching: str | None  # the batching file; None without batching
+    notes: Sequence[str] = field(default_factory=tuple)  # why requests are not batched
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is particular to TensorFlow Serving as JSON data."""
+        """Return the data specific to TensorFlow Serving as JSON."""
         return {
             "base_path": self.base_path,
             "files": dict(self.digests),
@@ -101,7 +91,7 @@ class SavedModelView:
         Raises:
             ChangedViewError: The list or the batching file was changed by hand, or the model has another base path.
             UsageError: The list of models was not written by this, or the version's folder holds something else.
-            ArtifactIntegrityError: A file is not what was released.
+            ArtifactIntegrityError: A file differs from the release.
             StorageError: The disk is full, or the place cannot be written.
         """
         before = place.read(MODELS_FILE)
@@ -120,11 +110,11 @@ class SavedModelView:
         return WrittenView(is_changed=is_new or is_other or before != text, models=sorted(models))
 
     def guide(self, root: Path, written: WrittenView) -> Guide:
-        """Return what a user does with it."""
+        """Return the user's next steps."""
         del root
         place = self.base_path.removesuffix(f"/{self.name}")
         batching = f" --enable_batching --batching_parameters_file={place}/{self.batching_file}"
-        # The version before may have been one that is batched, and its server reads this one by itself.
+        # The version before may be batched, and its server reads this one by itself.
         unbatched = "note: its requests are not batched: run its server without --enable_batching"
         reload = f"a server with {_POLLS} reads it by itself"
         return Guide(
@@ -140,13 +130,7 @@ class SavedModelView:
 
 
 def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_path: str) -> SavedModelView:
-    """Return the view of a SavedModel.
-
-    Args:
-        artifact: What is served.
-        name: The model's name on the server.
-        version: Its version there.
-        base_path: The folder of all models, as the server sees it.
+    """Return the view of a SavedModel; `base_path` is the folder of all models, as the server sees it.
 
     Raises:
         UsageError: It is no SavedModel, or the path is not absolute.
@@ -167,7 +151,7 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
 
 
 def version_in_models_file(place: Place, name: str) -> int | None:
-    """Return the version of a model that the list of models names; None where there is none, or it cannot be read."""
+    """Return the version of a model in the list of models, or None if it is missing or unreadable."""
     try:
         entry = _models_of(place.read(MODELS_FILE)).get(name, {})
     except UsageError:
@@ -219,21 +203,14 @@ def _models_of(content: bytes | None) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in data.get("model_config_list", {}).get("config", [])}
 
 
-def _batch_of(signature: Signature) -> str | None:
-    """Return the symbolic dim that is the first of every input and output; None if there is none."""
-    first = {(spec.shape or (None,))[0] for spec in (*signature.inputs, *signature.outputs)}
-    only = next(iter(first))
-    return only if len(first) == 1 and isinstance(only, str) else None
-
-
 def _hindrance_of_batching(signature: Signature) -> str:
-    """Return why requests are not to be batched, in words; empty where they may be."""
-    batch = _batch_of(signature)
+    """Return why requests cannot be batched; empty if they can."""
+    batch = signature.batch_dim
     if batch is None:
         return "not every input and output has the same symbolic first dim"
     varying = [spec for spec in signature.inputs if not all(isinstance(dim, int) for dim in (spec.shape or ())[1:])]
     if varying:
-        # Padding is no way out: it fills up with zeros, and a model without a mask answers otherwise then.
+        # Padding with zeros would change the outputs of a model without a mask.
         return (
             f"{', '.join(map(str, varying))} may differ in length between requests, and TensorFlow Serving refuses "
             "requests of different lengths that it would batch, or pads them, which changes the answers of a model "
@@ -245,8 +222,8 @@ def _hindrance_of_batching(signature: Signature) -> str:
 
 
 def _batching_of(signature: Signature) -> str:
-    """Return what the batching file holds, by the sizes declared of the batch; nothing may hinder it."""
-    sizes = signature.dims[str(_batch_of(signature))]
+    """Return the batching file, with the declared sizes of the batch."""
+    sizes = signature.dims[str(signature.batch_dim)]
     data = {"max_batch_size": {"value": sizes.max}, "batch_timeout_micros": {"value": _BATCH_TIMEOUT_US}}
     message = message_of(data, message_class("tensorflow.serving", "BatchingParameters", _BATCHING, {}))
     return Head().over(text_of(message))

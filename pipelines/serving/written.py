@@ -1,6 +1,6 @@
-"""The head of a file of a view: what it is of, how it was asked for, and the digest of what stands below.
+"""Write and check the head of a view's file: its subject, its options, and the digest of its body.
 
-By it a file is known that somebody else wrote, or changed by hand, and what was asked for before and is left out now.
+It reveals files of others, changes by hand, and options that are left out now.
 """
 
 from __future__ import annotations
@@ -18,23 +18,17 @@ _FIRST = "# Written by paritygate"
 _BELOW = "# below: "
 _OPTION = re.compile(r"# (--[a-z-]+) .+")
 _WIDTH = 80
-# How a change by hand lasts in a configuration of Triton.
+# A hint on lasting changes of a Triton configuration.
 KEEP = "say what is to stay in the spec, by serve: {triton: {...}}, and release it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
-    """What the head of a file says.
+    """The head of a file."""
 
-    Attributes:
-        said: What it is of, in words; nothing if empty.
-        files: The digest of what is served; nothing if empty.
-        options: The options that the command was given, without which less would be asked.
-    """
-
-    said: str = ""
-    files: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    said: str = ""  # the subject, if any
+    files: str = ""  # the digest of the served files, if any
+    options: Mapping[str, str] = field(default_factory=dict)  # of the command, without which it would do less
 
     def over(self, body: str) -> str:
         """Return the file: the head, in lines of comments, and below it the body."""
@@ -52,18 +46,14 @@ def with_body(text: str, body: str) -> str:
 
 
 def is_ours(content: bytes) -> bool:
-    """Return whether a file was written by this, whatever was changed in it since."""
+    """Return whether a file was written by this, even if it was changed since."""
     return content.startswith(_FIRST.encode())
 
 
 def check_as_written(content: bytes, name: str, options: Mapping[str, str] | None = None, *, keep: str = KEEP) -> None:
-    """Check that a file is as it was written, and that nothing is left out now of what was asked for then.
+    """Check that our file is unchanged, and that `options`, if given, leave out none of the earlier ones.
 
-    Args:
-        content: The file, which is ours.
-        name: What it is called, for the message.
-        options: The options that are given now; None where no more is asked than that nobody changed the file.
-        keep: How a change lasts that was made by hand, for the hint.
+    `name` is for the message, and `keep` a hint on lasting changes by hand.
 
     Raises:
         ChangedViewError: It was changed, or an option is left out.
@@ -92,7 +82,7 @@ def _joined(lines: list[str], body: str) -> str:
 
 
 def _parts(text: str) -> tuple[list[str], str, str]:
-    """Return the lines of the head, the digest that it says, empty where it says none, and what stands below."""
+    """Return the lines of the head, its digest or an empty text, and the body."""
     head, sign, rest = text.partition(f"\n{_BELOW}")
     if not sign:
         return text.split("\n")[:1], "", text.partition("\n")[2]

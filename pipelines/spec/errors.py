@@ -11,12 +11,19 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.rules.table import RULES
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.pipelines.spec.targets import place_in_spec
 
 # As pydantic describes it.
 _Problem = Mapping[str, Any]
 
+# Examples of the rules that stand below `outputs.NAME`: the options have them as `NAME=EXAMPLE`.
+_OF_OUTPUTS = {
+    rule.key.partition(".")[2]: yaml.safe_load(rule.example.rpartition("=")[2])
+    for rule in RULES
+    if rule.key.startswith("outputs.")
+}
 # An example of every key, for hints. Names of inputs, outputs, dims and targets are those of one model.
 EXAMPLE: Mapping[str, Any] = {
     "model": {
@@ -96,7 +103,7 @@ EXAMPLE: Mapping[str, Any] = {
     },
     "outputs": {
         "debug": {"ignore": "random by design"},
-        "embedding": {"min_cosine_similarity": 0.999, "valid_where": "attention_mask"},
+        "embedding": {name: example for name, example in _OF_OUTPUTS.items() if name != "ignore"},
         "clicks": {"columns": ["p_click", "revenue"]},
     },
     "axes": {"logits": 1},

@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.rules.table import RULES, Kind
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import counted, meant
 from paritygate.validate.measure.profile import OutputProfile, has_columns, infer_channel_axis
 
 _COLUMNS_RANK = 2
+# The keys below `outputs.NAME` that hold a number for float outputs.
+_OF_FLOATS = [rule.key.partition(".")[2] for rule in RULES if rule.kind is Kind.NUMBERS and rule.key]
 
 
 class AskedLimit(NamedTuple):
@@ -60,9 +63,10 @@ def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, Outp
 def _asked(resolved: ResolvedSpec) -> Iterator[AskedLimit]:
     for name, columns in resolved.columns.items():
         yield AskedLimit(f"outputs.{name}.columns", name, len(columns), "name")
-    for name, part in resolved.spec.outputs.items():
-        if part.min_cosine_similarity is not None:
-            yield AskedLimit(f"outputs.{name}.min_cosine_similarity", name, 1)
+    for rule in _OF_FLOATS:
+        for name, part in resolved.spec.outputs.items():
+            if getattr(part, rule) is not None:
+                yield AskedLimit(f"outputs.{name}.{rule}", name, 1)
     for variant in resolved.variants:
         for output, limits in resolved.rules(variant).tolerance.outputs.items():
             for name, numbers in limits.items():

@@ -408,6 +408,10 @@ class OutputPart(SpecPart):
         default=None, ge=-1, le=1, description="The least cosine similarity of a row's two answers, each as one vector."
     )
 
+    min_sqnr: float | None = Field(
+        default=None, allow_inf_nan=False, description="The least signal-to-quantization-noise ratio, in dB."
+    )
+
     valid_where: str | None = Field(
         default=None,
         min_length=1,
@@ -420,9 +424,9 @@ class OutputPart(SpecPart):
 
     @model_validator(mode="after")
     def _says_what_fits(self) -> OutputPart:
-        others = (self.min_cosine_similarity, self.valid_where, self.columns)
-        if (self.ignore is None) == all(other is None for other in others):
-            msg = "write either ignore: REASON, or one or more of min_cosine_similarity: V, valid_where: INPUT, columns"
+        others = [name for name in type(self).model_fields if name != "ignore"]
+        if (self.ignore is None) == all(getattr(self, name) is None for name in others):
+            msg = f"write either ignore: REASON, or one or more of {', '.join(others)}"
             raise ValueError(msg)
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
             msg = f"columns names one column twice: {', '.join(self.columns)}"

@@ -1,1 +1,1 @@
-"""Searches the settings of a model server under a limit on latency, on a server that runs; every answer is checked."""
+"""Search the settings of a running model server under a limit on latency, and check every output."""

@@ -1,4 +1,4 @@
-"""What a server is asked while it is measured, and whether what it answers is what the released file answers."""
+"""Make the requests of a measurement, and compare the server's outputs with those of the released file."""
 
 from __future__ import annotations
 
@@ -28,35 +28,26 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-# So many different requests are sent in turn.
+# The most different requests, sent in turn.
 _MOST = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Questions:
-    """Requests, each with the answer that the released file gives.
+    """Requests, each with the released file's outputs."""
 
-    Attributes:
-        inputs: The inputs of each request, under the server's names.
-        expected: The outputs that are to be answered, alike.
-        rows: Which rows each request holds, in words.
-        rows_each: How many rows one request holds.
-        limits: By output, how far each value may be off.
-        argmax_of: Integer output: the scores whose argmax it is.
-    """
-
-    inputs: Sequence[Arrays]
-    expected: Sequence[Arrays]
-    rows: Sequence[str]
-    rows_each: int
-    limits: Mapping[str, Limits]
-    argmax_of: Mapping[str, str] = field(default_factory=dict)
+    inputs: Sequence[Arrays]  # of each request, under the server's names
+    expected: Sequence[Arrays]  # outputs, likewise
+    rows: Sequence[str]  # of each request, for messages
+    rows_each: int  # in one request
+    limits: Mapping[str, Limits]  # by output
+    argmax_of: Mapping[str, str] = field(default_factory=dict)  # by integer output, the scores whose argmax it is
 
     def wrong_in(self, number: int, actual: Arrays) -> str:
-        """Return what is wrong with an answer to a request, and to which rows; empty if nothing is.
+        """Return a message on a wrong output and its rows; empty if there is none.
 
-        Every value has to be within the release's own limit of a single value; labels, text and whole numbers are to be
-        equal, but for a label that is declared an argmax, whose score may be that of the best within the limits.
+        Every value has to be within the release's own limit of a single value. Labels, text and whole numbers must be
+        equal. For a declared argmax, its score may also equal the best within the limits.
         """
         expected = self.expected[number]
         for name, wanted in expected.items():
@@ -107,7 +98,7 @@ def _first(found: NDArray[np.generic], wanted: NDArray[np.generic], is_right: ND
 
 
 def _as_text(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return texts as the released file has them: a server sends their bytes."""
+    """Return texts as in the released file, because a server sends bytes."""
     if array.dtype.kind != "O":
         return array
     texts = [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in array.ravel()]
@@ -115,18 +106,14 @@ def _as_text(array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 
 def questions_of(request: TuneRequest, released: ReleaseToServe, served: Signature, progress: Progress) -> Questions:
-    """Return real rows with the answers that the released file gives here, in a process of its own.
+    """Return real rows with the outputs that the released file gives here, in its own process.
 
-    Args:
-        request: What is asked for.
-        released: The release.
-        served: Inputs and outputs in the order of the file's, under the names that the server has for them.
-        progress: Called while the file answers.
+    `served` has inputs and outputs in the file's order, under the server's names.
 
     Raises:
         UsageError: An output has no row of its own for each row of the input.
         ZeroRowsError: No batch of the samples has as many rows as a request.
-        ParitygateError: The released file does not answer the samples.
+        ParitygateError: The released file fails on the samples.
     """
     provenance = released.details.manifest.get("provenance") or {}
     spec: Mapping[str, Any] = provenance.get("spec") or {}
@@ -165,7 +152,7 @@ def _cut(  # noqa: PLR0913 - both sides of it, and how they are cut
     ignored: Collection[str],
     argmax_of: Mapping[str, str],
 ) -> Questions:
-    """Return requests of so many rows each, of the samples and what was recorded of them."""
+    """Return requests of `rows` rows each, from the samples and their recorded outputs."""
     sides = zip((recording.signature.inputs, recording.signature.outputs), (served.inputs, served.outputs), strict=True)
     names = {own.name: other.name for side in sides for own, other in zip(*side, strict=True)}
     inputs: list[Arrays] = []
@@ -205,5 +192,5 @@ def _cut(  # noqa: PLR0913 - both sides of it, and how they are cut
 
 
 def _places(first: int, rows: int) -> str:
-    """Return which rows of the samples these are: by their place, since an id may be what nobody is to see."""
+    """Return the place of rows in the samples, because ids may be confidential."""
     return f"row {first} of the samples" if rows == 1 else f"rows {first} to {first + rows - 1} of the samples"

@@ -1,4 +1,4 @@
-"""The chart of throughput against latency, as an SVG file that stands alone."""
+"""Draw the chart of throughput against latency, as a self-contained SVG file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paritygate.pipelines.tuning.search import Point
 
 _HEIGHT, _TICKS = 230.0, 6
 _RADIUS, _BEST_RADIUS = 2.6, 5.5
-# Latencies a power of ten apart are as far apart as any two others.
+# Ticks of a logarithmic axis.
 _STEPS = (1, 2, 5)
 _STYLE = """
 svg { background: #fff; }
@@ -32,7 +32,7 @@ text.strong { fill: #1f5fbf; font-weight: 600; }
 
 
 def chart_of(result: TuneResult) -> Plot | None:
-    """Return the chart: a line for each settings, by callers; None where nothing was measured."""
+    """Return the chart with a line for each settings, by callers, or None without measurements."""
     points = [point for point in result.points if point.limit_ms]
     if not points:
         return None
@@ -83,7 +83,7 @@ def _lines(frame: Frame, points: Sequence[Point], best: Point | None) -> list[Pa
         own = sorted((p for p in points if p.settings == settings and p.loop == "closed"), key=lambda p: p.callers)
         is_best = best is not None and settings == best.settings
         places = [_place(frame, point) for point in own]
-        # What was measured again is a dot beside the line.
+        # Repeated measurements are dots beside the line.
         first = {point.callers: _place(frame, point) for point in reversed(own)}
         ends = [first[callers] for callers in sorted(first)]
         route = "".join(f"{'L' if at else 'M'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(ends))
@@ -131,7 +131,7 @@ def _words(result: TuneResult, points: Sequence[Point]) -> str:
 
 
 def svg_of(plot: Plot) -> str:
-    """Return a drawing as an SVG file, with its own style and what it shows in words."""
+    """Return a drawing as an SVG file, with its own style and a description."""
     height = f"{plot.height:g}"
     shapes = [
         f'<path class="{path.kind}" d="{path.d}">{f"<title>{escape(path.words)}</title>" if path.words else ""}</path>'

@@ -1,10 +1,10 @@
-"""A model's configuration on a running Triton: read, replaced for a while, and given back as it was.
+"""Read, replace and restore a model's configuration on a running Triton.
 
-Triton takes a configuration with a request to load, in place of the model's file. It keeps that until the file changes:
-a load without one does not bring the file's back (seen on 2.51). So what the server had is given back as it was read.
+Triton loads a configuration from a request in place of the model's file, and keeps it until the file changes. A load
+without one does not restore the file's (seen on 2.51). So the server gets back the configuration that was read.
 
-What is loaded for a while has a mark, a tag of metrics, which says whose it is and until when. So two that tune one
-model see each other, on whichever machines they run, and a load by anybody else is seen.
+A temporary configuration has a mark, a tag of metrics with its owner and end. So two tunes of one model notice each
+other on any machines, and foreign loads are noticed.
 """
 
 from __future__ import annotations
@@ -28,24 +28,20 @@ _MARK = "paritygate_tune"
 
 
 class NoControl(Exception):  # noqa: N818 - it is an answer, and no error
-    """The server does not let anybody choose a configuration; the message is what it says."""
+    """The server does not allow another configuration; the message is its own."""
 
 
 class ModelControl:
     """One model on one server."""
 
     def __init__(self, client: HttpClient, prefix: str, name: str, version: int) -> None:
-        """Read the configuration that the server has.
+        """Read the configuration of the measured version; `prefix` is before the protocol's own paths.
 
-        Args:
-            client: What asks the server; its time limit is that of a load as well.
-            prefix: What stands before the protocol's own paths.
-            name: The model's name.
-            version: The version that is measured.
+        The client's time limit also applies to loads.
 
         Raises:
             MeasurementError: The server does not answer, or somebody else tunes the model on it.
-            NoControl: It tells no configuration.
+            NoControl: It returns no configuration.
         """
         self._client = client
         self._model = f"{quote(prefix)}/v2/models/{quote(name)}"
@@ -69,34 +65,28 @@ class ModelControl:
         return settings_of(self.before)
 
     def config(self) -> dict[str, Any] | None:
-        """Return the configuration that the server has now; None where it tells none."""
+        """Return the server's current configuration, or None."""
         status, _, body = self._client.exchange("GET", f"{self._model}/config", None, {})
         found = as_json(body) if status == _OK else None
         return found if isinstance(found, dict) and "max_batch_size" in found else None
 
     def check(self) -> None:
-        """Load what the server has, to see whether it lets anybody load.
-
-        Raises:
-            NoControl: It does not.
-        """
+        """Load the server's own configuration; raise NoControl if it allows no loads."""
         why = self._ask(self.before)
         if why:
             raise NoControl(why)
 
     def choose(self, settings: Settings, seconds: float) -> str:
-        """Load the model with other settings; return why the server does not, empty if it did.
+        """Load the model with other settings; return why the server refuses, or an empty text.
 
-        Args:
-            settings: The settings.
-            seconds: For how long nobody else is to tune the model, unless it is loaded again.
+        For so many seconds, or until the next load, nobody else may tune the model.
 
         Raises:
-            MeasurementError: The server does not answer, or says that it did and has other settings.
+            MeasurementError: The server does not answer, or has other settings after it accepted them.
         """
-        # What is not answered may have been done.
+        # A request without an answer may have succeeded.
         self.is_changed = True
-        # What is answered out of a cache says nothing of the settings, and the same rows are sent again and again.
+        # Cached responses reveal nothing about the settings, and the same rows are sent repeatedly.
         uncached = {name: value for name, value in self.before.items() if name != "response_cache"}
         marked, before = _marked(with_settings(uncached, settings), seconds), self._mark
         self._mark = _mark_of(marked)
@@ -109,10 +99,10 @@ class ModelControl:
         return why
 
     def check_unchanged(self, settings: Settings) -> None:
-        """Check that the server has the configuration that it was told to load last, or that it had before.
+        """Check that the server has the last loaded configuration, or the original one.
 
         Raises:
-            MeasurementError: It has another one: what was measured is of unknown settings.
+            MeasurementError: It has another one, so the measured settings are unknown.
         """
         found = self.config() or {}
         if settings_of(found) != settings or _mark_of(found) != self._mark:
@@ -120,11 +110,7 @@ class ModelControl:
             raise MeasurementError(msg, hint="check that nothing else loads the model meanwhile, and tune again")
 
     def restore(self) -> None:
-        """Give the server back the configuration that it had.
-
-        Raises:
-            MeasurementError: It does not answer, or does not take it.
-        """
+        """Restore the server's original configuration; raise MeasurementError if it does not accept it."""
         if not self.is_changed:
             return
         found = self.config() or {}
@@ -141,21 +127,17 @@ class ModelControl:
         self.is_changed = False
 
     def reload(self) -> Settings:
-        """Let the server read its own files, and return the settings that it has then.
-
-        Raises:
-            MeasurementError: The server does not answer.
-        """
+        """Let the server read its own files, and return its new settings."""
         self._ask(None)
         return settings_of(self.config() or {})
 
     @property
     def has_cache(self) -> bool:
-        """Whether the server answers what it answered before without running the model."""
+        """Whether the server answers repeated requests without running the model."""
         return bool((self.before.get("response_cache") or {}).get("enable"))
 
     def counts(self) -> ServerCounts | None:
-        """Return what the server has counted of the model by now; None where it does not say."""
+        """Return the server's current counts of the model, or None."""
         status, _, body = self._client.exchange("GET", f"{self._model}/versions/{self._version}/stats", None, {})
         try:
             return None if status != _OK else counts_in(as_json(body)["model_stats"][0])
@@ -174,7 +156,7 @@ def _marked(config: Mapping[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _without_mark(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without the mark that a tune left which was killed."""
+    """Return a configuration without the mark of a killed tune."""
     if not _mark_of(config):
         return dict(config)
     tags = {name: value for name, value in config["metric_tags"].items() if name != _MARK}
@@ -187,6 +169,6 @@ def _mark_of(config: Mapping[str, Any]) -> str:
 
 
 def _until(mark: str) -> float:
-    """Return until when a mark counts, in seconds since 1970; 0 of none."""
+    """Return the end of a mark in seconds since 1970; 0 without one."""
     _, _, until = mark.partition(" until ")
     return float(until) if until.isdecimal() else 0.0

@@ -1,9 +1,8 @@
-"""Sends requests to a server in two ways, and takes the time of every answer.
+"""Send requests to a server in two ways, and measure the time of every answer.
 
-Closed loop: as many callers as are asked for, each of which sends its next request when it has its answer. So the
-load falls where the server slows down, and what waits is not seen. Open loop: requests are sent at times that were
-drawn before, whatever the server does, and the latency of each is counted from the time it was to be sent at, so that
-what waits counts, be it here or there.
+In a closed loop, each caller sends its next request after its answer. So the load falls when the server slows down,
+which hides waiting. In an open loop, requests have fixed times, whatever the server does. Latency counts from that
+time, so that all waiting counts, here and there.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 _Answer = TypeVar("_Answer", bound=Hashable)
-# A window of few answers goes on up to so many times as long, until there are enough for its percentile.
+# A window with few answers is extended up to so many times, until they suffice for its percentile.
 _LONGEST = 4.0
-# While they wait, Ctrl-C is heard; and how long callers may take to notice that all is over.
+# The interval at which waiting reacts to Ctrl-C; and the time for callers to stop.
 _LOOK_S, _LEAVE_S = 0.2, 5.0
 
 
 class Arrivals(str, Enum):
-    """When requests of an open loop are sent: at random times of one rate, or at equal distances."""
+    """The arrival times of an open loop: random at one rate, or at equal distances."""
 
     POISSON = "poisson"
     CONSTANT = "constant"
@@ -38,21 +37,13 @@ class Arrivals(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window(Generic[_Answer]):
-    """What was sent in one stretch of time, and what came of it.
+    """The requests of one period, and their outcome."""
 
-    Attributes:
-        latencies: Seconds of each answer; infinite for what was to be sent and never was.
-        seconds: From the first request to the last answer.
-        answers: Each answer that was given, and how often: alike ones are kept once.
-        unsent: How many requests of an open loop were given up, since the server was too far behind.
-        client_share: The share of one processor that this process took: near 1, it is itself what is measured.
-    """
-
-    latencies: Sequence[float]
-    seconds: float
-    answers: Counter[_Answer]
-    unsent: int = 0
-    client_share: float = 0.0
+    latencies: Sequence[float]  # seconds; infinite for requests that were never sent
+    seconds: float  # from the first request to the last answer
+    answers: Counter[_Answer]  # with their numbers; equal ones are kept once
+    unsent: int = 0  # open-loop requests given up, because the server was too far behind
+    client_share: float = 0.0  # of one processor; near 1, the client itself is measured
 
     @property
     def answered(self) -> int:
@@ -67,7 +58,7 @@ class Window(Generic[_Answer]):
 
 @dataclass(kw_only=True)
 class _Callers:
-    """Callers in threads, which end together: at the end, at the first error, or at a signal."""
+    """Callers in threads, which stop together: at the end, at the first error, or at a signal."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)
@@ -101,17 +92,10 @@ class _Callers:
 def closed_loop(
     send: Callable[[int], _Answer], *, callers: int, seconds: float, least: int = 1, first: int = 0
 ) -> Window[_Answer]:
-    """Return what callers found, each of which sends again when it was answered.
+    """Return the outcome of callers that send again after each answer, for so many seconds.
 
-    Args:
-        send: Sends the request of a number and returns its answer; called from several threads at once.
-        callers: How many there are.
-        seconds: How long.
-        least: So many answers are waited for, up to four times as long.
-        first: The number of the first request.
-
-    Raises:
-        ParitygateError: As `send`; the first one ends all.
+    `send` gets the number of a request, from `first` on, and runs in several threads. For `least` answers, the time is
+    extended up to four times. The first error of `send` ends all.
     """
     numbers = itertools.count(first)
     found: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
@@ -150,18 +134,11 @@ def arrival_times(rate: float, seconds: float, *, arrivals: Arrivals, seed: int)
 def open_loop(
     send: Callable[[int], _Answer], times: Sequence[float], *, callers: int, give_up_s: float, first: int = 0
 ) -> Window[_Answer]:
-    """Return what came of requests that were to be sent at these times.
+    """Return the outcome of requests at fixed times, in seconds from the beginning.
 
-    Args:
-        send: Sends the request of a number and returns its answer; called from several threads at once.
-        times: When each is to be sent, in seconds from the beginning.
-        callers: How many may wait for an answer at once; a request that finds none free is late, which counts.
-        give_up_s: A request that would be sent so much too late is not sent, nor is any after it: the server does not
-            keep up, and the queue would grow for as long as one looks.
-        first: The number of the first request.
-
-    Raises:
-        ParitygateError: As `send`; the first one ends all.
+    `send` gets the number of a request, from `first` on, and runs in several threads; its first error ends all. A
+    request without a free caller is late, which counts. One that is `give_up_s` late ends the loop, because the queue
+    would grow forever.
     """
     numbers = itertools.count()
     found: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
@@ -212,7 +189,7 @@ def _window(found: Sequence[_Found[_Answer]], begin: float, spent: float) -> Win
 def percentile_of(latencies: Sequence[float], percentile: float) -> float:
     """Return the smallest latency that so many percent of all do not exceed; infinite of none.
 
-    Of fewer than `100 / (100 - percentile)` it is the largest: never less than the true one would show.
+    Of fewer than `100 / (100 - percentile)` it is the largest, and so never below the true one.
     """
     if not latencies:
         return math.inf

@@ -1,4 +1,4 @@
-"""One measurement: requests are sent for a while, every answer is checked, and what is left are a few figures."""
+"""Make one measurement: send requests for a while, check every output, and compute a few figures."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from paritygate.validate.runners.endpoint.answer_size import reference_answered
 from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
 
 _MS = 1000.0
-# Before each measurement, so that what is made on the first calls is made.
+# Before each measurement, for the work of the first calls.
 _WARM_UP_S = 0.3
 _FIRST_LOOK = 32
-# An open loop is given up when it is so many limits behind, and at least so many seconds.
+# An open loop ends when it is so many limits, and at least so many seconds, behind.
 _BEHIND, _BEHIND_S = 20, 2.0
-# Bytes of answers that are kept until they are checked, and answers that are known to be right.
+# The most bytes of unchecked answers, and the most answers known to be correct.
 _MOST_HELD, _MOST_KNOWN = 256 * 1024 * 1024, 2048
 
 
 class WrongAnswer(Exception):  # noqa: N818 - a result, and no error
-    """The server answered otherwise than the released file."""
+    """The server's outputs differ from those of the released file."""
 
     def __init__(self, wrong: str, settings: Settings | None, count: int) -> None:
         super().__init__(wrong)
@@ -50,46 +50,30 @@ class LatencyLimit:
 
     @property
     def least(self) -> int:
-        """How many answers it takes for the percentile to be another than the largest."""
+        """The fewest answers whose percentile is not simply the largest."""
         return math.ceil(100 / (100 - self.percentile))
 
 
 @dataclass(kw_only=True)
 class Meter:
-    """Measures a server.
-
-    Attributes:
-        server: Asks it.
-        asked: The requests.
-        questions: What they ask, and what is to be answered.
-        limit: The limit on latency.
-        outputs: All outputs that the server has.
-        counts: Returns what the server has counted by now; None where it does not.
-        use: Returns how much of its machine the server uses now; None where it does not say.
-        answers: How many answers were checked.
-        measurements: How many measurements were made, warm-ups not counted.
-    """
+    """Measures a server."""
 
     server: OpenInference
-    asked: Sequence[Asked]
-    questions: Questions
+    asked: Sequence[Asked]  # the requests
+    questions: Questions  # their inputs and expected outputs
     limit: LatencyLimit
-    outputs: Collection[str]
-    counts: Callable[[], ServerCounts | None] = lambda: None
-    use: Callable[[], MachineUse | None] = lambda: None
-    answers: int = 0
-    measurements: int = 0
+    outputs: Collection[str]  # all those of the server
+    counts: Callable[[], ServerCounts | None] = lambda: None  # returns the server's counts, if any
+    use: Callable[[], MachineUse | None] = lambda: None  # returns the use of the server's machine, if known
+    answers: int = 0  # checked ones
+    measurements: int = 0  # without warm-ups
     _next: int = 0
     _held: int = 0
     _now: Settings | None = None
     _right: set[tuple[int, Answer]] = field(default_factory=set)
 
     def look(self, settings: Settings) -> None:
-        """Ask some requests once, one after the other, before there is any load.
-
-        Raises:
-            WrongAnswer: One is answered wrongly.
-        """
+        """Send some requests once, one after the other, before any load; raise WrongAnswer for a wrong output."""
         self._now = settings
         for number in range(min(_FIRST_LOOK, len(self.asked))):
             wrong = self._wrong_in(self._send(number))
@@ -97,11 +81,7 @@ class Meter:
             self._raise([(wrong, 1)])
 
     def warm_up(self, settings: Settings, callers: int) -> None:
-        """Send requests for a moment; the answers are checked all the same.
-
-        Raises:
-            WrongAnswer: One is wrong.
-        """
+        """Send requests for a moment; raise WrongAnswer for a wrong output."""
         self._now = settings
         self._checked(closed_loop(self._send, callers=callers, seconds=_WARM_UP_S, first=self._next))
 
@@ -109,7 +89,7 @@ class Meter:
         """Measure with callers that wait for their answers.
 
         Raises:
-            WrongAnswer: One is wrong.
+            WrongAnswer: An output is wrong.
             MeasurementError: The server does not answer.
             BackendError: It answers with an error.
         """
@@ -120,13 +100,7 @@ class Meter:
     def open(  # noqa: PLR0913 - what is sent, when and for how long
         self, settings: Settings, rate: float, seconds: float, *, callers: int, arrivals: Arrivals, seed: int
     ) -> Point:
-        """Measure with requests that are sent at a rate, whatever the server does.
-
-        Raises:
-            WrongAnswer: One is wrong.
-            MeasurementError: The server does not answer.
-            BackendError: It answers with an error.
-        """
+        """Measure with requests that are sent at a rate, whatever the server does; raise errors as `closed`."""
         self._now, before = settings, self.counts()
         least = max(seconds, self.limit.least / rate)
         window = open_loop(
@@ -146,20 +120,20 @@ class Meter:
         self._held += len(answer.content)
         if self._held <= _MOST_HELD:
             return which, answer
-        # Memory does not grow with the answers: from here on each is checked as it comes, which takes its time.
+        # From here on each answer is checked at once, which takes time, because memory must not grow.
         wrong = self._wrong_in((which, answer))
         self._raise([(wrong, 1)])
         return which, None
 
     def _checked(self, window: Window[tuple[int, Answer | None]]) -> None:
-        """Check what was answered, once nothing is measured any more."""
+        """Check the answers after the measurement."""
         self._next += window.answered
         self.answers += window.answered
         self._held = 0
         self._raise([(self._wrong_in(found), times) for found, times in window.answers.items()])
 
     def _raise(self, found: Sequence[tuple[str, int]]) -> None:
-        """Raise what is wrong, if anything is: each in words and how often, empty words if nothing is."""
+        """Raise WrongAnswer for messages that are not empty, each with its number."""
         wrong = [(words, times) for words, times in found if words]
         if wrong:
             raise WrongAnswer(wrong[0][0], self._now, sum(times for _, times in wrong))
@@ -184,7 +158,7 @@ class Meter:
         before: ServerCounts | None,
         rate: float | None = None,
     ) -> Point:
-        # While what it says is still of this load.
+        # While its figures are still of this load.
         use = self.use()
         after = self.counts()
         self.measurements += 1

@@ -1,4 +1,4 @@
-"""What `tune` is asked for, and what it came to."""
+"""Define the request and the result of `tune`."""
 
 from __future__ import annotations
 
@@ -15,145 +15,86 @@ from paritygate.pipelines.tuning.search import Point
 from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
 
-# In all, rather than a second: a server is loaded here on purpose.
+# A limit in total instead of one a second, because the server is loaded on purpose.
 DEFAULT_LIMITS = EndpointLimits(requests=1_000_000, requests_per_second=1e9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneRequest:
-    """What is searched, where, and by what.
-
-    Attributes:
-        repository: The repository of releases.
-        model: The model's name there.
-        which: A version, or an alias.
-        root: The folder of the view.
-        url: The server's address, or the model's on it.
-        samples: Real inputs.
-        metrics: The address of the server's page of metrics; None where it is not read.
-        limit_s: The limit on latency, in seconds.
-        percentile: So many percent of all answers are to be within it.
-        name: The model's name on the server; that of the repository if None.
-        variant: The variant that is served; the first that Triton serves if None.
-        rows: Rows a request.
-        max_batch_size: The values to try; powers of two up to the view's own if None.
-        instances: The values to try.
-        queue_delay_us: The values to try; a few that the limit leaves room for if None.
-        seconds: How long one measurement takes.
-        most_callers: No more callers send at once.
-        arrivals: When requests of the open loop are sent.
-        seed: Seed of the times of arrival.
-        limits: How the server may be asked.
-        time_limit_s: How long the released file may take to answer the samples.
-    """
+    """The request of a search."""
 
     repository: Path
-    model: str
-    which: int | str
-    root: Path
-    url: str
+    model: str  # its name in the repository
+    which: int | str  # a version, or an alias
+    root: Path  # the folder of the view
+    url: str  # of the server, or of the model on it
     samples: SampleSource
-    limit_s: float
-    percentile: float = 99.0
-    name: str | None = None
-    variant: str | None = None
-    rows: int = 1
-    max_batch_size: Sequence[int] | None = None
-    instances: Sequence[int] = (1, 2, 4)
-    queue_delay_us: Sequence[int] | None = None
-    seconds: float = 2.0
-    most_callers: int = 64
-    arrivals: Arrivals = Arrivals.POISSON
+    limit_s: float  # on latency
+    percentile: float = 99.0  # of answers within the limit
+    name: str | None = None  # on the server; None for `model`
+    variant: str | None = None  # None for the first that Triton serves
+    rows: int = 1  # a request
+    max_batch_size: Sequence[int] | None = None  # values to try; None: powers of two up to the view's
+    instances: Sequence[int] = (1, 2, 4)  # values to try
+    queue_delay_us: Sequence[int] | None = None  # values to try; None: a few that fit the limit
+    seconds: float = 2.0  # of one measurement
+    most_callers: int = 64  # at once
+    arrivals: Arrivals = Arrivals.POISSON  # of the open loop
     seed: int = 0
-    metrics: str | None = None
+    metrics: str | None = None  # the address of the server's page of metrics
     limits: EndpointLimits = DEFAULT_LIMITS
-    time_limit_s: float = 3600.0
+    time_limit_s: float = 3600.0  # for the released file on the samples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneResult:
-    """What a search came to.
-
-    Attributes:
-        model: The model's name.
-        version: The release that was measured.
-        variant: Which variant of it.
-        digest: The variant's digest: what the settings are of.
-        signature: Its inputs and outputs, as the server has them: the settings are carried over to what has the same.
-        name: The model's name on the server.
-        url: Where the server was.
-        server: What it calls itself.
-        server_version: Its version.
-        transport: In which form values were sent.
-        limit_ms: The limit on latency.
-        percentile: What the limit is on.
-        rows: Rows a request.
-        verdict: `pass`, `fail` or `inconclusive`.
-        reason: Why it is no pass, in words; empty of a pass.
-        before: The settings that the server had.
-        settings: The settings that are best; None where none is within the limit.
-        baseline: The best measurement of what the server had; None where it is not within the limit.
-        best: The measurement of the best settings that decided.
-        open: The measurement that confirmed it, of an open loop; None where none did.
-        points: All measurements, in their order.
-        not_loaded: What the server did not load, and why.
-        not_chosen: Why settings could not be chosen; empty where they could.
-        measurements: How many measurements were made.
-        answers: How many answers were checked.
-        wrong_answers: How many of them were wrong.
-        machine: The machine of the client.
-        measured_at: When it began, UTC, ISO 8601.
-        seconds: How long it took.
-        is_written: Whether the view was given other settings.
-        is_loaded: Whether the server has them now.
-        notes: What is to be known besides.
-    """
+    """The result of a search."""
 
     model: str
     version: int
     variant: str
-    digest: str
-    signature: Signature | None = None
-    name: str
+    digest: str  # of the variant, which the settings are for
+    signature: Signature | None = None  # under the server's names; settings carry over to equal ones
+    name: str  # on the server
     url: str
-    server: str
+    server: str  # its own name
     server_version: str
-    transport: str
+    transport: str  # the form of the values
     limit_ms: float
     percentile: float
-    rows: int
-    verdict: str
-    reason: str = ""
-    before: Settings
-    settings: Settings | None = None
-    baseline: Point | None = None
-    best: Point | None = None
-    open: Point | None = None
-    points: tuple[Point, ...] = ()
-    not_loaded: Mapping[str, str] = field(default_factory=dict)
-    not_chosen: str = ""
+    rows: int  # a request
+    verdict: str  # pass, fail or inconclusive
+    reason: str = ""  # empty for a pass
+    before: Settings  # of the server
+    settings: Settings | None = None  # the best within the limit
+    baseline: Point | None = None  # the best of the server's own settings within the limit
+    best: Point | None = None  # the decisive one of the best settings
+    open: Point | None = None  # confirmation by an open loop
+    points: tuple[Point, ...] = ()  # all, in their order
+    not_loaded: Mapping[str, str] = field(default_factory=dict)  # reasons by settings
+    not_chosen: str = ""  # why settings could not be chosen
     measurements: int = 0
-    answers: int = 0
+    answers: int = 0  # checked ones
     wrong_answers: int = 0
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    measured_at: str = ""
+    machine: Mapping[str, Any] = field(default_factory=dict)  # of the client
+    measured_at: str = ""  # the start, UTC, ISO 8601
     seconds: float = 0.0
-    is_written: bool = False
-    is_loaded: bool = False
+    is_written: bool = False  # the view has new settings
+    is_loaded: bool = False  # the server has them
     notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the command returns."""
+        """The exit code of the command."""
         codes = {"pass": ExitCode.PASS, "fail": ExitCode.PARITY_FAILED}
         return codes.get(self.verdict, ExitCode.INCONCLUSIVE)
 
 
 def limits_of_tune(given: Mapping[str, float]) -> EndpointLimits:
-    """Return how a server may be asked, by the names of `EndpointLimits`, but for the rate.
+    """Return limits on requests by the names of `EndpointLimits`, except the rate.
 
     Raises:
-        UsageError: A name is none of them, a limit is not above 0, or it is the rate.
+        UsageError: A name is unknown or the rate, or a limit is not above 0.
     """
     if "requests_per_second" in given:
         msg = "endpoint limit 'requests_per_second' does not apply to tune, which measures the rate"

@@ -1,7 +1,7 @@
-"""Looks for the settings that answer most rows a second within a limit on latency, by few measurements.
+"""Search the settings with most rows a second within a limit on latency, by few measurements.
 
-One setting at a time is moved, as long as that helps; what was measured is not measured again. Two bounds spare
-measurements: twice as many callers get at most twice as many answers, and fewer callers never get more.
+One setting at a time is changed, as long as that helps, and nothing is measured twice. Two bounds save measurements:
+twice the callers get at most twice the answers, and fewer callers never get more.
 """
 
 from __future__ import annotations
@@ -13,113 +13,75 @@ from dataclasses import dataclass, field, replace
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.server_metrics import MachineUse
 
-# A throughput has to be higher by so much to count: less is noise. A latency alone counts from a tenth less on.
+# A throughput has to be higher by so much to count, because less is noise. A latency alone counts from a tenth less
+# on.
 _GAIN = 1.03
 _FASTER = 0.9
 _START = 4
 _ROUNDS = 3
-# How often the callers of the best and the next power of two are halved.
+# How often the range between the best callers and the next power of two is halved.
 _HALVES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One measurement.
-
-    Attributes:
-        settings: The settings that the server had.
-        loop: `closed` or `open`.
-        callers: Of a closed loop, how many sent at once; of an open one, how many could.
-        rate: Of an open loop, the requests a second that were to be sent; None of a closed one.
-        requests: How many were answered.
-        unsent: How many were to be sent and were not, since the server was too far behind.
-        seconds: How long it took.
-        rows_per_s: Rows answered a second.
-        mean_ms: The mean latency; None where a request was never sent.
-        p50_ms: The median of it; None where it is one that was never sent.
-        limit_ms: The latency at the percentile that the limit is on, alike.
-        rows_per_call: Rows that the server put into one call of the model; None where it does not say.
-        queue_ms: Milliseconds that a request waited in the server, on average; None where it does not say.
-        compute_ms: Milliseconds that the server computed it in, alike.
-        cache_hits: Requests that the server answered out of a cache, without running the model.
-        use: How much of its machine the server used at the end; None where nobody asked, or it does not say.
-        client_share: The share of one processor that the client took.
-        is_within: Whether the latency is within the limit.
-    """
+    """One measurement."""
 
     settings: Settings
-    loop: str = "closed"
-    callers: int
-    rate: float | None = None
-    requests: int
-    unsent: int = 0
+    loop: str = "closed"  # or open
+    callers: int  # sending at once, or the most of an open loop
+    rate: float | None = None  # requests a second of an open loop
+    requests: int  # answered
+    unsent: int = 0  # because the server was too far behind
     seconds: float
     rows_per_s: float
-    mean_ms: float | None
-    p50_ms: float | None
-    limit_ms: float | None
-    rows_per_call: float | None = None
-    queue_ms: float | None = None
-    compute_ms: float | None = None
-    cache_hits: int = 0
-    use: MachineUse | None = None
-    client_share: float = 0.0
-    is_within: bool
+    mean_ms: float | None  # latency; None if a request was never sent
+    p50_ms: float | None  # latency; None if that one was never sent
+    limit_ms: float | None  # latency at the limit's percentile, likewise
+    rows_per_call: float | None = None  # of the model in the server, if it reports it
+    queue_ms: float | None = None  # a request's mean wait in the server, if it reports it
+    compute_ms: float | None = None  # a request's mean computation, likewise
+    cache_hits: int = 0  # requests answered without running the model
+    use: MachineUse | None = None  # of the server's machine at the end
+    client_share: float = 0.0  # of one processor
+    is_within: bool  # the limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Space:
-    """What is searched: the values of each setting, ascending; one value is not searched.
+    """The searched values of each setting, ascending; a single value is fixed."""
 
-    Attributes:
-        max_batch_size: Rows a call.
-        instances: Calls at once.
-        queue_delay_us: Microseconds that a request waits; nothing where the server merges no requests.
-        most_callers: No more callers send at once.
-    """
-
-    max_batch_size: Sequence[int]
-    instances: Sequence[int]
-    queue_delay_us: Sequence[int] = ()
-    most_callers: int = 64
+    max_batch_size: Sequence[int]  # rows a call
+    instances: Sequence[int]  # calls at once
+    queue_delay_us: Sequence[int] = ()  # empty if the server merges no requests
+    most_callers: int = 64  # at once
 
     @property
     def settings(self) -> Iterable[Settings]:
-        """All settings that there are."""
+        """All combinations."""
         for rows, instances, delay in itertools.product(
             self.max_batch_size, self.instances, self.queue_delay_us or (None,)
         ):
             yield Settings(max_batch_size=rows, instances=instances, queue_delay_us=delay)
 
     def axes(self) -> Mapping[str, Sequence[int]]:
-        """Return what can be moved, in the order in which it is tried: what changes most comes first."""
-        found = {
-            "max_batch_size": self.max_batch_size,
-            "instances": self.instances,
-            "queue_delay_us": self.queue_delay_us,
-        }
-        return {name: values for name, values in found.items() if len(values) > 1}
+        """Return the settings to change, those with the largest effect first."""
+        names = ("max_batch_size", "instances", "queue_delay_us")
+        return {name: getattr(self, name) for name in names if len(getattr(self, name)) > 1}
 
 
 @dataclass(kw_only=True)
 class Search:
-    """A search, and what it has found by now.
-
-    Attributes:
-        space: What is searched.
-        measure: Measures settings with so many callers; None if the server does not load them.
-        best: The best measurement within the limit; None as long as there is none.
-        points: All measurements, in their order.
-    """
+    """A search, and its results so far."""
 
     space: Space
-    measure: Callable[[Settings, int], Point | None]
-    best: Point | None = None
-    points: list[Point] = field(default_factory=list)
+    measure: Callable[[Settings, int], Point | None]  # settings with callers; None if not loaded
+    best: Point | None = None  # within the limit
+    points: list[Point] = field(default_factory=list)  # all, in their order
     _tried: set[Settings] = field(default_factory=set)
 
     def run(self, start: Settings) -> Point | None:
-        """Return the best measurement within the limit, beginning with the settings that the server has."""
+        """Return the best measurement within the limit, beginning with the server's own settings."""
         self._try(start)
         where = start
         for _ in range(_ROUNDS):
@@ -135,7 +97,7 @@ class Search:
         return self.best
 
     def _refine(self) -> None:
-        """Look between the callers of the best and twice as many, by halves: only powers of two were tried."""
+        """Halve the range from the best callers to twice as many, because only powers of two were tried."""
         if self.best is None:
             return
         low, high = self.best.callers, min(2 * self.best.callers, self.space.most_callers + 1)
@@ -158,7 +120,7 @@ class Search:
         return max(found, key=lambda point: point.rows_per_s, default=None)
 
     def _move(self, name: str, values: Sequence[int], where: Settings) -> Settings:
-        """Move one setting as long as that helps, up or else down, and return where it ended."""
+        """Change one setting up or else down, as long as that helps, and return the last settings."""
         at = values.index(getattr(where, name))
         for step in (1, -1):
             to = at + step
@@ -169,7 +131,7 @@ class Search:
         return where
 
     def _try(self, settings: Settings) -> bool:
-        """Measure settings, and return whether they are better than the best by now."""
+        """Measure settings, and return whether they are better than the best so far."""
         if settings in self._tried:
             return False
         self._tried.add(settings)
@@ -180,7 +142,7 @@ class Search:
         return True
 
     def _climb(self, settings: Settings, callers: int) -> Point | None:
-        """Return the best of some settings, by more callers as long as that helps, or fewer until it is fast enough."""
+        """Return the best of some settings, with more callers while that helps, or fewer until it is fast enough."""
         point = self._measure(settings, callers)
         to_beat = self.best.rows_per_s if self.best else 0.0
         while point is not None and not point.is_within and callers > 1 and point.rows_per_s > to_beat:

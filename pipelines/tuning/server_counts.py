@@ -1,9 +1,9 @@
-"""What a server counts of a model: rows, calls, and how long requests waited and were computed."""
+"""Read a server's counts of a model: rows, calls, waiting and computing times of requests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 _MS = 1e6
@@ -11,34 +11,19 @@ _MS = 1e6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerCounts:
-    """What a server has counted since it loaded the model, or between two such counts.
-
-    Attributes:
-        rows: Rows answered.
-        calls: Calls of the model, each of one or more requests.
-        requests: Requests answered.
-        queue_ns: Nanoseconds that requests waited, all of them together.
-        compute_ns: Nanoseconds that they were computed in, with their inputs and outputs.
-        cache_hits: Requests that were answered out of a cache.
-    """
+    """A server's counts since it loaded the model, or between two such counts."""
 
     rows: int
-    calls: int
+    calls: int  # of the model, each with one or more requests
     requests: int = 0
-    queue_ns: int = 0
-    compute_ns: int = 0
-    cache_hits: int = 0
+    queue_ns: int = 0  # waiting time of all requests
+    compute_ns: int = 0  # with inputs and outputs
+    cache_hits: int = 0  # requests answered from a cache
 
     def since(self, before: ServerCounts) -> ServerCounts:
-        """Return what was counted between an earlier time and this one."""
-        return ServerCounts(
-            rows=self.rows - before.rows,
-            calls=self.calls - before.calls,
-            requests=self.requests - before.requests,
-            queue_ns=self.queue_ns - before.queue_ns,
-            compute_ns=self.compute_ns - before.compute_ns,
-            cache_hits=self.cache_hits - before.cache_hits,
-        )
+        """Return the counts between an earlier time and this one."""
+        names = [item.name for item in fields(self)]
+        return ServerCounts(**{name: getattr(self, name) - getattr(before, name) for name in names})
 
     @property
     def rows_per_call(self) -> float | None:
@@ -47,12 +32,12 @@ class ServerCounts:
 
     @property
     def queue_ms(self) -> float | None:
-        """Milliseconds that a request waited, on average; None where none was counted."""
+        """Mean waiting time of a request in milliseconds; None without requests."""
         return self.queue_ns / self.requests / _MS if self.requests > 0 else None
 
     @property
     def compute_ms(self) -> float | None:
-        """Milliseconds that a request was computed in, alike."""
+        """Mean computing time of a request in milliseconds; None without requests."""
         return self.compute_ns / self.requests / _MS if self.requests > 0 else None
 
 
@@ -61,7 +46,7 @@ def counts_in(said: Mapping[str, Any]) -> ServerCounts:
 
     Raises:
         KeyError: One is missing.
-        TypeError: One is no number, and so is a ValueError.
+        TypeError: One is no number; also ValueError.
     """
     parts = said.get("inference_stats") or {}
 

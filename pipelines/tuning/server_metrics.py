@@ -1,4 +1,4 @@
-"""What a server says of the machine that it runs on: processor, memory and GPUs, by Triton's page of metrics."""
+"""Read the use of a server's processor, memory and GPUs from Triton's page of metrics."""
 
 from __future__ import annotations
 
@@ -18,19 +18,12 @@ _LINE = re.compile(r"^(nv_[a-z_]+)(?:\{[^}]*\})?[ \t]+(\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineUse:
-    """How much of its machine a server uses, as it says; None of what it does not say.
+    """The use of a server's machine; None where the server does not report it."""
 
-    Attributes:
-        cpu_share: The share of all processors, 0 to 1.
-        memory_mib: MiB of memory that is used.
-        gpu_share: The share of the busiest GPU, 0 to 1.
-        gpu_memory_mib: MiB of memory of all GPUs that is used.
-    """
-
-    cpu_share: float | None = None
+    cpu_share: float | None = None  # of all processors, 0 to 1
     memory_mib: float | None = None
-    gpu_share: float | None = None
-    gpu_memory_mib: float | None = None
+    gpu_share: float | None = None  # of the busiest GPU, 0 to 1
+    gpu_memory_mib: float | None = None  # of all GPUs
 
 
 class MetricsPage:
@@ -40,7 +33,7 @@ class MetricsPage:
         """Read it once.
 
         Raises:
-            UsageError: The address is none.
+            UsageError: The address is malformed.
             MeasurementError: Nothing answers there.
             BackendError: It is no page with such metrics.
         """
@@ -52,17 +45,13 @@ class MetricsPage:
             raise BackendError(msg, hint="give for example --metrics http://127.0.0.1:8002/metrics, or leave it out")
 
     def read(self) -> MachineUse | None:
-        """Return what it says now; None where it says nothing.
-
-        Raises:
-            MeasurementError: Nothing answers there.
-        """
+        """Return the current use, or None without such metrics."""
         status, _, body = self._client.exchange("GET", self._path, None, {})
         return use_in(body.decode(errors="replace")) if status == _OK else None
 
 
 def use_in(page: str) -> MachineUse | None:
-    """Return what a page in the text format of Prometheus says; None where it has no metric of the machine."""
+    """Return the use in a page in Prometheus's text format, or None without metrics of the machine."""
     found: dict[str, list[float]] = {}
     for name, text in _LINE.findall(page):
         try:

@@ -1,4 +1,4 @@
-"""A server that is measured: where it is, what asks it, which settings it has, and giving back those that it had."""
+"""Connect to a measured server, load settings into it, and restore its own."""
 
 from __future__ import annotations
 
@@ -24,34 +24,24 @@ from paritygate.validate.runners.endpoint.versions import no_such_version
 _TRITON = "triton"
 # A model may take long to load.
 _LOAD_S = 300.0
-# For how long a mark counts: a measurement may be four times as long as asked for, and three follow without a load.
+# The life of a mark: a measurement may take four times its time, and three follow without a load.
 _SPARE_S, _MEASURED_AT_ONCE = 60.0, 30.0
 
 
 @dataclass(kw_only=True)
 class Session:
-    """A server, from the first answer to the configuration that is given back.
-
-    Attributes:
-        meter: Measures it.
-        control: Lets it load settings; None where it does not let anybody choose them.
-        why_not: Why it does not.
-        settings: The settings that it has.
-        mark_s: For how long nobody else is to tune the model after it was loaded.
-        is_cached: Whether it may answer out of a cache: it is loaded without, before anything is measured.
-        not_loaded: What it did not load, and why.
-    """
+    """A server, from the first answer to the restored configuration."""
 
     meter: Meter
-    control: ModelControl | None
-    why_not: str
-    settings: Settings
-    mark_s: float
-    is_cached: bool = False
-    not_loaded: dict[str, str] = field(default_factory=dict)
+    control: ModelControl | None  # None if the server does not let settings be chosen
+    why_not: str  # the reason for that
+    settings: Settings  # current ones
+    mark_s: float  # how long a load keeps other tunes away
+    is_cached: bool = False  # it has a cache, until a load before the first measurement
+    not_loaded: dict[str, str] = field(default_factory=dict)  # reasons by settings
 
     def load(self, settings: Settings, callers: int) -> bool:
-        """Let the server have settings, and answer for a moment; return whether it has them."""
+        """Load settings into the server, and warm it up; return whether it has them."""
         if settings == self.settings and not self.is_cached:
             return True
         if self.control is None:
@@ -65,17 +55,13 @@ class Session:
         return True
 
     def check_unchanged(self) -> None:
-        """Check that the server has the settings still that were measured.
-
-        Raises:
-            MeasurementError: Somebody else loaded others.
-        """
+        """Raise MeasurementError if somebody else loaded settings during a measurement."""
         if self.control is not None:
             self.control.check_unchanged(self.settings)
 
     @contextmanager
     def giving_back(self, warn: Callable[[str], None]) -> Iterator[None]:
-        """Give the server back what it had; where something else failed already, that is not hidden by it."""
+        """Restore the server's configuration, without hiding an earlier error."""
         try:
             yield
         except BaseException:
@@ -92,11 +78,7 @@ class Session:
 
 
 def address_of(request: TuneRequest, name: str, version: int) -> Endpoint:
-    """Return where the very version of the model is on the server.
-
-    Raises:
-        UsageError: The address is none, or that of something else.
-    """
+    """Return the address of exactly this version on the server; raise UsageError for another kind or model."""
     parts = urlsplit(request.url)
     if parts.scheme in {"http", "https"} and parts.netloc and "/v2/models/" not in parts.path:
         endpoint = parse_endpoint(f"{request.url.rstrip('/')}/v2/models/{name}")
@@ -115,20 +97,15 @@ def address_of(request: TuneRequest, name: str, version: int) -> Endpoint:
 def open_session(
     request: TuneRequest, endpoint: Endpoint, questions: Questions, served: Signature, settings: Settings
 ) -> Session:
-    """Connect, and see whether the server lets its settings be chosen.
+    """Connect, and find out whether the server lets its settings be chosen.
 
-    Args:
-        request: What is asked for.
-        endpoint: Where the model is.
-        questions: What it is asked.
-        served: Its inputs and outputs.
-        settings: The settings that it is taken to have where it does not say.
+    `settings` are assumed if the server does not report its own.
 
     Raises:
         MeasurementError: The server does not answer.
         BackendError: It answers with an error.
     """
-    # One bound for all that is sent.
+    # One bound for all requests.
     pace = Pace(request.limits, endpoint.host)
     asking = HttpClient(endpoint.host, request.limits, connections=request.most_callers, pace=pace)
     server, asked = _connected(request, endpoint, asking, questions, served)
@@ -146,7 +123,7 @@ def open_session(
         control=None,
         why_not=f"it is {server.server}, and no Triton",
         settings=settings,
-        # The longest that is measured without another load, with time to spare.
+        # The longest measurement without another load, with time to spare.
         mark_s=_SPARE_S + _MEASURED_AT_ONCE * request.seconds,
     )
     if server.server != _TRITON:
@@ -163,9 +140,9 @@ def open_session(
 
 
 def _asked_at(endpoint: Endpoint, client: HttpClient) -> Endpoint:
-    """Return the address of a model on a server that may have no addresses of versions, as one in FastAPI has not.
+    """Return the address of a model, without its version on servers that lack these, such as one in FastAPI.
 
-    Its answers are held to the version all the same, where they say one.
+    If answers name a version, it must still be this one.
 
     Raises:
         MeasurementError: The server does not answer.
@@ -183,11 +160,11 @@ def _asked_at(endpoint: Endpoint, client: HttpClient) -> Endpoint:
 def _connected(
     request: TuneRequest, endpoint: Endpoint, client: HttpClient, questions: Questions, served: Signature
 ) -> tuple[OpenInference, list[Asked]]:
-    """Return what asks the server, and the requests; one that says nothing of its model has answered the first.
+    """Return the client and the requests; a server without a model signature has answered the first.
 
     Raises:
         MeasurementError: The server does not answer.
-        BackendError: It answers with an error, as one does that speaks another protocol.
+        BackendError: It answers with an error, such as a server with another protocol.
     """
     outputs = [spec for spec in served.outputs if spec.name in questions.expected[0]]
     server = None

@@ -1,4 +1,4 @@
-"""Which settings are searched: what was asked for, as far as the view and the limit leave room for it."""
+"""Choose the settings to search: the requested ones within the view and the limit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from paritygate.pipelines.tuning.search import Space
 from paritygate.pipelines.tuning.view import PresentView
 
 _DELAYS_US = (0, 100, 1000)
-# A delay of more of the limit than this leaves no room for an answer.
+# A longer share of the limit leaves no time for an answer.
 _DELAY_SHARE = 0.5
 
 
 def space_of(request: TuneRequest, view: PresentView) -> Space:
-    """Return what is searched; every rule of Triton is held against each of its settings.
-
-    Raises:
-        UsageError: A value is not allowed.
-    """
+    """Return the settings to search, after Triton's rules were checked for each; raise UsageError for a bad value."""
     own = view.settings
     if not own.max_batch_size and (request.max_batch_size or request.queue_delay_us):
         msg = f"the view of {view.name} does not batch (max_batch_size 0), so tune has no batch size to choose"

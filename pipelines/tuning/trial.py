@@ -1,4 +1,4 @@
-"""One search on one server: the best settings, measured again beside those that were there, and confirmed."""
+"""Search on one server, measure the best settings again beside the server's own, and confirm them."""
 
 from __future__ import annotations
 
@@ -11,36 +11,28 @@ from paritygate.pipelines.tuning.request import TuneRequest, TuneResult
 from paritygate.pipelines.tuning.search import Point, Search, Space
 from paritygate.pipelines.tuning.session import Session
 
-# How often the best and what was there are measured again, in turn, and how much longer; what counts as more.
+# How often the best and the server's own are measured again, in turn, and how much longer; and the relevant gain.
 _FINALS, _FINAL_TIMES, _GAIN = 3, 2.0, 1.03
-# Of what callers that wait were answered, so much is offered to an open loop, one after the other.
+# The shares of the closed loop's rate that are offered to an open loop, one after the other.
 _OFFERED = (0.8, 0.65, 0.5)
 _BUSY = 0.85
 
 
 @dataclass(kw_only=True)
 class SettingsTrial:
-    """One search on one server.
-
-    Attributes:
-        request: What is asked for.
-        space: What is searched.
-        session: The server.
-        watch: Called with each measurement.
-        points: All measurements, in their order.
-    """
+    """One search on one server."""
 
     request: TuneRequest
     space: Space
     session: Session
-    watch: Callable[[Point], None]
-    points: list[Point] = field(default_factory=list)
+    watch: Callable[[Point], None]  # called with each measurement
+    points: list[Point] = field(default_factory=list)  # all, in their order
 
     def run(self, result: TuneResult) -> TuneResult:
-        """Return the result with what was found; the server has afterwards what was measured last.
+        """Return the result of the search; the server keeps the settings that were measured last.
 
         Raises:
-            MeasurementError: The server does not answer, goes away, or was asked as often as is allowed.
+            MeasurementError: The server does not answer, goes away, or reached the limit of requests.
             BackendError: It answers with an error.
         """
         try:
@@ -104,9 +96,9 @@ class SettingsTrial:
         return f"p{self.request.percentile:g} {self.request.limit_s * 1000:g} ms"
 
     def _finals(self, best: Point, baseline: Point | None) -> tuple[Point | None, Point | None]:
-        """Return the best and what was there, measured again in turn; the latter stays unless that is clearly more.
+        """Return the best and the server's own, measured again in turn; the latter wins unless the best is clearly so.
 
-        Of each it is the median measurement, so that neither one hiccup of the machine counts nor one lucky run.
+        The median measurement of each excludes hiccups of the machine and lucky runs.
         """
         seconds = self.request.seconds * _FINAL_TIMES
         is_same = baseline is not None and best.settings == baseline.settings
@@ -129,7 +121,7 @@ class SettingsTrial:
         return winner, kept or (None if is_same else baseline)
 
     def _confirm(self, best: Point) -> Point | None:
-        """Return the measurement of an open loop at the highest rate offered that is within the limit."""
+        """Return the measurement of an open loop at the highest offered rate within the limit."""
         request = self.request
         self.session.load(best.settings, best.callers)
         for share in _OFFERED:
@@ -161,6 +153,6 @@ class SettingsTrial:
 
 
 def _median(points: Sequence[Point]) -> Point:
-    """Return the measurement that is in the middle by rows a second, of those within the limit."""
+    """Return the measurement in the middle by rows a second, of those within the limit."""
     within = sorted((point for point in points if point.is_within), key=lambda point: point.rows_per_s)
     return within[(len(within) - 1) // 2]

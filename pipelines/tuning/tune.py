@@ -1,4 +1,4 @@
-"""The whole of `tune`: the released file answers, the server is searched, the best settings are written."""
+"""Run `tune`: compute expected outputs, search on the server, and write the best settings."""
 
 from __future__ import annotations
 
@@ -37,19 +37,15 @@ def tune(
 ) -> TuneResult:
     """Search the settings of a running server, and write the best into the view.
 
-    The server has afterwards what it had before, or what was written, also after an error or a signal.
-
-    Args:
-        request: What is asked for.
-        progress: Called while the released file answers the samples.
-        watch: Called with each measurement.
-        warn: Called with what is to be known although something else ends the search.
+    Afterwards the server has its own settings or the written ones, also after an error or a signal. `progress` is
+    called while the released file runs on the samples, `watch` with each measurement. `warn` gets messages that another
+    error would hide.
 
     Raises:
-        UsageError: There is no such release or view, a value is not allowed, or the address is none.
-        MeasurementError: The server does not answer, goes away, or was asked as often as is allowed.
+        UsageError: There is no such release or view, a value is not allowed, or the address is malformed.
+        MeasurementError: The server does not answer, goes away, or reached the limit of requests.
         BackendError: It answers with an error.
-        ParitygateError: The released file does not answer the samples.
+        ParitygateError: The released file fails on the samples.
     """
     released = release_to_serve(
         request.repository,
@@ -95,7 +91,7 @@ def tune(
 
 
 def _written(result: TuneResult, view: PresentView, control: ModelControl | None) -> TuneResult:
-    """Return the result once the view has the best settings, and the server was told to read it."""
+    """Return the result once the view has the best settings, and the server had to read it."""
     settings = result.settings
     if settings is None:
         msg = "a search that passed has no settings"

@@ -1,4 +1,4 @@
-"""The view of a release on disk: its configuration is read, checked with other settings, and replaced."""
+"""Read the view of a release on disk, check its configuration with other settings, and replace it."""
 
 from __future__ import annotations
 
@@ -29,23 +29,14 @@ CHART_FILE = "tuned.svg"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PresentView:
-    """A view that was written before.
+    """A view that was written before."""
 
-    Attributes:
-        root: Where the server looks for models.
-        name: The model's name there.
-        written: Its configuration as it was written, with the head that says what it is of.
-        config: Its configuration.
-        signature: Inputs and outputs under the names served.
-        devices: Where the model was verified.
-    """
-
-    root: Path
+    root: Path  # the server's folder of models
     name: str
-    written: str
+    written: str  # the configuration file with its head
     config: Mapping[str, Any]
-    signature: Signature
-    devices: tuple[str, ...]
+    signature: Signature  # under the names served
+    devices: tuple[str, ...]  # where the model was verified
 
     @property
     def settings(self) -> Settings:
@@ -53,11 +44,7 @@ class PresentView:
         return settings_of(self.config)
 
     def text(self, settings: Settings) -> str:
-        """Return the configuration with other settings, after every rule was held against it.
-
-        Raises:
-            UsageError: It breaks a rule.
-        """
+        """Return the configuration with other settings; raise UsageError if it breaks a rule of Triton."""
         text = with_body(self.written, text_of(config_of(with_settings(self.config, settings))))
         folder = self.root / self.name
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files_below(folder)}
@@ -69,10 +56,10 @@ class PresentView:
         return text
 
     def write(self, tuned: Tuned, evidence: bytes, chart: bytes) -> None:
-        """Write evidence and chart, then, at once, the configuration where that is another one.
+        """Write evidence and chart, then, at once, the configuration if it changed.
 
         Raises:
-            MeasurementError: The view was written again while it was measured, such as for another release.
+            MeasurementError: The view was written again during the measurement, such as for another release.
             StorageError: The disk is full, or the place cannot be written.
         """
         place = Place(self.root)
@@ -86,10 +73,10 @@ class PresentView:
 
 
 def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str) -> PresentView:
-    """Return the view of a release that is there, under the model's name on the server.
+    """Return the existing view of a release, under the model's name on the server.
 
     Raises:
-        UsageError: There is none, it was not written by us or was changed by hand, or it serves something else.
+        UsageError: It is missing, was not written by us or was changed by hand, or serves something else.
     """
     root, artifact, version = request.root, released.artifact, released.details.version
     place = Place(root)

@@ -1,4 +1,4 @@
-"""Times and lists of numbers as the command line says them."""
+"""Parse times and lists of numbers from the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def microseconds(option: str, text: str, *, is_zero_allowed: bool = False) -> fl
     """Return a time such as `20ms`, `100us` or `0.5s` in microseconds.
 
     Raises:
-        UsageError: It is none, or not above 0 where it has to be.
+        UsageError: It is malformed, or not above 0 where it has to be.
     """
     found = _TIME.fullmatch(text.strip())
     value = float(found["number"]) * _UNITS[found["unit"]] if found else math.nan
@@ -29,11 +29,7 @@ def microseconds(option: str, text: str, *, is_zero_allowed: bool = False) -> fl
 
 
 def whole_values(option: str, text: str) -> list[int]:
-    """Return the whole numbers of a list such as `1,2,4`.
-
-    Raises:
-        UsageError: One is none, or is below 1.
-    """
+    """Return the whole numbers of a list such as `1,2,4`; raise UsageError for others, or below 1."""
     try:
         found = [int(each) for each in text.split(",")]
     except ValueError:

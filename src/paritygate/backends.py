@@ -35,7 +35,7 @@ class BackendState:
     """The state of a backend on this machine."""
 
     backend: Backend
-    version: str | None  # that runs; None where it is missing
+    version: str | None  # None where it is missing
     reason: str  # why it is missing, or empty
     side_by_side: tuple[tuple[str, str], ...] = ()  # several installed builds with their versions
 

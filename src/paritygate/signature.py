@@ -98,6 +98,13 @@ class Signature:
                     seen[dim] = None
         return tuple(seen)
 
+    @property
+    def batch_dim(self) -> str | None:
+        """The symbolic dim that is the first of every input and output, or None."""
+        first = {(spec.shape or (None,))[0] for spec in (*self.inputs, *self.outputs)}
+        only = next(iter(first))
+        return only if len(first) == 1 and isinstance(only, str) else None
+
 
 def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signature:
     """Return the signature under the names served; `rename` is `{of the model: served}`, and other names stay.

@@ -32,7 +32,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "spec": {"calibration", "serving", "rules"},
     "compare": {"process", "rules"},
     "benchmark": {"process", "spec", "compare"},
-    "run": {"process", "cache", "calibration", "spec", "compare", "benchmark"},
+    "run": {"process", "cache", "calibration", "rules", "spec", "compare", "benchmark"},
     "inspecting": {"process", "spec", "compare"},
     "choice": {"spec", "compare", "benchmark", "run"},
     "packing": {"process", "compare", "run"},

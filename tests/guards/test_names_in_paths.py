@@ -37,6 +37,7 @@ CHECKED = {
     "pipelines/past_runs/cleaning.py: root / 'runs' / name",
     "pipelines/past_runs/finding.py: root / 'runs' / name",
     "pipelines/release/against.py: released.folder / name",
+    "pipelines/release/released_files.py: released.folder / name",
     "pipelines/release/compared.py: details.folder / name",
     "pipelines/release/views/subscriptions.py: repository / _FOLDER / request.model",
     "pipelines/release/views/subscriptions.py: repository / _FOLDER / request.model / f'{place}.json'",

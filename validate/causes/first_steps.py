@@ -70,10 +70,7 @@ class Affine:
     def constants(self) -> dict[str, list[float]]:
         """Return the shift as `mean` and the scale as `std`, each one number or one a channel."""
         # Zero has no sign.
-        return {
-            "mean": (np.ravel(self.shift) + 0.0).tolist(),
-            "std": np.ravel(self.scale).tolist(),
-        }
+        return {"mean": (np.ravel(self.shift) + 0.0).tolist(), "std": np.ravel(self.scale).tolist()}
 
 
 def first_steps(path: Path) -> Mapping[str, Affine]:

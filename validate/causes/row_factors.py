@@ -36,7 +36,8 @@ def find(case: Case) -> Iterator[Cause]:
             if row.actual is not None and _fits(row.actual.get(name), row.expected[name])
         ]
         whole = [(actual.ravel(), expected.ravel()) for actual, expected in rows]
-        vectors = [pair for row in rows if row[0].ndim > 1 for pair in zip(*map(_along_last, row), strict=True)]
+        wide = [[side.reshape(-1, side.shape[-1]) for side in row] for row in rows if row[0].ndim > 1]
+        vectors = [pair for row in wide for pair in zip(*row, strict=True)]
         factors = _factors(whole) or _factors(vectors)
         if factors:
             words = say("cause.row_factors", output=name, low=min(factors), high=max(factors))
@@ -46,10 +47,6 @@ def find(case: Case) -> Iterator[Cause]:
 def _fits(actual: NDArray[np.generic] | None, expected: NDArray[np.generic]) -> bool:
     is_float = expected.dtype.kind == "f" and expected.ndim > 1
     return actual is not None and is_float and actual.shape == expected.shape
-
-
-def _along_last(row: Vector) -> Vector:
-    return row.reshape(-1, row.shape[-1])
 
 
 def _factors(pairs: Sequence[tuple[Vector, Vector]]) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,14 +94,7 @@ def _by_row(array: NDArray[np.generic], rank: int, rows: int) -> NDArray[np.floa
 
 
 def _chosen(side: Detections, chosen: NDArray[np.bool_]) -> Detections:
-    return Detections(
-        boxes=side.boxes[chosen],
-        corners=side.corners[chosen],
-        is_turned=side.is_turned[chosen],
-        scores=side.scores[chosen],
-        classes=side.classes[chosen],
-        others=side.others[chosen],
-    )
+    return Detections(**{item.name: getattr(side, item.name)[chosen] for item in fields(side)})
 
 
 def finite_of(side: Detections) -> tuple[Detections, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from paritygate.errors import UsageError
 
@@ -113,7 +114,7 @@ def parse_match_rule(text: str) -> MatchRule:
     numbers = {key: _number(text, key, found.pop(key)) for key in _NUMBERS if key in found}
     if "axis" in found:
         numbers["axis"] = _number(text, "axis", found.pop("axis"))
-    return make_match_rule(name, **found, **numbers)  # type: ignore[arg-type]  # the keys are sorted by kind above
+    return make_match_rule(name, **found, **numbers)
 
 
 def _number(text: str, key: str, value: str) -> float:
@@ -124,40 +125,12 @@ def _number(text: str, key: str, value: str) -> float:
         raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}") from None
 
 
-def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
-    name: str,
-    *,
-    boxes: str,
-    scores: int | str,
-    classes: int | str | None = None,
-    output: str | None = None,
-    picture: int | str | None = None,
-    axis: float | None = None,
-    num: str | None = None,
-    iou: float = DEFAULT_IOU,
-    score_tolerance: float = DEFAULT_SCORE_TOLERANCE,
-    score_floor: float = 0.0,
-    max_box_diff: float | None = None,
-    other_tolerance: float = DEFAULT_OTHER_TOLERANCE,
-    format: str = "xyxy",  # noqa: A002 - the name that users write
-) -> MatchRule:
+def make_match_rule(name: str, **values: Any) -> MatchRule:  # noqa: ANN401 - one value a key of the spec
     """Return the rule with these values of the command line or spec; raise UsageError where they do not fit."""
-    rule = MatchRule(
-        name=name,
-        boxes=boxes,
-        scores=str(scores),
-        classes=None if classes is None else str(classes),
-        output=output,
-        picture=None if picture is None else str(picture),
-        axis=None if axis is None else int(axis),
-        num=num,
-        iou=iou,
-        score_tolerance=score_tolerance,
-        score_floor=score_floor,
-        max_box_diff=max_box_diff,
-        other_tolerance=other_tolerance,
-        format=format,
-    )
+    axis = values.get("axis")
+    # Columns may be written as integers.
+    columns = {key: str(values[key]) for key in _COLUMNS if values.get(key) is not None}
+    rule = MatchRule(**{**values, **columns, "name": name, "axis": None if axis is None else int(axis)})
     if not name or ":" in name:
         msg = f"match {name!r} has no name that can be written before a colon"
         raise UsageError(

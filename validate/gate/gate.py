@@ -265,8 +265,11 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
                 hint="decide on the float scores; for labels write argmax_of: {LABEL: SCORES}, "
                 "or --argmax-of LABEL=SCORES",
             )
-    for rule, names in (("min_cosine_similarity", rules.min_cosine_similarity), ("tolerance", rules.tolerance.outputs)):
-        _check_floats(rule, names, {name: outputs[name] for name in compared})
+    named = [
+        *((rule, name) for rule, name, _ in rules.floors()),
+        *(("tolerance", name) for name in rules.tolerance.outputs),
+    ]
+    _check_floats(named, {name: outputs[name] for name in compared})
     for label, scores in rules.argmax_of.items():
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
@@ -277,10 +280,10 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
     return compared
 
 
-def _check_floats(rule: str, names: Iterable[str], compared: Mapping[str, str]) -> None:
-    """Check that a rule names float outputs that are compared, which are given with their dtypes."""
+def _check_floats(named: Iterable[tuple[str, str]], compared: Mapping[str, str]) -> None:
+    """Check that rules name float outputs among those compared, which are given with their dtypes."""
     floats = [name for name, dtype in compared.items() if is_float_dtype(dtype)]
-    for name in names:
+    for rule, name in named:
         if name not in floats:
             there_are = ", ".join(floats) or "none"
             msg = f"{rule} names {name!r}, which is not a float output that is compared (there are: {there_are})"

@@ -25,6 +25,26 @@ class EdgeRule(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Floor:
+    """A rule that requires a least figure of a float output.
+
+    Attributes:
+        figure: The statistic of `DiffStatistics`.
+        row: The statistic with the id of its lowest row; empty if the figure is of all rows together.
+    """
+
+    figure: str
+    row: str = ""
+
+
+# By the name of the rule, of its check and of its field in `GateRules`.
+FLOORS: Mapping[str, Floor] = {
+    "min_cosine_similarity": Floor(figure="min_cosine_similarity", row="min_cosine_similarity_id"),
+    "min_sqnr": Floor(figure="sqnr_db"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GateRules:
     """The rules by which a candidate passes or fails.
 
@@ -42,6 +62,7 @@ class GateRules:
         columns: By output, the names of its columns, for messages.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         min_cosine_similarity: By output, the least cosine similarity of a row's two answers, each as one vector.
+        min_sqnr: By output, the least signal-to-quantization-noise ratio in decibels.
         valid_where: By output, the input that says which of its positions count: those where it is set.
         strata: The strata that are measured apart.
         probes: The probes to ask, in the order of the table of those there are.
@@ -62,6 +83,7 @@ class GateRules:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_non_finite_declared: bool = False
     min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
+    min_sqnr: Mapping[str, float] = field(default_factory=dict)
     valid_where: Mapping[str, str] = field(default_factory=dict)
     strata: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
@@ -84,5 +106,9 @@ class GateRules:
         yield from (decision.output for decision in self.decisions)
         yield from (rule.output for rule in self.gold)
         yield from (name for pair in self.argmax_of.items() for name in pair)
-        yield from (*self.matched, *self.ignored, *self.axes, *self.min_cosine_similarity, *self.valid_where)
-        yield from (*self.tolerance.outputs, *self.columns)
+        yield from (*self.matched, *self.ignored, *self.axes, *self.valid_where)
+        yield from (*self.tolerance.outputs, *self.columns, *(output for _, output, _ in self.floors()))
+
+    def floors(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the name of each rule of `FLOORS`, its output and its least figure."""
+        return ((name, output, least) for name in FLOORS for output, least in getattr(self, name).items())

@@ -151,7 +151,8 @@ def _all_over(statistics: DiffStatistics) -> Iterator[str]:
     bias, spread = statistics.bias, statistics.std_diff
     if statistics.compared < _LEAST_VALUES or statistics.non_finite or not bias:
         return
-    left_by_offset = spread**2 / (spread**2 + bias**2)
+    part = spread / math.hypot(spread, bias)
+    left_by_offset = part * part
     if spread <= _STEADY * abs(bias) and not statistics.off_slope < left_by_offset:
         yield f"a constant offset: {bias:+.3g} everywhere, varying by {spread:.2g} only"
     elif _is_scaled(statistics) and statistics.p50_abs_diff > _HARDLY_ANY * statistics.mean_abs_diff:
@@ -164,8 +165,8 @@ def _is_scaled(statistics: DiffStatistics) -> bool:
     Of a candidate that hardly follows the reference, such as one that is zero all over, a factor near 0 explains the
     difference alone.
     """
-    left_of_candidate = statistics.off_slope * (statistics.slope - 1) ** 2
-    is_followed = left_of_candidate < _UNEXPLAINED * statistics.slope**2
+    slope, beyond = statistics.slope, statistics.slope - 1
+    is_followed = statistics.off_slope * beyond * beyond < _UNEXPLAINED * slope * slope
     return statistics.off_slope <= _UNEXPLAINED and is_followed
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.precision import Precision
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import FLOORS, GateRules
 from paritygate.validate.measure.bounds import (
     COVERED_ROWS,
     mean_interval_95,
@@ -80,7 +80,7 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
             checks.append(_check_exact(name, statistics, plan))
     for name, decision in measured.decisions.items():
         checks += _check_decision(name, decision, plan)
-    checks += [_check_cosine(name, least, measured, plan) for name, least in plan.rules.min_cosine_similarity.items()]
+    checks += [_check_floor(rule, name, least, measured, plan) for rule, name, least in plan.rules.floors()]
     checks += _check_repeats(measured)
     return tuple(replace(check, rows=_rows_of(check, measured)) for check in checks)
 
@@ -208,29 +208,21 @@ def _check_row(name: str, statistics: DiffStatistics, limits: Limits, *, is_boun
     return replace(found, status=Status.PASS if row.in_limits <= 1 else Status.FAIL)
 
 
-def _check_cosine(name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
+def _check_floor(rule: str, name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
     statistics = measured.statistics.get(name)
     if statistics is None or statistics.compared == 0 or not plan.profiles[name].is_float:
-        return Check(
-            name="min_cosine_similarity",
-            status=Status.ERROR,
-            kind=Kind.NOT_MEASURED,
-            words=say("cosine.nothing", output=name, least=least),
-            output=name,
-            limit=least,
-        )
-    found = statistics.min_cosine_similarity
-    # `not >=` rather than `<`: NaN is never enough.
+        words = say("floor.nothing", output=name, check=rule, least=least)
+        return Check(name=rule, status=Status.ERROR, kind=Kind.NOT_MEASURED, words=words, output=name, limit=least)
+    found: float = getattr(statistics, FLOORS[rule].figure)
+    # `>=` does not hold for NaN, which is never enough.
     status = Status.PASS if found >= least else Status.FAIL
-    words = say("at_least" if status is Status.PASS else "below_limit", measured=found, limit=least)
-    return Check(
-        name="min_cosine_similarity",
-        status=status,
-        words=words + say("lowest_row", row=statistics.min_cosine_similarity_id),
-        output=name,
-        measured=found,
-        limit=least,
-    )
+    if math.isinf(found):
+        words = say("floor.equal" if status is Status.PASS else "floor.zeros", check=rule, least=least)
+    else:
+        words = say("at_least" if status is Status.PASS else "below_limit", measured=found, limit=least)
+    if FLOORS[rule].row:
+        words += say("lowest_row", row=getattr(statistics, FLOORS[rule].row))
+    return Check(name=rule, status=status, words=words, output=name, measured=found, limit=least)
 
 
 def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
@@ -341,7 +333,9 @@ def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
         parts = np.where(statistics.bias_by_channel == 0, 0.0, np.abs(statistics.bias_by_channel) / bars)
     at = int(np.where(np.isnan(parts), np.inf, parts).argmax())
     bias, bar, count = (float(part[at]) for part in (statistics.bias_by_channel, bars, statistics.count_by_channel))
-    variance = max(0.0, float(statistics.rms_by_channel[at]) ** 2 - bias**2)
+    rms = float(statistics.rms_by_channel[at])
+    # A product of floats may be infinite, where a power raises.
+    variance = max(0.0, rms * rms - bias * bias)
     low, high = mean_interval_95(bias, variance, int(count)) if count else (math.nan, math.nan)
     is_large = not abs(bias) <= bar
     words = say("bias.above" if is_large else "bias", bias=bias, bar=bar)

@@ -55,11 +55,7 @@ class PairedResamples:
 
 
 def paired_resamples(
-    metric: Metric,
-    sides: tuple[NDArray[np.float64], NDArray[np.float64]],
-    gold: NDArray[np.float64],
-    *,
-    seed: int,
+    metric: Metric, sides: tuple[NDArray[np.float64], NDArray[np.float64]], gold: NDArray[np.float64], *, seed: int
 ) -> PairedResamples:
     """Return the metric of both sides on `RESAMPLES` resamples of the rows, drawn with replacement.
 

@@ -1,1 +1,1 @@
-"""What is measured of outputs: differences, decisions, statistics, and the limits that they are held to."""
+"""Measurements of outputs: differences, decisions, statistics, and the limits that apply to them."""

@@ -25,10 +25,7 @@ class BrokenRows:
         self._in_samples: dict[str, str] = {}
 
     def add(
-        self,
-        ids: Sequence[str],
-        outputs: Mapping[str, NDArray[np.generic]],
-        inputs: Mapping[str, NDArray[np.generic]],
+        self, ids: Sequence[str], outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
     ) -> None:
         """Add the inputs and outputs of one batch."""
         for name, array in outputs.items():

@@ -127,8 +127,8 @@ class Cause:
     """One cause, such as `channels_reversed`, and the outcome of looking for it.
 
     The `outcome` is `named`, `not_confirmed`, `no_time`, `not_asked` or `fault`. The cause is confirmed by `rows` rows.
-    In these, `before` and `after` are the largest difference as a multiple of its limit, without and with the change.
-    All are None without a trial, and `before` without an output. `detail` is the text of `words`.
+    In these, `before` and `after` are the largest difference as a multiple of its limit, without and with the change;
+    None without a trial, and `before` also without an output. `detail` is the text of `words`.
     """
 
     kind: str

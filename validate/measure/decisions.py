@@ -241,10 +241,7 @@ def _decide(
 
 
 def _decide_threshold(
-    decision: Decision,
-    actual: NDArray[np.float64],
-    expected: NDArray[np.float64],
-    allowed: NDArray[np.float64],
+    decision: Decision, actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]
 ) -> Flips:
     above = np.greater_equal if decision.is_inclusive else np.greater
     answers = above(expected, decision.threshold)
@@ -484,7 +481,7 @@ class _Ranking:
 
     def differ(self, actual: NDArray[np.int64]) -> tuple[list[bool], list[bool]]:
         """Return at which places an id may not be, and where no limit explains it."""
-        free = [list(self._places_of(chosen)) for chosen in actual.tolist()]
+        free = [[place for place, own in enumerate(self._ids) if own == chosen] for chosen in actual.tolist()]
         taken: set[int] = set()
         flipped, outside = [], []
         for place, chosen in enumerate(actual.tolist()):
@@ -501,9 +498,6 @@ class _Ranking:
                 flipped.append(True)
             outside.append(not is_near)
         return flipped, outside
-
-    def _places_of(self, chosen: int) -> Iterable[int]:
-        return (place for place, own in enumerate(self._ids) if own == chosen)
 
 
 def _is_tie(one: tuple[float, float], other: tuple[float, float]) -> bool:

@@ -12,18 +12,9 @@ from paritygate.codec import unwritten
 class WorstRow:
     """A row, and the difference in it that is furthest beyond its limit, or nearest to it.
 
-    What is not finite is None in the rows of finished statistics, but for `in_limits`.
-
-    Attributes:
-        row_id: The id of the row in the samples.
-        max_abs_diff: That |actual - expected|; infinite where finiteness differs.
-        index: Its position within the row.
-        actual: The candidate's value there. Of text, which counts as 1 where it differs, it is None, and so is the
-            reference's.
-        expected: The reference's value there.
-        limit: Its max limit; 0 where it is compared exactly.
-        in_limits: That difference divided by its limit; infinite where finiteness or a fill value differs.
-        channel: Its channel.
+    `in_limits` is the difference divided by its limit, infinite where finiteness or a fill value differs. In finished
+    statistics, all other values that are not finite are None. `index` is the position in the row. `actual` and
+    `expected` are None for text, which counts as 1 where it differs. `limit` is 0 for an exact comparison.
     """
 
     row_id: str
@@ -40,19 +31,10 @@ class WorstRow:
 class DecisionStatistics:
     """How the decisions on one output compare.
 
-    Attributes:
-        rule: The rule in words.
-        rows: Rows looked at.
-        decisions: Decisions looked at: as many as rows, or more above rank 2.
-        mismatches: Rows that decide differently; above rank 2, decisions that do.
-        inside_band: Of these, how many a difference within the limit explains.
-        outside_band: The others.
-        rows_mismatched: Rows with any mismatch.
-        mismatch_rate_upper_95: Upper bound of the rate of rows with any mismatch.
-        classes: How often the reference decided for each class; keys are texts, as JSON has them.
-        examples: Ids of the first rows that mismatched.
-        constant: Why all rows may have the same answer, as declared; empty where it is not said.
-        is_constant: Whether the reference decided the same everywhere.
+    Above rank 2, there are more `decisions` than `rows`, and `mismatches` are decisions, else rows. A difference within
+    the limit explains those `inside_band`. `mismatch_rate_upper_95` bounds the rate of rows with any mismatch.
+    `classes` count the reference's decisions, by texts as in JSON. `examples` are ids of the first rows that
+    mismatched. `constant` is the declared reason why all rows may have the same answer; empty without one.
     """
 
     rule: str

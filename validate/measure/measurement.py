@@ -1,4 +1,4 @@
-"""Comparing a candidate with the reference, batch by batch: everything measured, nothing judged."""
+"""Compares a candidate with the reference, batch by batch: it measures everything, and judges nothing."""
 
 from __future__ import annotations
 
@@ -41,13 +41,10 @@ _NO_ARGMAX = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonPlan:
-    """What is compared and how.
+    """The outputs to compare, with the reference's profiles, and the limits of float outputs.
 
-    Attributes:
-        profiles: The reference's profile of each output that is compared.
-        limits: The limits of each float output.
-        decisions: The rules, by the output they read.
-        argmax_of: Integer output: the scores whose argmax it is declared to be.
+    `decisions` are by the output they read. `argmax_of` maps integer outputs to the scores of which they are declared
+    the argmax.
     """
 
     profiles: Mapping[str, OutputProfile]
@@ -58,7 +55,7 @@ class ComparisonPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """A breach of contract, with how often it was seen and what is said of the first few times."""
+    """A breach of contract, with its count and the sentences of the first few times."""
 
     check: str
     output: str | None
@@ -68,7 +65,7 @@ class Violation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """A batch that the candidate did not answer, by its first and last row: why, and what was said at length below."""
+    """A batch that the candidate refused, by its first and last row: the reason, and quoted lines below it."""
 
     first: str
     last: str
@@ -78,22 +75,13 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """Everything that one comparison measured.
+    """All figures of one comparison.
 
-    Attributes:
-        rows: Distinct rows compared.
-        batches: Batches run in one pass.
-        passes: Times the whole sequence was run.
-        statistics: Differences by output, over all passes; counts are those of one pass, the worst.
-        decisions: Decisions by output, labels declared as argmax included.
-        violations: Breaches of contract.
-        refused: The first batches that the candidate did not answer.
-        refused_count: How many batches it did not answer.
-        repeat_ratio: By output, the largest difference between two passes of the candidate, in units
-            of its value's repeat limit; empty if there was one pass.
-        repeat_max_abs_diff: The same in the unit of the output.
-        patterns: By output that has a row of its own per input, which rows are beyond its limits.
-        drawings: By float output, what is drawn of it.
+    `rows` are distinct, `batches` are those of one pass. `statistics` are over all passes, with counts of the worst
+    pass. `decisions` include labels declared as argmax. `refused` are the first of `refused_count` refused batches.
+    `repeat_ratio` is the largest difference between two passes as a multiple of its repeat limit, empty for one pass;
+    `repeat_max_abs_diff` is in the unit of the output. `patterns` are of outputs with an axis of rows, `drawings` of
+    float outputs.
     """
 
     rows: int
@@ -111,7 +99,7 @@ class Measurement:
 
 
 class OutputComparison:
-    """Takes in batch after batch of both sides' outputs. Memory does not grow with the number of rows."""
+    """Compares both sides' outputs batch by batch; memory does not grow with the number of rows."""
 
     def __init__(self, plan: ComparisonPlan, *, is_drawn: bool = False) -> None:
         self._plan = plan
@@ -143,20 +131,14 @@ class OutputComparison:
         self._lists: dict[str, int] = {}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
-        """Take in one batch.
-
-        Args:
-            batch: The inputs, for their ids.
-            actual: The candidate's outputs by name, all that it has.
-            expected: The reference's outputs by name, those that are compared.
-        """
+        """Add one batch: all outputs of the candidate, and those of the reference that are compared."""
         comparable = {
             name: array for name, array in expected.items() if self._is_comparable(name, actual, array, batch.ids)
         }
         actual, comparable = _texts_as_marks(actual, comparable)
         self._add_differences(batch, actual, {n: a for n, a in comparable.items() if n not in self._plan.argmax_of})
         for name, decision in self._plan.decisions.items():
-            # Of an axis without entries nothing is chosen.
+            # Nothing is chosen along an axis without entries.
             if name in comparable and expected[name].size:
                 decisions.check_rank(decision, expected[name].ndim)
                 decisions.check_classes(decision, expected[name].shape)
@@ -174,7 +156,7 @@ class OutputComparison:
         traits = RowTraits(batch)
         for name, array in expected.items():
             has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
-            # Later passes see the same rows again.
+            # Later passes repeat the same rows.
             figures = RowFigures() if has_rows and self._passes == 0 else None
             state = self._states[name]
             self._states[name] = statistics.update(state, actual[name], array, batch.ids, figures)
@@ -230,7 +212,7 @@ class OutputComparison:
         self._add_flips(label, flips, batch)
 
     def _check_is_argmax(self, label: str, scores: str, expected: Outputs, axis: int, batch: Batch) -> None:
-        """Check that a label of the reference is what it is declared to be: else any other one would pass for it."""
+        """Check that a label of the reference is what it is declared to be, or any other one would pass for it."""
         is_largest = decisions.is_largest(expected[label], expected[scores], self._plan.limits[scores], axis)
         if is_largest.all():
             return
@@ -268,7 +250,7 @@ class OutputComparison:
         )
 
     def violate(self, check: str, output: str | None, words: Words) -> None:
-        """Record a breach of contract; those seen outside the arrays, such as a missing name, come from outside."""
+        """Record a breach of contract; those not seen in arrays, such as a missing name, come from outside."""
         key = (check, output)
         self._violation_counts[key] = self._violation_counts.get(key, 0) + 1
         details = self._violations.setdefault(key, [])
@@ -276,7 +258,7 @@ class OutputComparison:
             details.append(words)
 
     def refuse(self, batch: Batch, reason: str) -> None:
-        """Record that the candidate did not answer a batch that the reference answered."""
+        """Record that the candidate refused a batch that the reference accepted."""
         self._refused_count += 1
         if len(self._refused) < _VIOLATIONS_KEPT:
             line, _, below = reason.partition("\n")
@@ -285,7 +267,7 @@ class OutputComparison:
         self._pass_batches += 1
 
     def add_repeat(self, first: Outputs, again: Outputs) -> None:
-        """Take in the candidate's answers to one batch in the first and in a later pass."""
+        """Add the candidate's outputs of one batch in the first and in a later pass."""
         for name, profile in self._plan.profiles.items():
             if name not in first or name not in again:
                 continue
@@ -294,7 +276,7 @@ class OutputComparison:
             self._repeat_diff[name] = max(self._repeat_diff.get(name, 0.0), largest)
 
     def end_pass(self) -> None:
-        """Mark the end of the sequence of batches; what follows repeats the same rows."""
+        """Mark the end of a pass; later batches repeat the same rows."""
         for name, state in self._current.items():
             folded = self._folded.get(name)
             self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
@@ -308,10 +290,7 @@ class OutputComparison:
         self._passes += 1
 
     def take_in(self, other: OutputComparison) -> None:
-        """Take in what another comparison by the same plan measured of other rows, in one pass that was ended.
-
-        Not what was drawn of them, and not which rows are beyond their limits: `patterns` are of what was added here.
-        """
+        """Add the figures of other rows by the same plan, from one ended pass; no drawings and no `patterns`."""
         for name, state in other._states.items():
             self._states[name] = statistics.merge(self._states[name], state)
         for name, flips in other._folded.items():
@@ -328,7 +307,7 @@ class OutputComparison:
         self._pass_batches += other._batches
 
     def _end_counts(self) -> None:
-        # A row that is seen again in every pass is no more rows, and its mismatch no more mismatches.
+        # A row that comes in every pass is one row, and its mismatch is one mismatch.
         for name, state in self._states.items():
             now = statistics.counts(state)
             before, worst = self._counts_before.get(name, {}), self._counts.get(name, {})
@@ -336,7 +315,7 @@ class OutputComparison:
             self._counts_before[name] = now
 
     def finish(self) -> Measurement:
-        """Return all that was measured."""
+        """Return all figures."""
         rules: dict[str, Decision] = dict(self._plan.decisions)
         for label, scores in self._plan.argmax_of.items():
             rule = decisions.Rule.TOP_K if label in self._lists else decisions.Rule.ARGMAX
@@ -357,10 +336,7 @@ class OutputComparison:
             },
             violations=tuple(
                 Violation(
-                    check=check,
-                    output=output,
-                    count=self._violation_counts[check, output],
-                    details=tuple(details),
+                    check=check, output=output, count=self._violation_counts[check, output], details=tuple(details)
                 )
                 for (check, output), details in self._violations.items()
             ),
@@ -394,7 +370,7 @@ def repeat_difference(
 ) -> tuple[float, float]:
     """Return the largest difference of two runs on the same input, in limits of its value and in its own unit.
 
-    Integers that differ, shapes that differ and values that are finite in one run only count as infinite.
+    It is infinite for integers or shapes that differ, and values that are finite in one run only.
     """
     if actual.shape != expected.shape or dtype_name(actual.dtype) != dtype_name(expected.dtype):
         return float("inf"), float("inf")
@@ -419,7 +395,7 @@ def _block_difference(
     if limits.fits(difference.shape):
         limit = limits.of_values("repeat_max_abs_diff", wide)
     else:
-        # A shape that is not the reference's has no such channels, and has failed already.
+        # Another shape than the reference's has no such channels, and has failed already.
         limit = limits.repeat_max_abs_diff.min()
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(difference == 0, 0.0, difference / limit)

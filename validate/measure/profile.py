@@ -1,7 +1,4 @@
-"""What is known of each reference output before any candidate is looked at: scale, size, variation.
-
-Limits are scaled by what is found here, so it is computed on the reference alone and stored with it.
-"""
+"""Profiles of reference outputs, stored with the reference: scale, size and variation, from which limits follow."""
 
 from __future__ import annotations
 
@@ -33,49 +30,35 @@ if TYPE_CHECKING:
 # An array of float64, one a channel, that is written to files.
 FloatArray = Annotated[NDArray[np.float64], Floats]
 
-# An output of this rank has columns, each a channel; of more columns than these all are one channel.
+# Each column of an output of this rank is a channel; more columns than these are one channel.
 _COLUMNS_RANK = 2
 _MOST_COLUMNS = 4096
 # Entries of a channel axis are shares of one quantity where their sum is 1 within this, and there are so many.
 _SUM_WITHIN = 1e-3
 _LEAST_SHARES = 3
-# How many times as wide a cap is where what a bounded function differs by is not known at the output. One percent off
-# is beyond it still.
+# How many times as wide a cap is where the error of a bounded function is not known at the output. One percent off is
+# still beyond it.
 ROOM_BEHIND_BOUNDED = 4.0
-# Rows of different shapes that are remembered to see whether an output varies over its inputs.
+# The number of row shapes that are remembered, to see whether an output varies over its inputs.
 _SHAPES_REMEMBERED = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputProfile:
-    """One output of the reference, over all samples.
+    """One output of the reference, over all samples; arrays hold one number a channel.
 
-    Attributes:
-        name: The output.
-        dtype: Its NumPy dtype name.
-        axis: The channel axis; None for one channel.
-        center: Median of the ordinary values, those that are finite and no fill values, one a channel.
-        spread: Spread of their bulk around it, one a channel; the standard deviation, were they normal.
-        own_spread: Spread by which each channel is judged, where it differs from `spread`: that of the values off
-            its constant, or the size of the whole where the channels are shares of it. 0 where a channel hardly varies.
-        size: How large each channel is, as `robust_scale.Bulk` has it; 0 for a constant of zero.
-        tail: The distance from the center that a few values reach, one a channel, as `robust_scale.Bulk` has it.
-        rms: The root mean square distance from the center, one a channel.
-        output_spread: The spread of all columns together, for an output of rank 2; None where each channel has its own.
-        is_shares: Whether the channels are shares of one quantity: their sum is 1 everywhere.
-        noise: How far the reference differs from itself, one a channel.
-        activation_floor: What an implementation of the last operator may differ by, one a channel.
-        cap_room: How many times as wide the cap by the own spread is, one a channel: more than 1 where a bounded
-            function is computed with others, and what its implementations differ by is not known at the output.
-        max_abs: Largest magnitude of an ordinary value, one a channel.
-        row_norm: The 2-norm of a typical row; huge rows are clipped.
-        rows: Rows seen.
-        values: Values seen.
-        non_finite: How many of them were NaN or infinite.
-        fills: The fill values that it holds: the largest numbers of its dtype, and constants far beyond all else.
-        varies: Whether the output differs between rows; None if no two rows could be compared.
-        low: The smallest ordinary value of all channels; None where there is none, or it was not recorded.
-        high: The largest one.
+    `axis` is the channel axis; None for one channel. Ordinary values are finite and no fill values. `center` is their
+    median, and `spread` that of their bulk; the standard deviation, were they normal. A channel is judged by its
+    `own_spread`: that of the values off its constant, or the size of the whole where the channels are shares of it. It
+    is 0 where a channel hardly varies. `size` and `tail` are those of `robust_scale.Bulk`; `rms` is the root mean
+    square distance from the center. `output_spread` is that of all columns together, for rank 2; None where each
+    channel has its own. `is_shares` marks channels whose sum is 1 everywhere. `noise` is how far the reference differs
+    from itself, `activation_floor` how far implementations of the last operator differ. The cap by the own spread is
+    `cap_room` times as wide: more than 1 where a bounded function is computed with others, and its error at the output
+    is unknown. `max_abs` is the largest ordinary magnitude. `row_norm` is the 2-norm of a typical row; huge rows are
+    clipped. `non_finite` counts values. `fills` are the largest numbers of the dtype, and constants far beyond all
+    others. `varies` is None if no two rows could be compared. `low` and `high` are the smallest and largest ordinary
+    value of all channels; None without any, or where they were not recorded.
     """
 
     name: str
@@ -103,7 +86,7 @@ class OutputProfile:
     activation_floor: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        """Fill in zeros for what was not recorded: without a spread of its own, a channel has no cap."""
+        """Fill in zeros where nothing was recorded: without a spread of its own, a channel has no cap."""
         for name in ("own_spread", "size", "tail", "rms", "noise", "activation_floor"):
             if not getattr(self, name).size:
                 object.__setattr__(self, name, np.zeros_like(self.spread))
@@ -112,22 +95,22 @@ class OutputProfile:
 
     @property
     def channels(self) -> int:
-        """How many channels it has."""
+        """Return the number of channels."""
         return self.spread.size
 
     @property
     def is_float(self) -> bool:
-        """Whether differences of this output are judged by tolerance and not exactly."""
+        """Return whether differences of this output are judged by tolerance, and not exactly."""
         return is_float_dtype(self.dtype)
 
     @property
     def scale(self) -> NDArray[np.float64]:
-        """What default limits are multiplied by before they are capped, one a channel: max(1, spread)."""
+        """Return max(1, spread) of each channel, which multiplies default limits before they are capped."""
         return np.maximum(max(1.0, self.output_spread or 0.0), self.spread)
 
     @property
     def bulk_abs(self) -> NDArray[np.float64]:
-        """The magnitude up to which the bulk goes, one a channel."""
+        """Return the largest magnitude of the bulk, one a channel."""
         return np.minimum(np.abs(self.center) + NORMAL_REACH * self.spread, self.max_abs)
 
     def beyond_bulk(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -139,8 +122,7 @@ class OutputProfile:
 def ulp_of(magnitude: float, dtype: str) -> float:
     """Return the distance from `magnitude` to the next larger value of `dtype` (float16/32/64, bfloat16).
 
-    Source:
-        IEEE 754: 2 ** (floor(log2 |x|) - mantissa bits), not below the smallest subnormal.
+    Source: IEEE 754: 2 ** (floor(log2 |x|) - mantissa bits), not below the smallest subnormal.
     """
     import ml_dtypes
 
@@ -158,15 +140,10 @@ def infer_channel_axis(
 ) -> int | None:
     """Return the axis whose entries are channels, or None for one channel.
 
-    Below rank 3 there is none, but for columns: see `has_columns`. From rank 3 on it is an axis of fixed size: the
-    smallest one, as channels, classes and coordinates are fewer than positions; the last one among equals. A map of one
-    number for each place of a picture, such as a depth, has none: its rows and columns are places. It has the picture's
-    proportions.
-
-    Args:
-        shapes: The shapes seen.
-        declared: The shape in the signature, where there is one; its symbolic dims are no channels.
-        inputs: The shapes of the inputs in the signature, where there is one.
+    Below rank 3 there is none, except for columns: see `has_columns`. From rank 3 on, it is the smallest axis of fixed
+    size, because channels, classes and coordinates are fewer than positions; the last one among equals. A map of one
+    number for each place of a picture, such as a depth, has none, because its rows and columns are places. It has the
+    picture's proportions. Symbolic dims of the `declared` shape are no channels. `inputs` are shapes of the signature.
     """
     seen = [tuple(shape) for shape in shapes]
     if not seen or len({len(shape) for shape in seen}) > 1 or len(seen[0]) < 3:  # noqa: PLR2004 - a rank
@@ -183,7 +160,7 @@ def infer_channel_axis(
 
 
 def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:
-    """Say whether an output of rank 3 is as high as it is wide as a picture is: a map of it, of whatever resolution."""
+    """Return whether an output of rank 3 has the proportions of a picture: it is a map of it, at any resolution."""
     if len(output) != 3 or len(picture) != 4:  # noqa: PLR2004 - ranks
         return False
     # Channels come before the places of a picture, or after them.
@@ -197,11 +174,7 @@ def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bo
 def has_columns(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | None] | None = None) -> bool:
     """Return whether an output of rank 2 has several columns, always as many.
 
-    A square whose second dim is declared as of no fixed size may hold an answer to each pair of rows.
-
-    Args:
-        shapes: The shapes seen.
-        declared: The shape in the signature, where there is one.
+    A square whose second dim is declared without a fixed size may hold a value for each pair of rows.
     """
     seen = [tuple(shape) for shape in shapes]
     widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in seen}
@@ -221,7 +194,7 @@ def with_activation_floors(
             continue
         is_by_column = profile.output_spread is not None and floor.size == profile.channels
         own = floor if is_by_column else np.full(profile.channels, floor.min())
-        # A floor that is not a number is one that is not known.
+        # A floor that is NaN is unknown.
         found[name] = replace(
             profile,
             activation_floor=np.nan_to_num(own, nan=0.0),
@@ -231,7 +204,7 @@ def with_activation_floors(
 
 
 class _Variation:
-    """Whether rows differ from the first row of the same shape by more than rounding."""
+    """The largest difference of rows from the first row of the same shape."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[int, ...], tuple[NDArray[np.float64], NDArray[np.bool_] | None]] = {}
@@ -251,7 +224,7 @@ class _Variation:
         if is_out.all():
             return
         self.is_compared = True
-        # NaN or infinity that comes and goes is variation as well; the same of both rows is none.
+        # NaN or infinity that comes and goes is variation as well; the same in both rows is none.
         largest = float(np.where(is_out, 0.0, distance(rows, first)).max(initial=0.0))
         self.max_difference = max(self.max_difference, largest)
 
@@ -261,13 +234,9 @@ def profile_outputs(
 ) -> OutputProfile:
     """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
 
-    Args:
-        name: The output.
-        arrays: Each batch's array, whose positions that do not count are masked, and the number of rows of the batch;
-            starts again when it is read again.
-        axis: The channel axis, or None.
-        dtype: NumPy dtype name of the output.
-        is_whole: Whether these are all samples: a few rows do not tell a column of one fill value from a large value.
+    `arrays` holds each batch's array, masked where positions do not count, and its number of rows; each reading starts
+    again. `is_whole` is false for some samples alone: a few rows do not tell a column of one fill value from a large
+    value.
     """
     if iter(arrays) is arrays:
         msg = "the arrays are read more than once: give a list, or what starts again"
@@ -281,7 +250,7 @@ def profile_outputs(
     if is_float:
         repeated.update(repeated_fills(values, found.fills))
         if is_table and is_whole and values.shape[1] >= LEAST_VARYING:
-            # What stands in for whole columns is known by the others.
+            # The fill value of whole columns is known by the other columns.
             columns = set(values[(values == values[:, :1]).all(axis=1), 0].tolist())
             repeated |= columns.intersection(repeated_fills(values.reshape(1, -1), found.fills))
     if repeated:
@@ -324,7 +293,7 @@ def _extremes(dtype: str) -> tuple[float, ...]:
 
 
 class _Shares:
-    """Whether the entries along an axis add up to 1 everywhere, and how large the largest of them are."""
+    """Tests whether the entries along an axis sum to 1 everywhere, and samples the largest of them."""
 
     def __init__(self, axis: int | None) -> None:
         self._axis = axis
@@ -332,7 +301,7 @@ class _Shares:
         self._largest = value_sample.empty(1)
 
     def add(self, values: NDArray[np.float64]) -> None:
-        """Take in values, whole rows; NaN where they do not count."""
+        """Add values, whole rows; NaN where they do not count."""
         axis = -1 if self._axis is None else self._axis
         if not self._is_possible or not values.size:
             return
@@ -349,13 +318,13 @@ class _Shares:
 
     @property
     def typical_largest(self) -> float | None:
-        """The median of the largest entries; None where the entries are no shares."""
+        """Return the median of the largest entries; None where the entries are no shares."""
         largest = value_sample.finish(self._largest)
         return float(np.median(largest)) if self._is_possible and largest.size else None
 
 
 class _Pass:
-    """One reading of an output, with what is known of its fill values."""
+    """One reading of an output, with the fill values known so far."""
 
     def __init__(self, axis: int | None, fills: tuple[float, ...]) -> None:
         self.fills = fills
@@ -373,7 +342,7 @@ class _Pass:
         self._nearest_fill = min(map(abs, fills), default=math.inf)
 
     def read(self, arrays: Iterable[tuple[NDArray[np.generic], int]]) -> None:
-        """Take in every batch."""
+        """Add every batch."""
         for block, rows in _blocks(arrays):
             left_out = left_out_of(block)
             self._add(not_a_number(block, left_out), rows, left_out)
@@ -397,7 +366,7 @@ class _Pass:
         self.rows += len(per_row)
         self.values += wide.size - without
         is_ordinary = self._is_ordinary(per_row)
-        # What does not count is no NaN of the reference.
+        # Masked values are no NaN of the reference.
         self.non_finite -= without
         kept = per_row if is_ordinary is None else np.where(is_ordinary, per_row, 0.0)
         if wide.size:

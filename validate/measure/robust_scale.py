@@ -60,7 +60,7 @@ def bulk_of(values: NDArray[np.float64], fills: Sequence[float]) -> Bulk:
 
     The spread is divided by that of a normal distribution of standard deviation 1. Values more than 1000 times as far
     away as half of those off the median are left out first, so that a third of huge rows is no bulk either. The median
-    absolute deviation would be zero where half of the values are, as behind a ReLU. It also knows only one of two
+    absolute deviation would be 0 where half of the values are 0, as behind a ReLU. It also knows only one of two
     clusters, while rounding is that of both. The standard deviation of the central 99 % would include one huge row of a
     hundred.
     """

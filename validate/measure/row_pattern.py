@@ -97,12 +97,7 @@ class Growth:
         mean_x, mean_y = float(lengths.sum()) / lengths.size, float(differences.sum()) / lengths.size
         x, y = lengths - mean_x, differences - mean_y
         return cls(
-            count=float(lengths.size),
-            mean_x=mean_x,
-            mean_y=mean_y,
-            xx=float(x @ x),
-            xy=float(x @ y),
-            yy=float(y @ y),
+            count=float(lengths.size), mean_x=mean_x, mean_y=mean_y, xx=float(x @ x), xy=float(x @ y), yy=float(y @ y)
         )
 
     def with_growth(self, other: Growth) -> Growth:
@@ -281,11 +276,6 @@ def _agreed(moved: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]
     }
 
 
-def _is_far(seen: SeenBatch) -> bool:
-    """Return whether the outputs are so far off that they may be another's."""
-    return float(seen.figures.in_limits.max()) > _FAR
-
-
 def _added(counts: NDArray[np.int64], more: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
     total = np.zeros(max(len(counts), len(more)), dtype=np.int64)
     total[: len(counts)] += counts
@@ -296,7 +286,7 @@ def _added(counts: NDArray[np.int64], more: NDArray[np.signedinteger[Any]]) -> N
 def _add_wiring(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool_]) -> None:
     is_plural = len(is_beyond) > 1
     pattern.plural_beyond += is_plural
-    if not _is_far(seen):
+    if not seen.figures.in_limits.max() > _FAR:
         return
     actual, expected = _looked_at(seen.actual), _looked_at(seen.expected)
     if is_plural:

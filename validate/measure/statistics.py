@@ -1,13 +1,14 @@
-"""Statistics of the difference of one output, over any number of batches, in memory that does not grow.
+"""Statistics of the difference of one output, over any number of batches, in constant memory.
 
-The state has the four operations of a mergeable statistic: `empty`, `update`, `merge`, `finish`.
-Differences are taken in float64. What cannot be subtracted (NaN, infinity) is counted, not averaged.
+The state has the four operations of a mergeable statistic: `empty`, `update`, `merge`, `finish`. Differences are in
+float64. NaN and infinity are counted, not averaged.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,19 +32,17 @@ _WORST_ROWS = 10
 _PARTS = 4
 # Floor of the denominator of the elementwise relative difference, in the unit of the output.
 _RELATIVE_FLOOR = 1e-12
-# A declared limit of zero is a unit too small to divide by.
+# Below this, a sum of squares in float64 has lost digits.
+_SMALLEST_SQUARES = 1e-290
+# A declared limit of zero is too small a unit to divide by.
 _SMALLEST_UNIT = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class RowDifference:
-    """The row whose difference is furthest beyond its limit, or nearest to it; 2-norms relative to the row's.
+    """The row furthest beyond its limit, or nearest to it, in 2-norms relative to the row's.
 
-    Attributes:
-        in_limits: The difference divided by its limit.
-        max_row_rel_diff: The difference.
-        limit: Its limit.
-        row_id: The id of the row.
+    `in_limits` is the difference divided by its limit.
     """
 
     in_limits: float
@@ -54,12 +53,13 @@ class RowDifference:
 
 @dataclass(kw_only=True, slots=True)
 class DiffState:
-    """What is kept of the batches seen.
+    """The state of the batches seen; sums are by channel, shape (channels,).
 
-    Sums are by channel, shape (channels,). `sum_abs` counts a value far from the bulk in proportion to its own limit.
-    `nearest` is the finite difference that is nearest to its limit, or furthest beyond it; `nearest_row` the row, and
-    `nearest_bounded_row` the row where channels within [-1, 1] have the floor of a bounded function.
-    `max_row_rel` and `min_row_cosine` hold the id of their row.
+    `sum_abs` counts a value far from the bulk in proportion to its own limit. `nearest` is the finite difference that
+    is nearest to its limit, or furthest beyond it, `nearest_row` that row by its own limit. `nearest_bounded_row` is
+    that row where channels within [-1, 1] have the floor of a bounded function. `max_row_rel` and `min_row_cosine` hold
+    the id of their row. `log_noise` and `log_signal` are natural logarithms of the sums of squares of difference and
+    reference, because float64 cannot hold the squares of huge or tiny values.
     """
 
     limits: Limits
@@ -78,6 +78,8 @@ class DiffState:
     dot: float = 0.0
     actual_norm: float = 0.0
     expected_norm: float = 0.0
+    log_noise: float = -math.inf
+    log_signal: float = -math.inf
     max_rel: float = 0.0
     max_row_rel: tuple[float, str] = (0.0, "")
     nearest_row: RowDifference | None = None
@@ -104,18 +106,16 @@ class DiffState:
 
     @property
     def has_exact_channels(self) -> bool:
-        """Whether the limit of some values is 0, or too small to divide by."""
+        """Return whether the limit of some values is 0, or too small to divide by."""
         return bool(self.limits.max_abs_diff.min(initial=np.inf) < _SMALLEST_UNIT)
 
 
 @dataclass(kw_only=True, slots=True)
 class RowFigures:
-    """What was found of each row of one batch, block by block.
+    """Figures of each row of one batch, block by block.
 
-    Attributes:
-        largest_blocks: The largest |actual - expected|; infinite where the one is finite otherwise than the other.
-        in_limits_blocks: The largest part of its limit that a difference takes.
-        relative_blocks: The part of its limit that the difference of the whole row takes, in 2-norms.
+    `largest_blocks` hold the largest |actual - expected|, infinite where finiteness differs. `in_limits_blocks` hold
+    the largest part of its limit that a difference has, `relative_blocks` that of the whole row, in 2-norms.
     """
 
     largest_blocks: list[NDArray[np.float64]] = field(default_factory=list)
@@ -123,30 +123,30 @@ class RowFigures:
     relative_blocks: list[NDArray[np.float64]] = field(default_factory=list)
 
     def add(self, block: _Block, relative: NDArray[np.float64]) -> None:
-        """Take in some rows, and the part of its limit that each takes."""
+        """Add some rows, and the part of its limit that each has."""
         self.largest_blocks.append(block.by_row(block.magnitude).max(axis=1))
         self.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
         self.relative_blocks.append(relative)
 
     def extend(self, later: RowFigures) -> None:
-        """Take in the figures of the rows that come after these."""
+        """Add the figures of the rows that come after these."""
         self.largest_blocks += later.largest_blocks
         self.in_limits_blocks += later.in_limits_blocks
         self.relative_blocks += later.relative_blocks
 
     @property
     def largest(self) -> NDArray[np.float64]:
-        """The largest |actual - expected| of each row."""
+        """Return the largest |actual - expected| of each row."""
         return _joined(self.largest_blocks)
 
     @property
     def in_limits(self) -> NDArray[np.float64]:
-        """The largest part of its limit that a difference takes, of each row."""
+        """Return the largest part of its limit that a difference has, of each row."""
         return _joined(self.in_limits_blocks)
 
     @property
     def relative(self) -> NDArray[np.float64]:
-        """The part of its limit that the difference of each whole row takes."""
+        """Return the part of its limit that the difference of each whole row has."""
         return _joined(self.relative_blocks)
 
 
@@ -178,17 +178,11 @@ def update(
     ids: Sequence[str],
     figures: RowFigures | None = None,
 ) -> DiffState:
-    """Take in one batch and return the state that follows.
+    """Add one batch, and return the state that follows; the old one is not to be used again.
 
-    Of many values, parts are measured at once and put together in their order: the result is the same, however many
-    threads there are.
-
-    Args:
-        state: The state so far; not to be used again.
-        actual: The candidate's output, numeric or bool.
-        expected: The reference's output, of the same shape and dtype.
-        ids: The ids of the batch's rows. An output without a row of its own per input counts as one row.
-        figures: Where what is found of each row is put, if it is wanted.
+    Of many values, parts are measured at once and merged in order, so the result does not depend on threads. Both
+    outputs have one shape and dtype, numeric or bool. An output without an axis of rows counts as one row. `figures`
+    collects those of each row.
     """
     blocks = list(blocks_of_rows(expected.shape, len(ids)))
     if len(blocks) == 1:
@@ -218,7 +212,7 @@ def _update(
     figures: RowFigures | None,
 ) -> None:
     left_out = left_out_of(expected)
-    # NaN on both sides is kept out of everything, and is counted below where it is the reference's own.
+    # NaN on both sides is left out of everything; where it is the reference's own, it is counted below.
     wide_expected, wide_actual = (not_a_number(array, left_out) for array in (expected, actual))
     actual, expected = np.asarray(actual), np.asarray(expected)
     without = 0 if left_out is None else int(np.count_nonzero(left_out))
@@ -245,7 +239,7 @@ def _update(
             is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected, ids)
             is_kept &= ~is_fill
             is_broken |= is_wrong
-        # What is not finite is the largest of all.
+        # Values that are not finite are the largest of all.
         broken = _Broken(is_broken=is_broken, magnitude=np.where(np.isfinite(magnitude), magnitude, np.inf))
         difference = np.where(is_kept, difference, 0.0)
         magnitude = np.abs(difference)
@@ -258,12 +252,12 @@ def _update(
     with np.errstate(over="ignore"):
         in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if state.has_exact_channels else limits)
     _add_sums(state, difference, magnitude, is_kept, of_mean)
-    _add_relative(state, magnitude, wide_expected)
     add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
     add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
     block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
     _add_nearest(state, block)
     products = _RowProducts.of(block, difference, wide_actual, wide_expected)
+    _add_relative(state, products, magnitude, wide_expected)
     _add_directions(state, products, block)
     relative = _add_rows(state, products, block, wide_expected)
     if broken is not None:
@@ -275,7 +269,7 @@ def _update(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Block:
-    """Some rows, and what was found of each value; `limits` broadcasts over them."""
+    """Some rows, with figures of each value; `limits` broadcasts over them."""
 
     actual: NDArray[np.generic]
     expected: NDArray[np.generic]
@@ -286,7 +280,7 @@ class _Block:
 
     @property
     def rows(self) -> int:
-        """How many rows there are; an output without a row of its own per input is one."""
+        """Return the number of rows; an output without an axis of rows is one."""
         return len(rows_of(self.magnitude, len(self.ids)))
 
     def by_row(self, values: NDArray[np.generic]) -> NDArray[Any]:
@@ -317,7 +311,7 @@ class _Block:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Broken:
-    """Where finiteness or a fill value differs, and by how much: infinite where that is no number."""
+    """Where finiteness or a fill value differs, and by how much; infinite where that is no number."""
 
     is_broken: NDArray[np.bool_]
     magnitude: NDArray[np.float64]
@@ -339,7 +333,7 @@ def _count_fills(
     expected: NDArray[np.float64],
     ids: Sequence[str],
 ) -> NDArray[np.bool_]:
-    """Count the fill values, and return which of them the candidate does not hold."""
+    """Count the fill values, and return where the candidate lacks one."""
     is_substituted = is_fill & state.limits.is_substituted(actual, expected)
     is_wrong: NDArray[np.bool_] = is_fill & ~(actual == expected) & ~is_substituted
     state.fill_values += int(np.count_nonzero(is_fill))
@@ -368,7 +362,7 @@ def _count_non_finite(
 
 
 def _first_row(flags: NDArray[Any], ids: Sequence[str]) -> str:
-    """Return the first row in which a flag is set; of an output without rows of its own, all rows."""
+    """Return the first row in which a flag is set; all rows, of an output without an axis of rows."""
     by_row = rows_of(flags, len(ids))
     if len(by_row) != len(ids):
         return f"{ids[0]}..{ids[-1]}"
@@ -418,10 +412,7 @@ def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _dot(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Return the dot product of two vectors.
-
-    Why not `@`: it has several threads of a library wake up for it, which wait for more in a loop that takes CPU.
-    """
+    """Return the dot product of two vectors; `@` would wake threads of a library, which wait busily for more work."""
     return float(np.einsum("n,n->", one, other))
 
 
@@ -435,8 +426,12 @@ def _merge_moments(a: tuple[float, float, float], b: tuple[float, float, float])
     return mean_a + delta * count_b / count, squares_a + squares_b + delta * delta * count_a * count_b / count
 
 
-def _add_relative(state: DiffState, magnitude: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
-    # Worked on in place: of a language model, an array of one row holds millions of values.
+def _add_relative(
+    state: DiffState, products: _RowProducts, magnitude: NDArray[np.float64], expected: NDArray[np.float64]
+) -> None:
+    state.log_noise = _merged("log_noise", state.log_noise, _log_squares(magnitude, products.difference))
+    state.log_signal = _merged("log_signal", state.log_signal, _log_squares(expected, products.expected))
+    # In place, because one row of a language model may hold millions of values.
     sizes = np.atleast_1d(np.abs(expected))
     np.maximum(sizes, _RELATIVE_FLOOR, out=sizes)
     state.max_rel = max(state.max_rel, float(np.divide(magnitude, sizes, out=sizes).max()))
@@ -453,11 +448,7 @@ class _RowProducts:
 
     @classmethod
     def of(
-        cls,
-        block: _Block,
-        difference: NDArray[np.float64],
-        actual: NDArray[np.float64],
-        expected: NDArray[np.float64],
+        cls, block: _Block, difference: NDArray[np.float64], actual: NDArray[np.float64], expected: NDArray[np.float64]
     ) -> _RowProducts:
         apart, one, other = (block.by_row(values) for values in (difference, actual, expected))
         return cls(
@@ -469,7 +460,7 @@ class _RowProducts:
 
 
 def _add_nearest(state: DiffState, block: _Block) -> None:
-    """Keep the finite difference that is nearest to its limit, or furthest beyond it; count those beyond."""
+    """Keep the finite difference that is nearest to its limit, or furthest beyond it, and count those beyond."""
     in_limits = block.by_row(block.in_limits)
     state.beyond += int(np.count_nonzero(in_limits > 1))
     at = int(in_limits.argmax())
@@ -481,11 +472,11 @@ def _add_nearest(state: DiffState, block: _Block) -> None:
 def _add_rows(
     state: DiffState, products: _RowProducts, block: _Block, expected: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Take in the rows, and return the part of its limit that each takes."""
+    """Add the rows, and return the part of its limit that each has."""
     norms = np.sqrt(products.difference)
     sizes = np.maximum(np.sqrt(products.expected), state.row_norm)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Where the reference is zero all over, there is nothing to be relative to: the absolute limits hold.
+        # Where the reference is all zero, nothing can be relative to it, and the absolute limits hold.
         is_none = (norms == 0) | (sizes == 0)
         relative = np.where(is_none, 0.0, norms / sizes)
     at = int(relative.argmax())
@@ -507,7 +498,7 @@ def _furthest_row(
     *,
     is_bounded: bool,
 ) -> tuple[RowDifference, NDArray[np.float64]]:
-    """Return the row of a block that is furthest beyond its limit, and the part of its limit that each row takes."""
+    """Return the row of a block that is furthest beyond its limit, and the part of its limit that each row has."""
     norms, sizes = norms_and_sizes
     allowed = limits.of_rows(expected, sizes, is_bounded=is_bounded)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -524,18 +515,35 @@ def _furthest_row(
 
 
 def _add_directions(state: DiffState, products: _RowProducts, block: _Block) -> None:
-    """Take in the directions of both answers, and keep the row where they are furthest apart."""
+    """Add the directions of both outputs, and keep the row where they are furthest apart."""
     state.dot += float(products.both.sum())
     state.actual_norm += float(products.actual.sum())
     state.expected_norm += float(products.expected.sum())
     norms = np.sqrt(products.actual) * np.sqrt(products.expected)
     is_same = (products.actual == products.expected) & (products.both == products.expected)
+    if not products.expected.all():
+        # Squares of tiny values are 0, as if the row were zeros.
+        is_same &= (products.expected > 0) | ~block.by_row(block.magnitude).any(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Equal vectors are no rounding apart, two zero vectors included; a zero vector and another one are not alike.
         cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, products.both / norms))
     at = int(cosines.argmin())
     if cosines[at] < state.min_row_cosine[0]:
         state.min_row_cosine = max(-1.0, float(cosines[at])), block.name_of(at)
+
+
+def _log_squares(values: NDArray[np.float64], by_row: NDArray[np.float64]) -> float:
+    """Return the logarithm of the sum of squares, given the sums by row; -inf for zeros, inf for infinite values."""
+    with np.errstate(over="ignore"):
+        squares = float(by_row.sum())
+    if _SMALLEST_SQUARES < squares < math.inf:
+        return math.log(squares)
+    largest = float(np.abs(values).max())
+    if largest == 0 or math.isinf(largest):
+        return math.inf if largest else -math.inf
+    with np.errstate(under="ignore"):
+        parts = (values / largest).ravel()
+        return math.log(_dot(parts, parts)) + 2 * math.log(largest)
 
 
 def _keep_worst(state: DiffState, block: _Block) -> None:
@@ -563,12 +571,20 @@ def _rank(row: WorstRow) -> tuple[float, float, str, tuple[int, ...]]:
     return row.in_limits, row.max_abs_diff or 0.0, row.row_id, row.index
 
 
-# How the fields of two states become one; of all others that are not moments, the sum does.
-_SAME = frozenset({"limits", "row_norm"})
-_LARGER = frozenset({"max_abs", "max_rel", "max_row_rel"})
-_SMALLER = frozenset({"min_abs", "min_row_cosine"})
-_FURTHER = frozenset({"nearest_row", "nearest_bounded_row"})
-_FIRST = frozenset({"first_non_finite_id", "first_wrong_fill"})
+def _further(one: Any, other: Any) -> Any:  # noqa: ANN401 - what was found, or None
+    return max((found for found in (one, other) if found is not None), default=None)
+
+
+# How the fields of two states become one; all others except moments are summed.
+_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("limits", "row_norm"), lambda one, _: one),
+    **dict.fromkeys(("max_abs", "max_rel", "max_row_rel"), max),
+    **dict.fromkeys(("min_abs", "min_row_cosine"), min),
+    **dict.fromkeys(("nearest_row", "nearest_bounded_row"), _further),
+    **dict.fromkeys(("first_non_finite_id", "first_wrong_fill"), lambda one, other: one or other),
+    **dict.fromkeys(("log_noise", "log_signal"), lambda one, other: float(np.logaddexp(one, other))),
+    "nearest": lambda one, other: max((row for row in (one, other) if row is not None), key=_rank, default=None),
+}
 
 
 def merge(a: DiffState, b: DiffState) -> DiffState:
@@ -582,17 +598,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
 
 
 def _merged(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - of the type of the field
-    if name in _SAME:
-        return one
-    if name in _LARGER:
-        return max(one, other)
-    if name in _SMALLER:
-        return min(one, other)
-    if name == "nearest":
-        return max((row for row in (one, other) if row is not None), key=_rank, default=None)
-    if name in _FURTHER:
-        return max((found for found in (one, other) if found is not None), default=None)
-    return one or other if name in _FIRST else one + other
+    return _MERGES.get(name, operator.add)(one, other)
 
 
 def counts(state: DiffState) -> dict[str, int]:
@@ -602,22 +608,21 @@ def counts(state: DiffState) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffStatistics:
-    """The difference of one output over all batches; statistics of |actual - expected| where not said otherwise.
+    """The difference of one output over all batches, of |actual - expected| unless noted; NaN where none was possible.
 
-    NaN where nothing could be subtracted. Quantiles are upper edges of bins, at most 1/128 above the
-    true value. `std_abs_diff` is of |d| with ddof 0; `bias` is the mean of the signed difference;
-    `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
-    difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
-    counts in proportion to its own limit.
-    `nearest_row` is the row whose difference is nearest to its own limit, or furthest beyond it, and
-    `nearest_bounded_row` that row where channels within [-1, 1] have the floor of a bounded function.
-    `mean_abs_diff_of_columns` is the mean of these over all channels.
-    `rms_by_channel` is the root mean square difference, and `bias_by_channel` the mean of the signed one, each with
-    `count_by_channel` values.
-    `left_out` counts the positions that do not count, and `values` the others; `beyond` those whose difference is
-    beyond its own max limit.
-    `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
-    `off_slope` the part of the squared difference that it does not explain.
+    Quantiles are upper edges of bins, at most 1/128 above the true value. `std_abs_diff` is of |d| with ddof 0; `bias`
+    is the mean of the signed difference. `p9999_in_limits` is the 99.99 % quantile of each difference divided by its
+    own max limit. `nearest` is the difference nearest to its max limit, or furthest beyond it, and `nearest_row` that
+    row by its own limit. `nearest_bounded_row` is that row where channels within [-1, 1] have the floor of a bounded
+    function. In `mean_abs_by_channel` a value far from the bulk counts in proportion to its own limit;
+    `mean_abs_diff_of_columns` is the mean of these over all channels. `rms_by_channel` is the root mean square
+    difference, and `bias_by_channel` the mean of the signed one, each with `count_by_channel` values. `left_out` counts
+    the positions that do not count, `values` the others, and `beyond` differences beyond their own max limit. `sqnr_db`
+    is the signal-to-quantization-noise ratio, 10 log10(sum expected^2 / sum d^2), in decibels: infinite without a
+    difference, and -infinite if the reference is all zeros. Source: Lin, Talathi and Annapureddy, "Fixed Point
+    Quantization of Deep Convolutional Networks" (2016); `compute_sqnr` of PyTorch's `torch.ao.ns` agrees. `slope` is
+    the factor of the reference that comes nearest to the candidate, in least squares, and `off_slope` the part of the
+    squared difference that it does not explain.
     """
 
     rows: int
@@ -640,6 +645,7 @@ class DiffStatistics:
     min_cosine_similarity_id: str
     slope: float
     off_slope: float
+    sqnr_db: float
     max_rel_diff: float
     max_row_rel_diff: float
     max_row_rel_id: str
@@ -674,12 +680,7 @@ _COUNTS = (
 
 
 def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffStatistics:
-    """Return the statistics of all that was taken in.
-
-    Args:
-        state: The state.
-        counted: What to give as the counts, by the names of `counts`, where the state saw rows repeatedly.
-    """
+    """Return the statistics of all batches; `counted` replaces `counts` where the state saw rows repeatedly."""
     compared = int(state.total)
     nothing = math.nan
     variance = state.squares / state.total if compared else nothing
@@ -711,6 +712,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         min_cosine_similarity_id=state.min_row_cosine[1],
         slope=slope,
         off_slope=off_slope,
+        sqnr_db=_sqnr(state),
         max_rel_diff=state.max_rel if compared else nothing,
         max_row_rel_diff=state.max_row_rel[0] if compared else nothing,
         max_row_rel_id=state.max_row_rel[1],
@@ -737,10 +739,16 @@ def _cosine(state: DiffState) -> float:
     return max(-1.0, min(1.0, state.dot / product))
 
 
+def _sqnr(state: DiffState) -> float:
+    if state.log_noise == -math.inf:
+        return math.inf if state.total else math.nan
+    return 10 * (state.log_signal - state.log_noise) / math.log(10)
+
+
 def _slope(state: DiffState) -> tuple[float, float]:
-    squares = state.squares + state.total * state.mean**2
-    if state.expected_norm == 0 or squares == 0:
+    squares = state.squares + state.total * state.mean * state.mean
+    if not 0 < state.expected_norm < math.inf or not 0 < squares < math.inf:
         return math.nan, math.nan
-    # From the differences: subtracting the norms themselves would lose what is looked for.
+    # From the differences, because subtracting the norms themselves would lose them.
     along = state.dot - state.expected_norm
     return 1.0 + along / state.expected_norm, max(0.0, 1.0 - along * along / (state.expected_norm * squares))

@@ -1,4 +1,4 @@
-"""How much a candidate may differ: the declared limits, and what they come to for one output."""
+"""The declared limits, and those of one output that follow from them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """Limits by the names the report uses. A candidate passes that stays at or below each.
+    """Limits by the names in reports. A candidate passes that stays at or below each.
 
-    Attributes:
-        max_abs_diff: Largest |actual - expected|, in the unit of the output.
-        mean_abs_diff: Mean of |actual - expected|.
-        max_row_rel_diff: Largest |actual - expected| of a row relative to its norm, 2-norms.
-        repeat_max_abs_diff: Largest difference between two runs on the same input.
-        decision_mismatches: How many decisions may differ, near the boundary or not; None for the
-            default, which allows only a few, and only where the reference is at the boundary.
-        mismatch_rate_upper_95: Largest 95 % upper bound of the rate of rows that decide differently.
-        precision: What the limits are for: a fill value may be the nearest number that it holds.
-        declared: Names of the limits that the user set: they hold as written, while a default is
-            multiplied by the scale of the output, capped by its spread, and never below what arithmetic can do.
-        outputs: By output and the name of a limit, what the user set for it alone: one number, or one for each column,
-            None where the default holds.
+    `max_abs_diff` is the largest |actual - expected|, in the unit of the output, and `mean_abs_diff` its mean.
+    `max_row_rel_diff` is that of a row relative to its norm, in 2-norms. `repeat_max_abs_diff` is the largest
+    difference between two runs on the same input. `decision_mismatches` counts decisions that differ, near the boundary
+    or not; None for the default, a few at the boundary alone. `mismatch_rate_upper_95` is the 95 % upper bound of the
+    rate of rows that decide differently. A fill value may be the nearest number of the `precision`. Limits in
+    `declared` hold as written. A default is multiplied by the scale of the output, capped by its spread, and never
+    below what arithmetic can do. `outputs` has limits of one output by name: one number, or one for each column, None
+    where the default holds.
     """
 
     max_abs_diff: float
@@ -61,8 +56,8 @@ def _tolerance(precision: Precision, limits: tuple[float, float, float, float]) 
     )
 
 
-# Source: measured on equivalent and faulty conversions; see docs/tolerances.md. Mixed precision is judged as
-# its lowest part, FP16.
+# Source: measured on equivalent and faulty conversions; see docs/tolerances.md. Mixed precision is judged as its lowest
+# part, FP16.
 DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     precision: _tolerance(precision, limits)
     for precision, limits in {
@@ -75,12 +70,12 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     }.items()
 }
 
-# The version of the rule by which limits follow from a tolerance and a reference: shares of limits of another version
-# are no measure. 1: by the spread of the whole output; 2: capped by the spread of each channel.
+# The version of the rule by which limits follow from a tolerance and a reference: shares of limits of other versions
+# are not comparable. 1: by the spread of the whole output; 2: capped by the spread of each channel.
 LIMIT_RULE = 2
 
-# What a limit may be at most of the spread of its own channel, so that a small column beside a large one is judged too.
-# Source: measured on equivalent and faulty conversions; see docs/tolerances.md.
+# The largest limit as a share of the spread of its own channel, so that a small column next to a large one is judged
+# too. Source: measured on equivalent and faulty conversions; see docs/tolerances.md.
 SHARES_OF_SPREAD: Mapping[Precision, float] = {
     Precision.FP32: 1e-3,
     Precision.TF32: 5e-2,
@@ -89,23 +84,23 @@ SHARES_OF_SPREAD: Mapping[Precision, float] = {
     Precision.BF16: 1e-1,
     Precision.INT8: 4e-1,
 }
-# Of shares of one quantity, what the root mean square of a column's differences may be of that of its distances from
-# the median. Source: as above.
+# Of shares of one quantity, the largest root mean square difference of a column, as a share of that of its distances
+# from the median. Source: as above.
 SHARES_OF_RMS: Mapping[Precision, float] = {**SHARES_OF_SPREAD, Precision.INT8: 3.5e-1}
 
 # No cap is below so many roundings of the bulk: those of the weights move a nearly constant column as a whole.
 # Source: measured on honest FP16 and BF16 of small networks, up to 8.9.
 _ROUNDINGS_OF_CAP = 12
 
-# Of the limit of a single value, its cap and its floor, how much that of a mean and of a repeat has.
+# The parts of a single value's cap and floor that the limit of a mean and of a repeat have.
 _CAP_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 5, "repeat_max_abs_diff": 1 / 2}
 _FLOOR_SHARE = {"max_abs_diff": 1.0, "mean_abs_diff": 1 / 8, "repeat_max_abs_diff": 1 / 2}
-# On made-up rows, a limit may be so many times as large a share of the spread of its channel, and half of it at most.
+# On generated rows, a limit may be so many times as large a share of its channel's spread, and half of it at most.
 _ROOM_OF_MADE_UP, _MOST_OF_MADE_UP = 4.0, 0.5
-# A candidate has noise of its own beside that of the reference.
+# A candidate has noise of its own besides that of the reference.
 _NOISE_ROOM = 2.0
 _MOST_NOISE = 10.0
-# What implementations of a bounded function, such as Sigmoid, differ by in float32 at any value.
+# How far implementations of a bounded function, such as Sigmoid, differ in float32 at any value.
 # Source: ONNX Runtime's rational approximation against PyTorch's, up to 1.2e-7 measured; see docs/tolerances.md.
 ACTIVATION_FLOOR = 3e-7
 
@@ -113,7 +108,7 @@ ACTIVATION_FLOOR = 3e-7
 _FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision.BF16: "bfloat16"}
 # Limits of single values, which grow with the distance of the value.
 _GROWING = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
-# Limits that mean nothing where nothing is decided.
+# Limits without a meaning where nothing is decided.
 DECISION_LIMITS = frozenset({"decision_mismatches", "mismatch_rate_upper_95"})
 LIMIT_NAMES = tuple(item.name for item in fields(Tolerance) if item.name not in {"declared", "outputs", "precision"})
 # Those that may be declared for one output.
@@ -122,36 +117,24 @@ OUTPUT_LIMITS = ("max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "repeat_ma
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """A tolerance applied to one output: the numbers that its differences are held against.
+    """A tolerance applied to one output; arrays hold one number a channel.
 
-    The limit of a value is that of its channel, or `growth` times its distance from the center where that is more; in
-    a row that is spread much further than others, no value has less than what comes of that row's own spread. A limit
-    of `max_abs_diff` is never below the floor: that of the channel, or four steps at the largest value of the row in
-    its channel. That of a row is never below what the floors of its values add up to.
+    The limit of a value is that of its channel, or `growth` times its distance from the center where that is more. In a
+    row that is spread much further than others, no value has less than the limit by that row's own spread. A limit of
+    `max_abs_diff` is never below the floor: that of the channel, or four steps at the largest value of the row in its
+    channel. That of a row is never below the 2-norm of its values' floors.
 
-    Attributes:
-        max_abs_diff: One a channel, shape (channels,): the limit of a value of the bulk.
-        mean_abs_diff: One a channel.
-        repeat_max_abs_diff: One a channel.
-        max_row_rel_diff: Dimensionless.
-        axis: The channel axis of the output, or None for one channel.
-        floor: One a channel: what arithmetic alone moves a value of the bulk by; 0 where `max_abs_diff` was declared.
-        row_floor: The same for the check of a row, where channels without a known last operator have more.
-        row_share: One a channel: what the mean difference may be of the spread of the channel; no row has less.
-        is_one_value: Whether each row is one value.
-        rms_diff: One a channel: the limit of the root mean square difference; empty where the channels are no shares.
-        has_row_floor: Whether the check of a row has a floor: it has none where its limit was declared.
-        center: The median of each channel; not read where nothing grows.
-        growth: By the name of a limit, how it grows with the distance; a limit that is not named does not.
-        share: By the name of a limit that is capped, what part of the distance a value may be off where that is less
-            than `uncapped`.
-        uncapped: By the name of a limit that is capped, what it would be without the cap, one a channel.
-        mean_of_columns: The limit of the mean over all columns of a table; infinite for other outputs.
-        is_table: Whether the channels are the columns of an output of rank 2.
-        fixed: By the name of a limit, the channels whose limit was declared: it holds as written.
-        step: The coarsest step that a value may have been rounded to; none where `max_abs_diff` was declared.
-        fills: The fill values of the reference, which are compared exactly.
-        substitutes: For each of them, what may stand there instead: the nearest number of the precision judged as.
+    The first three limits are of a value of the bulk; `max_row_rel_diff` has no unit. `axis` is the channel axis; None
+    for one channel. `floor` is how far arithmetic alone moves a value of the bulk; 0 where `max_abs_diff` was declared.
+    `row_floor` is the same for the check of a row, and more for channels without a known last operator. `row_share` is
+    the mean difference allowed by the spread of the channel; no row has less. `rms_diff` limits the root mean square
+    difference; it is empty where the channels are no shares. The check of a row has no floor where its limit was
+    declared. `growth` has the limits that grow with the distance from `center`. Of limits with a cap, `uncapped` is the
+    limit without it; if less, a value may be off by `share` of the distance. `mean_of_columns` limits the mean over all
+    columns of a table, an output of rank 2; it is infinite for others. `fixed` has the channels with declared limits,
+    which hold as written. `step` is the coarsest step that a value may have been rounded to; None where `max_abs_diff`
+    was declared. The reference's `fills` are compared exactly, but `substitutes`, the nearest numbers of the precision,
+    are allowed.
     """
 
     max_abs_diff: NDArray[np.float64]
@@ -177,7 +160,7 @@ class Limits:
     substitutes: tuple[float, ...] = ()
 
     def widened(self, factor: float) -> Limits:
-        """Return limits that are so many times as wide; the floor and what is compared exactly stay as they are."""
+        """Return limits that are so many times as wide; floors and exact comparisons stay as they are."""
         return replace(
             self,
             max_abs_diff=self.max_abs_diff * factor,
@@ -194,13 +177,10 @@ class Limits:
     def of_values(self, name: str, expected: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the limit of each of these values by its name, in a shape that broadcasts over them.
 
-        A NaN or an infinity has the limit of the bulk.
-
-        Args:
-            name: `max_abs_diff`, `mean_abs_diff` or `repeat_max_abs_diff`.
-            expected: The reference's values, whole rows along axis 0; some may be masked.
+        The name is `max_abs_diff`, `mean_abs_diff` or `repeat_max_abs_diff`. `expected` are whole rows of the reference
+        along axis 0; some may be masked. A NaN or an infinity has the limit of the bulk.
         """
-        # What is left out is masked, and no ordinary value of its row.
+        # Masked values are no ordinary ones of their row.
         expected = np.ma.filled(expected, np.nan)
         return self._of_values(name, expected, self._distance(expected))
 
@@ -216,12 +196,10 @@ class Limits:
     def of_rows(
         self, expected: NDArray[np.float64], sizes: NDArray[np.float64], *, is_bounded: bool = False
     ) -> NDArray[np.float64]:
-        """Return how far each row may be off, in the 2-norm; shape (rows,).
+        """Return how far each row of `expected`, as in `of_values`, may be off, in the 2-norm; shape (rows,).
 
-        Args:
-            expected: The reference's values, whole rows along axis 0; some may be masked.
-            sizes: What the difference of each row is relative to, shape (rows,).
-            is_bounded: Whether channels within [-1, 1] count as the values of a bounded function.
+        The difference of each row is relative to its size in `sizes`. With `is_bounded`, channels within [-1, 1] count
+        as the values of a bounded function.
         """
         allowed = self.max_row_rel_diff * sizes
         if not self.has_row_floor or not expected.size:
@@ -235,7 +213,7 @@ class Limits:
         floors = np.maximum(floors, on_axis(self.row_share, self.axis, expected.ndim))
         if self.step is not None:
             floors = np.maximum(floors, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
-        # What is left out has no difference.
+        # Masked values have no difference.
         is_left_out = np.isnan(expected)
         squares = np.where(is_left_out, 0.0, floors**2) if is_left_out.any() else floors**2
         has_rows = expected.ndim > 0 and len(expected) == len(sizes)
@@ -244,11 +222,7 @@ class Limits:
         return np.maximum(allowed, floor)
 
     def widens_rows(self, expected: NDArray[np.float64]) -> bool:
-        """Return whether some of these rows have limits by their own spread, in the unit that the limits give.
-
-        Args:
-            expected: The reference's values, whole rows along axis 0; some may be masked.
-        """
+        """Return whether some rows of `expected`, as in `of_values`, have limits by their own spread."""
         expected = np.ma.filled(expected, np.nan)
         distance, bulk = self._distance(expected), on_axis(self.max_abs_diff, self.axis, expected.ndim)
         if distance is None or not expected.ndim:
@@ -297,7 +271,7 @@ class Limits:
             spread = spread_within((apart / unit)[is_ordinary]) * growth
             own[row] = np.maximum(own[row], unit * spread)
         if name in self.uncapped:
-            # Far from the others, a value is rounded in proportion to what it is.
+            # Far from the others, a value is rounded in proportion to its size.
             most = on_axis(self.uncapped[name], self.axis, expected.ndim)
             own = np.maximum(own, np.minimum(most, distance * self.share[name]))
         return own
@@ -305,8 +279,8 @@ class Limits:
     def _largest_of_rows(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the largest ordinary magnitude in each row, by channel, in a shape that broadcasts over the values.
 
-        A sum is rounded as coarsely as its largest terms, which are those of its own row: one huge row loosens nothing
-        for the others.
+        A sum is rounded as coarsely as its largest terms, those of its own row, so one huge row loosens nothing for
+        others.
         """
         magnitudes = np.abs(expected)
         # A NaN is below nothing.
@@ -321,7 +295,7 @@ class Limits:
         return self.axis is None or (self.axis < len(shape) and shape[self.axis] == self.max_abs_diff.size)
 
     def band(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how far each of these values may be off; nothing where it is compared exactly."""
+        """Return how far each of these values may be off; 0 where it is compared exactly."""
         limits = np.broadcast_to(self.of_values("max_abs_diff", expected), expected.shape)
         is_exact = self.is_fill(expected) | ~np.isfinite(expected)
         return np.where(is_exact, 0.0, limits) if is_exact.any() else limits
@@ -334,7 +308,7 @@ class Limits:
         return found
 
     def is_substituted(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return where a fill value is another number than the reference's, and one that may stand for it."""
+        """Return where a fill value differs from the reference's, and is its substitute."""
         found = np.zeros(expected.shape, dtype=bool)
         for fill, substitute in zip(self.fills, self.substitutes, strict=True):
             found |= (expected == fill) & (actual == substitute)
@@ -342,7 +316,7 @@ class Limits:
         return found
 
     def is_within(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which values are within their limit; NaN is where the reference holds NaN alone."""
+        """Return which values are within their limit; NaN only where the reference holds NaN."""
         same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
         with np.errstate(invalid="ignore"):
             near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
@@ -359,10 +333,7 @@ def _rows_beyond(own: NDArray[np.float64], bulk: NDArray[np.float64]) -> NDArray
 
 
 def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
-    """Return the limits for one output: defaults scaled by the reference, declared ones as written.
-
-    Outputs that are not float are compared exactly: their limits are zero.
-    """
+    """Return the limits of one output: defaults scaled by the reference, declared ones as written; 0 unless float."""
     if not profile.is_float:
         zero = np.zeros(profile.channels)
         return Limits(
@@ -407,7 +378,7 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         floor=np.where(is_declared(tolerance, profile, "max_abs_diff"), 0.0, floor),
         row_floor=np.where(is_bounded, np.maximum(floor, ACTIVATION_FLOOR), floor),
         row_share=_CAP_SHARE["mean_abs_diff"] * share * profile.own_spread * profile.cap_room,
-        # Below FP32 the limit of a row is near that of a value, and finds what is off everywhere.
+        # Below FP32 the limit of a row is near that of a value, and shows faults in all values.
         is_one_value=tolerance.precision is Precision.FP32 and profile.values == profile.rows,
         rms_diff=_rms_limit(tolerance, profile, floor),
         has_row_floor="max_row_rel_diff" not in tolerance.declared and math.isnan(row),
@@ -425,7 +396,7 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
 
 
 def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArray[np.float64]:
-    """Return what was declared for one output alone, one a channel; NaN where nothing was."""
+    """Return the limit declared for one output alone, one a channel; NaN without one."""
     declared = tolerance.outputs.get(profile.name, {}).get(name, (None,))
     if len(declared) not in {1, profile.channels}:
         msg = f"tolerance {profile.name}:{name} has {len(declared)} numbers, and the output {profile.channels} channels"
@@ -436,26 +407,26 @@ def _own_limit(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArr
 
 
 def is_declared(tolerance: Tolerance, profile: OutputProfile, name: str) -> NDArray[np.bool_]:
-    """Return of which channels a limit was declared, for the output or for all outputs."""
+    """Return for which channels a limit was declared, for the output or for all outputs."""
     is_own = ~np.isnan(_own_limit(tolerance, profile, name))
     return np.ones_like(is_own) if name in tolerance.declared else is_own
 
 
 def _own_size(precision: Precision, profile: OutputProfile) -> NDArray[np.float64]:
-    """Return by what each channel is capped, one a channel: its own spread; 0 where it has none.
+    """Return the size that caps the limit of each channel: its own spread; 0 where it has none.
 
-    In FP32 a channel that hardly varies is capped by its size: rounding is in proportion to it. Below FP32 rounding is
-    that of what it is computed from, which may be far larger than a few rare values.
+    In FP32 a channel that hardly varies is capped by its size, because rounding is in proportion to it. Below FP32
+    rounding is that of its terms, which may be far larger than a few rare values.
     """
     size = profile.size if precision is Precision.FP32 else 0.0
     return np.where(profile.own_spread > 0, profile.own_spread, size)
 
 
 def floor_of_bulk(tolerance: Tolerance, profile: OutputProfile) -> NDArray[np.float64]:
-    """Return what arithmetic alone moves a value of the bulk by, one a channel.
+    """Return how far arithmetic alone moves a value of the bulk, one a channel.
 
-    It is four steps of the precision, what implementations of the last operator differ by, or the noise of the
-    reference; noise of more than ten limits is a fault of the reference, and loosens nothing beyond that.
+    It is four steps of the precision, the difference of implementations of the last operator, or the noise of the
+    reference. Noise of more than ten limits is a fault of the reference, and loosens nothing beyond that.
     """
     steps = LEAST_STEPS * Step(precision=tolerance.precision, dtype=profile.dtype).at(profile.bulk_abs)
     noise = np.minimum(_NOISE_ROOM * profile.noise, _MOST_NOISE * tolerance.max_abs_diff * profile.scale)
@@ -473,7 +444,7 @@ def _mean_of_columns(tolerance: Tolerance, profile: OutputProfile, floor: float)
 
 
 def without_cap(profile: OutputProfile) -> OutputProfile:
-    """Return the profile of an output whose channels have no spread of their own, by which limits would be capped."""
+    """Return the profile without the spreads of single channels, by which limits would be capped."""
     none = np.zeros_like(profile.own_spread)
     return replace(profile, own_spread=none, size=none)
 
@@ -486,13 +457,13 @@ def _rms_limit(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.f
 
 
 def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
-    """Return the limits of one output on inputs that no sample holds: none is stricter than the default.
+    """Return the limits of one output on generated inputs: none is stricter than the default.
 
-    A limit that a service declares is about its own inputs. It does not grow with the answer, and answers to made-up
+    A declared limit is about the service's own inputs. It does not grow with the output, and outputs of generated
     inputs may be of any size.
     """
     declared = limits_for(tolerance, profile)
-    # Many more rows are made up than sampled, and the largest of honest differences grows with them.
+    # Generated rows are more than those sampled, and the largest of honest differences grows with them.
     share = SHARES_OF_SPREAD[tolerance.precision]
     wider = replace(profile, own_spread=profile.own_spread * max(1.0, min(_ROOM_OF_MADE_UP, _MOST_OF_MADE_UP / share)))
     default = limits_for(DEFAULT_TOLERANCES[tolerance.precision], wider)
@@ -502,7 +473,7 @@ def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         mean_abs_diff=np.maximum(declared.mean_abs_diff, default.mean_abs_diff),
         repeat_max_abs_diff=np.maximum(declared.repeat_max_abs_diff, default.repeat_max_abs_diff),
         max_row_rel_diff=max(declared.max_row_rel_diff, default.max_row_rel_diff),
-        # Columns of made-up rows are other mixtures than those of the samples.
+        # Columns of generated rows are other mixtures than those of the samples.
         rms_diff=np.zeros(0),
     )
 
@@ -520,7 +491,7 @@ def _nearest_in(precision: Precision, fill: float) -> float:
 
 
 def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> tuple[str, ...]:
-    """Return the names of the declared limits that are looser than what the default comes to for some output."""
+    """Return the names of the declared limits that are looser than the default of some output."""
     default = DEFAULT_TOLERANCES[tolerance.precision]
     defaults = {profile.name: limits_for(default, profile) for profile in profiles if profile.is_float}
     loose: list[str] = [
@@ -535,7 +506,7 @@ def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile])
         for name, values in declared.items()
         if output in defaults and _is_looser(values, np.atleast_1d(getattr(defaults[output], name)))
     ]
-    # The default cap on mismatches holds near the boundary only: any other count may be looser.
+    # The default cap on mismatches holds near the boundary only, so any other count may be looser.
     if tolerance.decision_mismatches:
         loose.append("decision_mismatches")
     return tuple(loose)

@@ -27,12 +27,7 @@ _LEAST_ROWS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplesCost:
-    """The cost of one pass of a model over the samples.
-
-    Attributes:
-        values: Number of values of all inputs, over all rows.
-        seconds: CPU seconds of all threads.
-    """
+    """The cost of one pass over the samples: rows, values of all inputs over all rows, CPU seconds of all threads."""
 
     rows: int
     values: int
@@ -66,13 +61,7 @@ class Allowance:
         self._share_ends = now + max(self._ends - now, 0.0) / parts
 
     def takes(self, inputs: Mapping[str, NDArray[np.generic]], *, times: int, calls: int) -> bool:
-        """Return whether a batch may run, and count it if so.
-
-        Args:
-            inputs: Its inputs.
-            times: How often every row runs.
-            calls: Number of calls; one costs as much as one more row.
-        """
+        """Return whether a batch may run, and count it: each row counts `times` times, and a call as one more row."""
         rows = times * sum(array.size for array in inputs.values()) / self._values_of_row + calls
         if rows > self._share and self._clock() + rows * self._seconds_expected() > self._share_ends:
             return False
@@ -83,11 +72,7 @@ class Allowance:
         return True
 
     def _seconds_expected(self) -> float:
-        """Return the seconds per row: of the samples, or of the probes so far where they are slower.
-
-        Work on an output can take longer than the model: a language model returns a number for every word of its
-        vocabulary.
-        """
+        """Return the seconds per row: of the samples, or of the probes so far where they are slower (large outputs)."""
         so_far = (self._clock() - self._began) / self._rows_taken if self._rows_taken else 0.0
         return max(self._seconds_of_row, so_far)
 

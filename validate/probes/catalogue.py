@@ -83,11 +83,7 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def probes_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the named probes in the order of the table, () for `none` alone, and None for None.
-
-    Raises:
-        UsageError: A name is no probe.
-    """
+    """Return the named probes in order, () for `none` alone and None for None; raise UsageError for other names."""
     if given is None:
         return None
     names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowSubset:
-    """Some rows of a batch, or all of them, with both sides' outputs.
-
-    `batch` keeps the ids that the rows have in the whole batch. `edges` is empty for rows like the samples.
-    """
+    """Some or all rows of a batch, with their ids in the whole one; `edges` is empty for rows like the samples."""
 
     batch: Batch
     stored: StoredProbeBatch
@@ -34,9 +31,8 @@ def parts_of(whole: RowSubset, batch_axes: Mapping[str, tuple[int, ...]]) -> Ite
     """Yield the rows of a batch that are like the samples, then the others by the way in which they are unlike them.
 
     An output without its own row per input depends on all rows, also those unlike the samples. So does one entry per
-    pair of rows, except between rows that are like the samples. `batch_axes` are the axes that count rows, where that
-    is not the first one alone. A candidate that returns another number of rows breaks its contract, so the batch stays
-    whole.
+    pair of rows, except between rows like the samples. `batch_axes` count rows, where the first axis is not the only
+    one. A candidate that returns another number of rows breaks its contract, so the batch stays whole.
     """
     record = whole.stored.record
     outputs, actual = whole.stored.outputs, whole.actual

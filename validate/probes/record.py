@@ -39,20 +39,9 @@ from paritygate.validate.probes.inputs.probe import (
     with_reach,
 )
 from paritygate.validate.probes.own_faults import fault_words
-from paritygate.validate.probes.recording import (
-    INPUT,
-    OUTPUT,
-    BatchRecord,
-    ProbeRecord,
-    ProbesRecording,
-)
+from paritygate.validate.probes.recording import INPUT, OUTPUT, BatchRecord, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.steady.flat_rows import STEADY_SHARE, FlatRows, moved_in_limits, why_flat_unsteady
-from paritygate.validate.reference.own_noise import (
-    NOISE_FACTOR,
-    RowNoise,
-    noise_by_row,
-    rows_within,
-)
+from paritygate.validate.reference.own_noise import NOISE_FACTOR, RowNoise, noise_by_row, rows_within
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
 from paritygate.validate.reference.recording import ChunkWriter
 
@@ -111,11 +100,7 @@ class ProbePlan:
 def record_probes(
     runner: Runner, plan: ProbePlan, *, progress: Callable[[str, int], None] = lambda *_: None
 ) -> ProbesRecording:
-    """Derive the probes, run the reference on them and store its outputs.
-
-    Raises:
-        StorageError: The disk is full.
-    """
+    """Derive the probes, run the reference on them and store its outputs; raise StorageError if the disk is full."""
     context = plan.context
     skipped = "" if context.survey.groups else "the samples hold no rows"
     wanted = [name for name in _ORDER if name in plan.names and not skipped]
@@ -286,10 +271,7 @@ class _Making:
 
 
 def _not_jumping(batch: ProbeBatch, outputs: Outputs) -> tuple[Edge, ...]:
-    """Return the edge of rows at boundaries where the reference itself returns the same for all numbers.
-
-    It divides rounded numbers, so its own boundaries are elsewhere.
-    """
+    """Return the edge of boundaries where the reference's outputs are equal because it divides rounded numbers."""
     if not batch.divided:
         return ()
     is_same = np.ones(batch.rows // THREE, dtype=bool)
@@ -305,10 +287,7 @@ def _not_jumping(batch: ProbeBatch, outputs: Outputs) -> tuple[Edge, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
-    """The reference's outputs on a batch that is marked where a lower precision may differ.
-
-    `noise` is by how much a row differs alone and in the batch, where that exceeds FP32 limits.
-    """
+    """The reference's outputs, and by how much a row differs alone and in the batch where that exceeds FP32 limits."""
 
     batch: ProbeBatch
     outputs: Outputs
@@ -469,10 +448,7 @@ def _without_answer(
 
 
 def _in_other_company(alone: _RowsAlone, inputs: Outputs, rows: int, plan: ProbePlan) -> list[Outputs]:
-    """Return the outputs on the same rows among others: the first rows alone, the others in a smaller batch.
-
-    A single row runs next to its copy. The list is empty where the batch is fixed, or the runs fail.
-    """
+    """Return the outputs on rows among others: the first ones alone, the rest in a smaller batch; [] if impossible."""
     with_rows = plan.context.survey.groups[0].with_rows
     asked = [[row] for row in range(min(rows, _ALONE))] + ([list(range(_ALONE, rows))] if rows > _ALONE else [])
     asked = asked if rows > 1 else [[0, 0]]
@@ -543,10 +519,7 @@ def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan
 def _of_flat_rows(
     found: ProbeBatch | Dropped, runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan
 ) -> ProbeBatch | Dropped:
-    """Return the batch of flat rows, or why the reference has no single output on them.
-
-    `found` is the result for rows whose floats moved one by one; whole numbers did not move.
-    """
+    """Return the batch of flat rows, or why no output is the only one; `found` is the result for single values."""
     if plan.chooses:
         if isinstance(found, Dropped):
             return found

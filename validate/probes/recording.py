@@ -116,8 +116,7 @@ class ProbesRecording:
     - `probes`: in the order of the table. `skipped`: why no probe was recorded, or empty. `runtime`: the reference's.
     - `profiles`: by output, its values on the samples, which scale the limits together with each batch's own outputs.
     - `positions`: the positions that count. `padding`: what undeclared masks leave out, by output.
-    - `batch_axes`: the axes that count rows, for outputs where that is not the first one alone, such as scores of
-      pairs.
+    - `batch_axes`: the axes that count rows, where the first one is not the only one, as in scores of pairs.
     """
 
     folder: Path
@@ -137,11 +136,7 @@ class ProbesRecording:
         return sum(probe.rows for probe in self.probes)
 
     def batches(self, probe: ProbeRecord) -> Iterator[StoredProbeBatch]:
-        """Yield every batch of a probe with checked digests; output values that do not count are masked.
-
-        Raises:
-            ArtifactIntegrityError: A chunk is missing or was changed.
-        """
+        """Yield a probe's batches, with uncounted outputs masked; raise ArtifactIntegrityError for changed chunks."""
         stored = read_chunks(self.folder / probe.name, probe.chunks)
         positions = {**{name: item.mask for name, item in self.padding.items()}, **self.positions}
         for record, batch in zip(probe.batches, stored, strict=True):
@@ -157,7 +152,7 @@ class ProbesRecording:
 
     @classmethod
     def load(cls, folder: Path) -> ProbesRecording:
-        """Return the probes in `folder`; chunks are checked when they are read.
+        """Return the probes in `folder`, without a check of the chunks.
 
         Raises:
             InputFileError: There are none, or they are of another format.

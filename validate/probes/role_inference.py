@@ -45,11 +45,7 @@ def infer_roles(
     uses: Mapping[str, GraphUse] | None = None,
     declared: Mapping[str, DeclaredRole] | None = None,
 ) -> dict[str, InputRole]:
-    """Return the role of each input, by name; declared roles outrank everything.
-
-    Raises:
-        UsageError: An input declared as a mask has sample values other than 0 and 1.
-    """
+    """Return the role of each input; declared ones outrank all. Raise UsageError for a mask with values beyond 0, 1."""
     roles = {
         spec.name: _as_declared(
             spec.name,
@@ -67,10 +63,7 @@ def infer_roles(
 
 
 def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, found: InputRole) -> InputRole:
-    """Return the declared role, completed by what was found where that has the same role.
-
-    Without any range, ids run from 0 to the largest in the samples.
-    """
+    """Return the declared role, completed by a found one of the same role; ids default to 0 up to the largest seen."""
     if declared is None:
         return found
     if declared.role is Role.MASK and not _is_binary(seen):
@@ -144,10 +137,7 @@ def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
 
 
 def _with_parts_as_seen(use: GraphUse, seen: InputSurvey) -> GraphUse:
-    """Return the use with the whole table for columns whose samples hold ids beyond the column's part.
-
-    Numbers added to columns divide a shared table only where the samples keep to the parts.
-    """
+    """Return the use with the whole shared table for columns whose samples hold ids beyond their own part."""
     if not use.reach:
         return use
     own = (use.first_id, use.first_id + (use.table_rows or 0) - 1)

@@ -87,9 +87,7 @@ class ProbeQuestion:
     - `rules`: on generated inputs no limit is stricter than the default; only decisions near the boundary may change.
     - `outputs`: those compared value by value. `runtime`: the candidate's; empty to compare NaN on every runtime.
     - `unfit`: returns why a candidate cannot take inputs, such as with fixed dims, or an empty text.
-    - `unclipped`: returns an INT8 candidate's outputs without ranges of activations; None if none exceeds its range, or
-      if
-      that is unknown.
+    - `unclipped`: returns an INT8 candidate's outputs without ranges of activations; None if none exceeds its range.
     - `keep`: stores a failed batch for the user and returns the place, or an empty text.
     """
 
@@ -105,10 +103,9 @@ class ProbeQuestion:
 class ProbeOutcome:
     """The outcome of one probe.
 
-    - `status`: `error` if the probe itself failed, `edge` if it has findings, `warning` if nothing or too little could
+    - `status`: `error` if the probe itself failed, `edge` with findings, `warning` if nothing or too little could run.
+    - `dropped`: batches that run on no candidate, by reason. `unfit`: reasons for batches that only this one cannot
       run.
-    - `dropped`: batches that run on no candidate, by reason. `unfit`: reasons why this candidate could not take
-      batches.
     - `failures`: the first failed batches. `failed`, `failed_batches`: the number and positions of all.
     - `findings`: the first batch of each edge that differs where no sample is. `found`: the number of such batches.
     - `edge_off`: batches skipped because all their rows are unlike every sample.
@@ -120,13 +117,13 @@ class ProbeOutcome:
     name: str
     status: Status
     words: Words
-    batches: int
-    rows: int
-    dropped: Mapping[DropKind, int]
-    unfit: tuple[str, ...]
-    failures: tuple[ProbeFailure, ...]
-    failed: int
-    seconds: float
+    batches: int = 0
+    rows: int = 0
+    dropped: Mapping[DropKind, int] = field(default_factory=dict)
+    unfit: tuple[str, ...] = ()
+    failures: tuple[ProbeFailure, ...] = ()
+    failed: int = 0
+    seconds: float = 0.0
     error: str = ""
     findings: tuple[ProbeFailure, ...] = ()
     found: Mapping[str, int] = field(default_factory=dict)
@@ -180,9 +177,7 @@ def run_probes(
     names: Collection[str] | None = None,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> tuple[ProbeOutcome, ...]:
-    """Run the candidate on the recorded probes (or on those in `names`) and judge its outputs.
-
-    `progress` is called with the probe and its rows done.
+    """Run a candidate on the recorded probes in `names` (None: all) and judge it.
 
     Raises:
         ArtifactIntegrityError: A recorded chunk is missing or was changed.
@@ -454,10 +449,7 @@ class JudgedProbe:
         return failed_match(matches, part.batch, part.actual, outputs)
 
     def _failed_check(self, part: RowSubset) -> Check | None:
-        """Return the first check that some rows of a batch fail, or None.
-
-        The reference's own noise on a row widens its limits.
-        """
+        """Return the first check that rows of a batch fail, or None; the reference's own noise widens their limits."""
         check = self._check_that_fails(part, self._profiles)
         if check is None or not part.stored.record.noise:
             return check
@@ -649,10 +641,7 @@ def _is_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatch) -> dict[str, OutputProfile]:
-    """Return the profiles of the samples, widened by the outputs of one batch.
-
-    Rounding grows with the outputs, but large outputs of one batch must not widen the limits of another.
-    """
+    """Return the profiles widened by one batch's own outputs: rounding grows with them, but not in other batches."""
     found = {}
     is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
     for name, profile in profiles.items():
@@ -666,11 +655,7 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
 
 
 def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is_real: bool) -> OutputProfile:
-    """Return the profile of the samples, widened by that of one batch (`own`, by channel axis `axis`).
-
-    `axis` is None where the batch has other channels. In a batch unlike the samples, larger outputs also widen the
-    spread.
-    """
+    """Return the samples' profile, widened by a batch's; `axis` is None if the batch has other channels."""
 
     def of_samples(name: str) -> NDArray[np.float64]:
         values: NDArray[np.float64] = getattr(profile, name)
@@ -708,9 +693,7 @@ class _Scale:
         """Return the limits for rows of the samples that run several times."""
         limits = {
             name: replace(
-                item,
-                mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN,
-                mean_of_columns=item.mean_of_columns * _WIDER_MEAN,
+                item, mean_abs_diff=item.mean_abs_diff * _WIDER_MEAN, mean_of_columns=item.mean_of_columns * _WIDER_MEAN
             )
             for name, item in self.plan.limits.items()
         }

@@ -247,7 +247,5 @@ class _GroupState:
         _, first = self._kept[0]
         together = {name: np.concatenate([parts[name] for _, parts in self._kept]) for name in first}
         return Rows(
-            inputs={**together, **self._whole},
-            ids=tuple(row_id for row_id, _ in self._kept),
-            with_rows=self._with_rows,
+            inputs={**together, **self._whole}, ids=tuple(row_id for row_id, _ in self._kept), with_rows=self._with_rows
         )

@@ -105,10 +105,7 @@ def _why(name: str, role: InputRole, seen: InputSurvey) -> str:
 def unread_by(
     runner: Runner, survey: Survey, roles: Mapping[str, InputRole], masks: Mapping[str, PaddingMask]
 ) -> dict[str, PaddingMask]:
-    """Return the masks of outputs that do not change with the values where the mask is 0.
-
-    Masks of rows that are declared never to occur always count.
-    """
+    """Return masks of outputs that values under the mask do not change, and all masks of excluded rows."""
     found = {output: mask for output, mask in masks.items() if mask.is_of_empty_rows}
     for name in dict.fromkeys(mask.input for mask in masks.values() if not mask.is_of_empty_rows):
         asked = _with_other_padding(runner, survey, roles, name)

@@ -29,11 +29,7 @@ def load_to_judge(folder: Path) -> Recording:
         return recording
     axes = {name: profile.axis for name, profile in recording.profiles.items() if profile.axis is not None}
     profiles = profile_all(
-        recording.batches,
-        shapes=recording.shapes,
-        dtypes=recording.dtypes,
-        axes=axes,
-        signature=recording.signature,
+        recording.batches, shapes=recording.shapes, dtypes=recording.dtypes, axes=axes, signature=recording.signature
     )
     noise = recording.settings.get("noise")
     if noise is not None:

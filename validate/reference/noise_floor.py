@@ -168,18 +168,8 @@ class _Source:
 
 def _sources(noise: NoiseFloor) -> tuple[_Source, ...]:
     return (
-        _Source(
-            name="batch sizes",
-            floors=noise.batches,
-            why_not=noise.why_no_batches,
-            check="reference_batch",
-        ),
-        _Source(
-            name="threads",
-            floors=noise.threads,
-            why_not=noise.why_no_threads,
-            check="reference_threads",
-        ),
+        _Source(name="batch sizes", floors=noise.batches, why_not=noise.why_no_batches, check="reference_batch"),
+        _Source(name="threads", floors=noise.threads, why_not=noise.why_no_threads, check="reference_threads"),
     )
 
 

@@ -27,7 +27,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowNoise:
-    """How far the reference differs from itself in one row of an output.
+    """The difference of the reference from itself in one row of an output.
 
     `max_abs_diff` is the largest float where shape or finiteness differ; `norm` is the 2-norm of the difference.
     Nothing compares with an `is_unsteady` row, a generated one to which the reference has no one answer.

@@ -1,4 +1,4 @@
-"""What the reference holds where an undeclared mask leaves an output out."""
+"""The values of the reference where an undeclared mask leaves an output out."""
 
 from __future__ import annotations
 

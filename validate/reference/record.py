@@ -63,7 +63,7 @@ _LARGEST_MAGNITUDE = 1e150
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordPlan:
-    """How to record, into an empty `folder`.
+    """The choices for a recording, and its empty `folder`.
 
     `model` holds source, digest and notes for the recording. `axes` are declared channel axes by output. `selected`
     outputs are recorded, all if it is empty; `ignored` ones have reasons and are not. `seed` chooses the rows that run
@@ -358,12 +358,9 @@ def profile_all(
             axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name], declared.get(name)):
             axis = 1
-        profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
+        arrays = _StoredArrays(read=read, name=name)
+        profiles[name] = profile_outputs(name, arrays, axis=axis, dtype=dtype)
     return profiles
-
-
-def _profile(read: Callable[[], Iterator[StoredBatch]], name: str, *, axis: int | None, dtype: str) -> OutputProfile:
-    return profile_outputs(name, _StoredArrays(read=read, name=name), axis=axis, dtype=dtype)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -199,7 +199,7 @@ class Recording:
 
     @property
     def hangs_on_batch(self) -> bool:
-        """Return whether outputs of samples changed in other batches, or nobody measured whether they do."""
+        """Return whether outputs of samples changed in other batches, or no run measured that."""
         is_measured = self.settings.get("noise", {}).get("why_no_batches") == ""
         return not is_measured or any(name == "reference_batch" for name, _ in self.health)
 

@@ -168,18 +168,11 @@ class OtherSessions:
             roundings = self._of_roundings(batches(), floats)
         self._kept = []
         return replace(
-            noise,
-            threads=threads,
-            why_no_threads=self.why_no_threads,
-            optimisations=optimisations,
-            roundings=roundings,
+            noise, threads=threads, why_no_threads=self.why_no_threads, optimisations=optimisations, roundings=roundings
         )
 
     def _largest(
-        self,
-        opened: AbstractContextManager[Runner],
-        batches: Iterable[StoredBatch],
-        floats: Sequence[OutputProfile],
+        self, opened: AbstractContextManager[Runner], batches: Iterable[StoredBatch], floats: Sequence[OutputProfile]
     ) -> dict[str, NDArray[np.float64]]:
         """Return the largest difference of another session's output, by output, one a channel."""
         largest = {profile.name: np.zeros(profile.channels) for profile in floats}

@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-_LOW_DTYPES: Mapping[str, np.dtype[Any]] = {
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-}
+_LOW_DTYPES: Mapping[str, np.dtype[Any]] = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _FATAL = 4
 # No operators are fused, because rounding happens between them.
 _LEVEL = "ORT_ENABLE_BASIC"

@@ -1,4 +1,4 @@
-"""Which provider of ONNX Runtime runs which node: nodes that a GPU provider lacks go to the CPU silently.
+"""Finds which provider of ONNX Runtime runs which node: those that a GPU provider lacks go to the CPU silently.
 
 Some go there on purpose, because shapes and indices are faster on the CPU. So a node on the CPU is judged by its
 values: floats that depend on the model's inputs are an error.

@@ -35,6 +35,10 @@ _CUDA_OPTIONS: Mapping[str, str] = {
     # time.
     "cudnn_conv_algo_search": "HEURISTIC",
 }
+_NOTE_ON_ALGORITHMS = (
+    "cuDNN chose the algorithms of convolutions by rule (cudnn_conv_algo_search=HEURISTIC), the same in every session; "
+    "by default ONNX Runtime times them, and may serve others"
+)
 # Engines and timings of an earlier build would give another engine than this file does.
 _TENSORRT_OPTIONS: Mapping[str, str] = {"trt_engine_cache_enable": "0", "trt_timing_cache_enable": "0"}
 _LOWERING = ("trt_fp16_enable", "trt_int8_enable")
@@ -83,15 +87,8 @@ def provider_request(
     if name == CPU:
         return ProviderRequest(name=name, providers=((CPU, {}),))
     if name == CUDA:
-        return ProviderRequest(name=name, providers=((CUDA, _CUDA_OPTIONS),), notes=(_note_on_algorithms(),))
+        return ProviderRequest(name=name, providers=((CUDA, _CUDA_OPTIONS),), notes=(_NOTE_ON_ALGORITHMS,))
     return _tensorrt_request(own, served, dtypes)
-
-
-def _note_on_algorithms() -> str:
-    return (
-        "cuDNN chose the algorithms of convolutions by rule (cudnn_conv_algo_search=HEURISTIC), the same in every "
-        "session; by default ONNX Runtime times them, and may serve others"
-    )
 
 
 def _tensorrt_request(own: Signature, served: Signature | None, dtypes: frozenset[str]) -> ProviderRequest:

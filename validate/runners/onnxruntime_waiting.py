@@ -1,4 +1,4 @@
-"""How threads of ONNX Runtime wait for their next work: busily, or without using a core."""
+"""Sets how threads of ONNX Runtime wait for their next work: busily, or without using a core."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from paritygate.errors import InputFileError, ParitygateError
 from paritygate.file_names import path_below
 from paritygate.files import read_json
 from paritygate.text import row_range
-from paritygate.validate.samples.columns import inputs_of_columns, wanted_columns
+from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wanted_columns
 from paritygate.validate.samples.source import SampleSource, unreadable
-from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows, not_an_array, texts
+from paritygate.validate.samples.tables import SeenIds, batch_of_rows, not_an_array, texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,6 +16,9 @@ from paritygate.errors import InputFileError, UsageError
 # What values may be cast to.
 CastDtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 
+# The column that names the rows.
+ID_COLUMN = "id"
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -27,6 +30,10 @@ def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> li
     if not source.columns:
         return list(names)
     wanted = {column for columns in source.columns.values() for column in columns}
+    if ID_COLUMN in wanted - {*names}:
+        msg = f"samples {path}: the column {ID_COLUMN!r} names the rows and is no input (got it in "
+        msg += f"{source.columns_option})"
+        raise InputFileError(msg, hint=f"leave {ID_COLUMN!r} out, or rename the column if the model takes its numbers")
     for column in wanted - {*names}:
         close = difflib.get_close_matches(column, names, n=1)
         msg = (

@@ -15,9 +15,9 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, ParitygateError
-from paritygate.validate.samples.columns import inputs_of_columns, wanted_columns
-from paritygate.validate.samples.source import SampleSource, unreadable
-from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows, in_float32
+from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wanted_columns
+from paritygate.validate.samples.source import SampleSource, no_rows, unreadable
+from paritygate.validate.samples.tables import SeenIds, batch_of_rows, in_float32
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +31,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 # A number with a decimal comma, as spreadsheets write it.
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
+# A number whose thousands are parted off by commas.
+_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _BOOLEANS = {"True": True, "true": True, "TRUE": True, "False": False, "false": False, "FALSE": False}
 _DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
@@ -40,7 +42,7 @@ class CsvTable:
     """The columns of a CSV file, by all of its rows.
 
     `names` lacks a nameless first column, which holds the row numbers of pandas. `places` are places in a row. `kinds`
-    are `int`, `float`, `bool`, `text`, or `comma` for numbers with a decimal comma. `gaps` has the line of the first
+    are `int`, `float`, `bool`, `text`, or `comma` for numbers with commas. `gaps` has the line of the first
     empty cell of each column of numbers. `texts` has the line and text of the first cell that is no number, of each
     other column. `odd` are columns of text with numbers in nearly all cells. A row has `width` cells.
     """
@@ -100,15 +102,28 @@ def no_number(path: Path, table: CsvTable, name: str) -> InputFileError:
     line, cell = table.texts[name]
     where = f"samples {path}, line {line}: the cell of {name!r} is {cell[:40]!r}"
     if table.kinds[name] == "comma":
-        read = f"pandas.read_csv({path.name!r}, sep={table.delimiter!r}, decimal=',')"
-        hint = f"write the decimals behind a point: {read}.to_csv('points.csv', index=False); or do not name the column"
-        return InputFileError(f"{where} (expected a number with a point, such as {cell.replace(',', '.')})", hint=hint)
+        forms = {"thousands": cell.replace(",", ""), "decimal": cell.replace(",", ".")}
+        meant = _meanings(cell.strip())
+        allowed = " or ".join(forms[each] for each in meant)
+        read = (
+            f"pandas.read_csv({path.name!r}, sep={table.delimiter!r}, {meant[0]}=',').to_csv('plain.csv', index=False)"
+        )
+        hint = "write numbers without commas, or do not name the column"
+        hint += f"{', or use decimal if the comma parts off decimals' if len(meant) > 1 else ''}: {read}"
+        return InputFileError(f"{where} (expected a number without a comma, such as {allowed})", hint=hint)
     if name in table.odd:
         msg = f"{where} (expected a number, as in most lines)"
         return InputFileError(msg, hint=f"correct the cell, or remove the column {name!r} if its cells are text")
     return InputFileError(
         f"{where} (expected a number)", hint=f"leave the column {name!r} out, or convert it to numbers"
     )
+
+
+def _meanings(cell: str) -> tuple[str, ...]:
+    """Return what the comma in a number can part off, as pandas calls it: two things of `1,234`."""
+    if not _THOUSANDS.fullmatch(cell):
+        return ("decimal",)
+    return ("thousands",) if "." in cell or cell.count(",") > 1 else ("thousands", "decimal")
 
 
 def _column(rows: Sequence[Sequence[str]], place: int, kind: str) -> NDArray[np.generic]:
@@ -138,6 +153,7 @@ def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
         gaps: dict[int, int] = {}
         texts: dict[int, tuple[int, str]] = {}
         numbers, others = [0] * len(header), [0] * len(header)
+        with_point: set[int] = set()
         line = 0
         for line, cells in rows:
             for place, cell in enumerate(cells):
@@ -151,23 +167,25 @@ def _surveyed(path: Path, changed_ns: int, size: int) -> CsvTable:
                 kinds[place] = _common(kinds[place], kind)
                 if kind in {"int", "float"}:
                     numbers[place] += 1
+                    with_point |= {place} if kind == "float" else set()
                 else:
                     others[place] += 1
-                    texts.setdefault(place, (line, cell))
+                    first = texts.setdefault(place, (line, cell))
+                    if kind == "comma" and len(_meanings(first[1].strip())) > len(_meanings(cell.strip())):
+                        # This one shows what the commas mean.
+                        texts[place] = (line, cell)
     if not line:
-        msg = f"samples {path} hold no rows (got a line of column names alone, expected a row a line below it)"
-        raise InputFileError(msg, hint="write at least one row below the names")
+        raise no_rows(path)
+    few = {place for place in names.values() if 0 < others[place] <= numbers[place] // _FEW}
+    # Among numbers with a point, a few commas are slips.
+    kinds = ["text" if kind == "comma" and at in few & with_point else kind for at, kind in enumerate(kinds)]
     return CsvTable(
         names=tuple(names),
         places=names,
         kinds={name: kinds[place] or "text" for name, place in names.items()},
         gaps={name: gaps[place] for name, place in names.items() if place in gaps and kinds[place] in _DTYPES},
         texts={name: texts[place] for name, place in names.items() if place in texts and kinds[place] not in _DTYPES},
-        odd=frozenset(
-            name
-            for name, place in names.items()
-            if kinds[place] == "text" and 0 < others[place] <= numbers[place] // _FEW
-        ),
+        odd=frozenset(name for name, place in names.items() if kinds[place] == "text" and place in few),
         delimiter=delimiter,
         width=len(header),
     )
@@ -180,13 +198,13 @@ def _kind(cell: str) -> str:
         return "float"
     if cell in _BOOLEANS:
         return "bool"
-    return "comma" if _COMMA.fullmatch(cell) else "text"
+    return "comma" if _COMMA.fullmatch(cell) or _THOUSANDS.fullmatch(cell) else "text"
 
 
 def _common(one: str, other: str) -> str:
     if not one or one == other:
         return other
-    if {one, other} <= {"int", "comma"}:
+    if "comma" in {one, other} and {one, other} <= {"int", "float", "comma"}:
         return "comma"
     return "float" if {one, other} == {"int", "float"} else "text"
 

@@ -29,7 +29,7 @@ from paritygate.validate.samples.csv_table import read_csv
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
 from paritygate.validate.samples.pictures import holds_pictures, read_pictures
 from paritygate.validate.samples.random_rows import read_random_rows
-from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, unreadable
+from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, no_rows, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
 from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
 
@@ -74,12 +74,21 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     read_all, split = _open_all(source), source.split
 
     def read() -> Iterator[Batch]:
-        batches = _in_text(read_all(), source)
+        batches = _in_text(_some_rows(read_all(), source), source)
         batches = cast_inputs(batches, source) if source.cast else batches
         batches = _of_known_pads(batches, source) if source.pad else batches
         return batches if split is None else rows_for_calibration(batches, split, fill=source.fill)
 
     return read
+
+
+def _some_rows(batches: Iterator[Batch], source: SampleSource) -> Iterator[Batch]:
+    rows = 0
+    for batch in batches:
+        rows += batch.rows
+        yield batch
+    if not rows:
+        raise no_rows(source.text)
 
 
 def _of_known_pads(batches: Iterator[Batch], source: SampleSource) -> Iterator[Batch]:

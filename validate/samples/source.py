@@ -54,6 +54,11 @@ class SampleSource:
         return f"{self.key}.columns" if self.key else "--columns"
 
 
+def no_rows(what: object) -> InputFileError:
+    """Return the error of samples without a row: nothing would be measured, so nothing could pass."""
+    return InputFileError(f"samples {what} hold no rows", hint="give at least one row")
+
+
 def unreadable(path: Path, err: BaseException) -> InputFileError:
     """Return the error of samples that cannot be read, with the first line of the reason."""
     reason = (str(err).strip() or type(err).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Which rows of the samples only calibrate, by their content alone.
+"""Selects the rows of the samples that only calibrate, by their content alone.
 
 A digest of the inputs decides. So every reader of the same samples selects the same rows, and equal rows go together: a
 model is not judged by rows that calibrated it.
@@ -84,10 +84,7 @@ class RowsLeftOut:
 
 
 def rows_for_calibration(
-    batches: Iterable[Batch],
-    split: SampleSplit,
-    *,
-    fill: Mapping[str, Collection[float]] | None = None,
+    batches: Iterable[Batch], split: SampleSplit, *, fill: Mapping[str, Collection[float]] | None = None
 ) -> Iterator[Batch]:
     """Yield the rows for calibration, in their batches; a batch without any is left out."""
     for batch in batches:

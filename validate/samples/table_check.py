@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.signature import TensorSpec
+from paritygate.text import counted
 from paritygate.validate.samples.columns import wanted_columns
 from paritygate.validate.samples.csv_table import no_number, survey_csv
 from paritygate.validate.samples.table_columns import Column, ColumnKind, choices_of_numbers, columns_of_table
@@ -44,6 +45,8 @@ def check_table(source: SampleSource, specs: Sequence[TensorSpec], *, can_be_ren
         spec = by_name.get(name)
         if len(parts) > 1 or (spec is not None and spec.dtype != "string"):
             _check_numbers(path, source, name, [columns[part] for part in parts])
+        if spec is not None and source.columns:
+            _check_width(source, spec, parts, columns)
     if not source.columns:
         _check_side_by_side(source, by_name, columns)
 
@@ -68,6 +71,18 @@ def _check_numbers(path: Path, source: SampleSource, name: str, parts: Sequence[
                 f"samples {path}: the column {part.name!r} cannot be a part of {name!r} (got {kind}, expected numbers)"
             )
             raise InputFileError(msg, hint=f"leave {part.name!r} out of {source.columns_option}")
+
+
+def _check_width(source: SampleSource, spec: TensorSpec, parts: Sequence[str], columns: Mapping[str, Column]) -> None:
+    """Check that as many columns are named as an input is wide; the hint names them all."""
+    width = spec.shape[1] if spec.shape is not None and len(spec.shape) == _ROW_OF_NUMBERS else None
+    is_list = len(parts) == 1 and columns[parts[0]].kind is not ColumnKind.NUMBER
+    if is_list or not isinstance(width, int) or len(parts) == width:
+        return
+    msg = f"{source.columns_option} names {counted(len(parts), 'column')} for {spec.name!r}, which the model takes as "
+    msg += f"{spec} (expected: {counted(width, 'column')})"
+    choices = [choice for choice in choices_of_numbers(columns.values()) if len(choice) == width]
+    raise UsageError(msg, hint=hint_of_columns(source, spec.name, choices or [parts], width))
 
 
 def _check_side_by_side(source: SampleSource, by_name: Mapping[str, TensorSpec], columns: Mapping[str, Column]) -> None:
@@ -95,7 +110,7 @@ def is_row_of_numbers(spec: TensorSpec) -> bool:
 def check_points(
     source: SampleSource, unused: Sequence[Column], choices: Sequence[Sequence[str]], width: int | str | None
 ) -> None:
-    """Raise InputFileError if an input can only be complete with a column of decimal commas."""
+    """Raise InputFileError if an input can only be complete with a column of numbers with commas."""
     with_comma = next((column for column in unused if column.kind is ColumnKind.COMMA), None)
     if with_comma is not None and not any(len(choice) == width for choice in choices):
         path = source.folder / source.text

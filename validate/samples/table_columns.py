@@ -11,9 +11,10 @@ import numpy as np
 
 from paritygate.backends import require_backend
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, columns_of_arrow
+from paritygate.validate.samples.columns import ID_COLUMN
 from paritygate.validate.samples.csv_table import check_is_even, survey_csv
 from paritygate.validate.samples.source import SampleSource
-from paritygate.validate.samples.tables import ID_COLUMN, first_object
+from paritygate.validate.samples.tables import first_object
 
 # Columns with these names hold what a model is trained to predict.
 _ANSWERS = re.compile(r"(?:class|gold|label|outcome|target|y)(?:e?s)?(?:_?ids?)?|.*_(?:label|target)s?", re.IGNORECASE)

@@ -15,15 +15,13 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
 from paritygate.files import parse_json
 from paritygate.text import row_name
-from paritygate.validate.samples.columns import inputs_of_columns, wanted_columns
+from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wanted_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.validate.samples.source import SampleSource
 
-# The column that names the rows.
-ID_COLUMN = "id"
 # Ids that are Python objects before they are packed.
 _RECENT_IDS = 1 << 17
 

@@ -21,26 +21,13 @@ _MAY_LEAVE = frozenset(
         *("bound", "candidate", "cap", "cause", "changed", "channel", "channels", "check", "classes", "coordinates"),
         *("count", "decisions", "digest", "difference", "each", "end_rows", "every", "expected_dtype"),
         *("expected_shape", "factor", "fills", "floor", "half", "high", "in_band", "in_rows", "input", "inputs", "iou"),
-        *(
-            "kept",
-            "largest",
-            "least",
-            "left_out",
-            "limit",
-            "low",
-            "magnitude",
-            "match",
-            "matched",
-            "mean",
-            "measured",
-            "min_iou",
-        ),
+        *("kept", "largest", "least", "left_out", "limit", "low", "magnitude", "match", "matched", "mean", "measured"),
         *("missing", "extra", "mismatches", "model", "most", "name", "names", "near", "needed", "negative", "noise"),
         *("number", "other", "out_of_band", "output", "outputs", "over", "part", "passes", "positive", "precision"),
         *("probe", "probes", "quantile", "ratio", "reference", "released", "role", "rows", "rows_mismatched", "rule"),
         *("runtime", "score_floor", "share", "side", "spread", "steps", "substitutes", "times", "total", "values"),
         *("version", "versions", "without", "by", "what", "edge", "about", "lacks", "declared", "labels"),
-        *("actual_names", "expected_names", "before", "after", "std"),
+        *("actual_names", "expected_names", "before", "after", "std", "min_iou"),
     }
 )
 

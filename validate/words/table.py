@@ -87,8 +87,9 @@ _VALUES = {
     "exact": "{mismatches} of {values} values differ",
     "exact.tipped": ". If {output} is an argmax, rounding can flip near ties. Return all scores too, and declare "
     "--argmax-of {output}=SCORES (argmax_of in a spec)",
-    "cosine.nothing": "no float value of {output!r} was compared, but a cosine similarity of at least {least:g} is "
-    "required",
+    "floor.equal": "no value differs, so {check} {least:g} holds",
+    "floor.zeros": "the reference is all zeros and the candidate is not, so {check} {least:g} does not hold",
+    "floor.nothing": "no float value of {output!r} was compared, but {check} requires at least {least:g}",
     "finite": "the candidate is finite wherever the reference is",
     "finite.broken": "{count:#value} {count:is|are} NaN or infinite where the reference is finite",
     "finite.other": "{count:#value} {count:differs|differ} from the reference's NaN or infinity",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,10 +80,7 @@ class ConstantNodes:
 
 
 def _copy(node: onnx.NodeProto, output: str, name: str) -> onnx.NodeProto:
-    import onnx
-
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     copy.output[:] = [output]
     copy.name = name
     return copy

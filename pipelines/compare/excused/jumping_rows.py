@@ -1,7 +1,7 @@
-"""Rows at which both sides jump: inputs a rounding apart are answered as far apart as the two answers are.
+"""Excuse rows at which both models jump: moving the inputs by a rounding changes the outputs as much as they differ.
 
-A tree behind a scaler answers a row at a split by either side, by the last digit of the scaled input. Such a row is
-excused alone, counted, and capped like decisions near their boundary.
+A tree behind a scaler decides a row at a split by the last digit of the scaled input. Each such row is excused alone,
+counted, and capped like decisions near their boundary.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 _NAME = "reference_jumps"
-# The checks that a few rows fail, each alone or by what they add to a mean.
+# Checks that a few rows can fail, alone or by their part of a mean.
 _OF_ROWS = frozenset(
     {"decision_mismatches", "exact", "max_abs_diff", "max_row_rel_diff", "mean_abs_diff", "p9999_abs_diff", "rms_diff"}
 )
-# How many roundings the inputs move by.
+# The inputs move by so many roundings.
 _STEPS = (1, -1, 2, -2)
 _NAMED = 3
 
 
 def without_jumps(result: GateResult, again: Again) -> GateResult:
-    """Return the result without the rows at which the reference jumps, where all that fails is made by such rows.
+    """Return the result without the rows at which the reference jumps, if such rows cause all failures.
 
-    The figures stay as they are: only checks that fail by these rows alone pass.
+    The figures stay. Only checks that fail by these rows alone pass.
     """
     failed = {check.output or "" for check in result.checks if check.status is Status.FAIL and check.name in _OF_ROWS}
     rows = result.measurement.rows
@@ -61,7 +61,7 @@ def without_jumps(result: GateResult, again: Again) -> GateResult:
     try:
         runner = again.open_reference()
     except ArtifactIntegrityError:
-        # What it answers now is no answer of the model that was recorded.
+        # It is another model than the recorded one.
         return result
     if runner is None or not any(spec.dtype.startswith("float") for spec in runner.signature.inputs):
         return result
@@ -88,7 +88,7 @@ def without_jumps(result: GateResult, again: Again) -> GateResult:
 
 
 class _WithoutJumps(ReplacedAnswers):
-    """A candidate, of whose rows those that the reference answers alike a rounding apart are the reference's."""
+    """The candidate, with the reference's outputs in rows where both models jump."""
 
     def __init__(self, result: GateResult, again: Again, runner: Runner, cap: int) -> None:
         super().__init__(again.candidate)
@@ -107,7 +107,7 @@ class _WithoutJumps(ReplacedAnswers):
     def replaced(
         self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the answers, in which rows that jump are the reference's."""
+        """Return the outputs, with the reference's in rows that jump."""
         del number
         wanted = self._reader.take(batch)
         counting = only_valid(wanted, batch.inputs, self._expected.positions)
@@ -138,10 +138,10 @@ class _WithoutJumps(ReplacedAnswers):
         return _all_of_rows(np.asarray(actual == expected))
 
     def _excused(self, places: NDArray[np.intp], batch: Batch, answers: Arrays, compared: Arrays) -> NDArray[np.intp]:
-        """Return the places of the rows that either side answers as the other does where the inputs move by a rounding.
+        """Return the positions of rows where each model reaches the other's outputs when the inputs move by a rounding.
 
-        Where the candidate alone keeps its answer, its boundary lies elsewhere. Answers between are as good: of several
-        trees that split there, rounding moves some.
+        Where only the candidate keeps its outputs, its boundary differs. Outputs in between count too, because rounding
+        moves only some of several trees that split there.
         """
         rows = [_rows_moved(batch, places, steps) for steps in _STEPS]
         try:
@@ -162,7 +162,7 @@ class _WithoutJumps(ReplacedAnswers):
     def _is_reached(
         self, name: str, answer: NDArray[np.generic], others: list[NDArray[np.generic]], expected: NDArray[np.generic]
     ) -> NDArray[np.bool_]:
-        """Return in which rows an answer lies between the others, within the limits of the reference's."""
+        """Return the rows where an output is between the others, within the limits of the reference's."""
         if not self._expected.profiles[name].is_float:
             return _all_of_rows(np.logical_or.reduce([np.asarray(answer == other) for other in others]))
         low, high = (functools.reduce(pick, others) for pick in (np.minimum, np.maximum))
@@ -170,7 +170,7 @@ class _WithoutJumps(ReplacedAnswers):
         return self._is_within(name, np.add(expected, outside), expected)
 
     def check(self) -> Check:
-        """Return a warning on the rows that are excused."""
+        """Return a warning on the excused rows."""
         ids, count = list(self.excused)[:_NAMED], len(self.excused)
         more = say("jumps.more" if count > _NAMED else "nothing")
         words = say("jumps", count=count, ids=ids, more=more, cap=self._cap)
@@ -194,7 +194,7 @@ def _rows_moved(batch: Batch, places: NDArray[np.intp], steps: int) -> Batch:
 def _moved(array: NDArray[np.generic], steps: int) -> NDArray[np.generic]:
     """Return the values moved by roundings of float32, or of their own dtype where that is coarser.
 
-    A rounding is that of a typical value of the column where it is more: a scaler subtracts the column's mean.
+    A rounding is at least that of the column's median, because a scaler subtracts the mean of the column.
     """
     if array.dtype.kind != "f":
         return array

@@ -1,7 +1,7 @@
-"""Rows that fail by no more than the reference differs from itself in them: it is asked again about the worst ones.
+"""Excuse rows whose difference is within the reference's own noise, measured by running its worst rows again.
 
-Each is asked alone and in its batch. Its limit is that difference, where it is more. Where it is far more than a limit,
-it is the reference that is unsound, which is said, and nothing is excused.
+Each row runs alone and in its batch. If the outputs differ by more than the limit, that difference is the limit of the
+row. If they differ by far more, the reference is unsound: a warning reports it, and no row is excused.
 """
 
 from __future__ import annotations
@@ -41,31 +41,20 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic]]
 
 _NAME = "noise_floor"
-# The checks that single rows fail; a mean is not made by the noise of a few.
+# Checks that single rows can fail. The noise of a few rows does not make a mean.
 _OF_ROWS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Again:
-    """What a comparison is made by, once more.
-
-    Attributes:
-        candidate: What answers.
-        expected: The reference's outputs.
-        read: Starts reading the samples.
-        rules: What is asked.
-        left_out: The rows that the candidate is not judged by.
-        workspace: A folder for what passes are compared by; it is made.
-        open_reference: Opens the reference; None where it is not there to be asked. It raises an
-            `ArtifactIntegrityError` where it is not what answered before.
-    """
+    """All that repeats a comparison."""
 
     candidate: Candidate
     expected: ExpectedOutputs
     read: Callable[[], Iterator[Batch]]
     rules: GateRules
-    left_out: RowsLeftOut
-    workspace: Path
+    left_out: RowsLeftOut  # rows that do not judge the candidate
+    workspace: Path  # is made where it is missing
     open_reference: Callable[[], Runner | None]
 
     def run(self, candidate: Candidate) -> GateResult:
@@ -77,15 +66,15 @@ class Again:
 
 
 def with_own_noise(result: GateResult, again: Again) -> GateResult:
-    """Return the result, in which rows are held to the reference's own noise where that is more than their limit.
+    """Return the result, with the reference's own noise as the limit of rows where it is more.
 
-    The figures stay as they are: only what fails by such rows alone passes.
+    The figures stay. Only checks that fail by such rows alone pass.
     """
     rows = _rows_beyond(result)
     try:
         runner = again.open_reference() if rows else None
     except ArtifactIntegrityError as err:
-        # What it answers now is no noise of what answered then.
+        # The noise of another model says nothing of the recorded one.
         words = say("noise.not_asked", reason=str(err))
         unasked = Check(name=_NAME, status=Status.WARNING, kind=Kind.NOT_ASKED, words=words)
         return replace(result, checks=(*result.checks, unasked))
@@ -118,7 +107,7 @@ def _excused_words(before: Check, after: Check) -> Words:
 
 
 def _rows_beyond(result: GateResult) -> frozenset[str]:
-    """Return the ids of the worst rows of outputs that fail by single rows; none where one is beyond all excuse."""
+    """Return the ids of the worst rows of outputs that fail by single rows; none if noise cannot excuse one of them."""
     failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in _OF_ROWS}
     ids: set[str] = set()
     for name in failed:
@@ -140,7 +129,7 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _NoisyRow:
-    """One row: by output what the reference answers, and its own noise; a warning where that is far beyond a limit."""
+    """One row: by output the reference's values and noise, and a warning where that is far beyond a limit."""
 
     row_id: str
     expected: Arrays
@@ -149,7 +138,7 @@ class _NoisyRow:
 
 
 def _noise_of(rows: frozenset[str], result: GateResult, again: Again, runner: Runner) -> dict[_Place, _NoisyRow]:
-    """Ask the reference about these rows, each alone and in its batch."""
+    """Run the reference on these rows, each alone and in its batch."""
     reader = again.expected.open_reader()
     found: dict[_Place, _NoisyRow] = {}
     for number, batch in enumerate(batch for batch in again.read() if batch.rows):
@@ -165,7 +154,7 @@ def _noise_of(rows: frozenset[str], result: GateResult, again: Again, runner: Ru
                     row, batch, wanted, (whole, runner.run(_alone(inputs, row, batch))), result
                 )
         except (BackendError, UsageError):
-            # What the reference does not answer alone shows no noise.
+            # A reference that fails on the row alone shows no noise.
             continue
     return found
 
@@ -187,7 +176,7 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
             continue
         (found,) = noise_by_row([array[own], whole[name][own], alone[name]])
         _, ratio = largest_in_limits([found], array[own], limits)
-        # What is below the limits changes nothing.
+        # Noise below the limits changes nothing.
         wide = array[own].astype(np.float64)
         if ratio > 1 or found.norm > limits.of_rows(wide, np.array([np.linalg.norm(wide)]))[0]:
             noise[name] = found
@@ -200,7 +189,7 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
 
 
 class _HeldToNoise(ReplacedAnswers):
-    """A candidate, of whose answers those within the reference's own noise are taken for the reference's."""
+    """The candidate, with the reference's outputs where it is within the reference's own noise."""
 
     def __init__(
         self, candidate: Candidate, rows: Mapping[_Place, _NoisyRow], result: GateResult, again: Again
@@ -214,7 +203,7 @@ class _HeldToNoise(ReplacedAnswers):
     def replaced(
         self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the answers, in which those within the reference's own noise are the reference's."""
+        """Return the outputs, with the reference's where they are within its own noise."""
         for row in range(batch.rows):
             noisy = self._rows.get((number, row))
             for name in () if noisy is None else noisy.noise:
@@ -238,6 +227,6 @@ class _HeldToNoise(ReplacedAnswers):
         return held
 
     def checks(self) -> Iterator[Check]:
-        """Yield a warning for each row that was excused."""
+        """Yield a warning for each excused row."""
         for (output, _), words in self._excused.items():
             yield Check(name=_NAME, status=Status.WARNING, words=words, output=output, rows=1)

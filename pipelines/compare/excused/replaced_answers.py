@@ -1,4 +1,4 @@
-"""A candidate some of whose answers are taken for the reference's, where those rows are excused."""
+"""A candidate with the reference's outputs in excused rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReplacedAnswers:
-    """Answers as the candidate does, but for what `replaced` makes of a batch."""
+    """The candidate, with outputs that `replaced` changes."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
@@ -23,22 +23,22 @@ class ReplacedAnswers:
 
     @property
     def output_names(self) -> frozenset[str]:
-        """All outputs that it has."""
+        """The names of all its outputs."""
         return self._candidate.output_names
 
     @property
     def input_names(self) -> frozenset[str] | None:
-        """All inputs that it takes."""
+        """The names of all its inputs."""
         return self._candidate.input_names
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """By output, the classes that its columns stand for, where it names them."""
+        """By output, the classes of its columns, where it names them."""
         return self._candidate.classes
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What of it was not seen by now."""
+        """Notes on what was not tested."""
         return self._candidate.warnings
 
     def start_pass(self) -> None:
@@ -50,7 +50,7 @@ class ReplacedAnswers:
         """Return all outputs for one batch.
 
         Raises:
-            RefusedInputsError: It did not answer.
+            RefusedInputsError: The candidate refused the batch.
         """
         self._number += 1
         return self.replaced(self._number, batch, dict(self._candidate.answer(batch)))
@@ -62,5 +62,5 @@ class ReplacedAnswers:
     def replaced(
         self, number: int, batch: Batch, answers: dict[str, NDArray[np.generic]]
     ) -> dict[str, NDArray[np.generic]]:
-        """Return the answers to the batch of this number in the pass, which belong to the caller."""
+        """Return the outputs for the batch of this number in the pass; the caller owns `answers`."""
         raise NotImplementedError

@@ -7,13 +7,16 @@ and programs that are started later inherit it, whatever language they are writt
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 
 from paritygate.pipelines.process.witness.system_calls import HARMLESS, SystemCalls, system_calls
 
-# In place of a folder beside a path that needs none: so a link is asked about that Python notes itself.
+# In place of a folder beside a path that needs none, where Python notes itself what it asks.
 NOWHERE = -1_000_003
+# With that, a file is opened like this alone.
+UNSEEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 # The child looks for this once its Python notes itself what it does; nothing is there.
 NOTES_ITSELF = "/dev/paritygate-notes"
 # linux/bpf_common.h, linux/seccomp.h
@@ -99,6 +102,13 @@ def _with_arguments(descriptor: int) -> dict[str, list[_Line]]:
     return {
         # With any flag, a path may be named: what it is can be read in the memory of the process alone.
         "newfstatat": [_argument(0), *_if_equal(NOWHERE, _ALLOW), _answer(_TELL)],
+        "openat": [
+            _argument(0),
+            (_JUMP_IF_EQUAL, 0, 3, NOWHERE & 0xFFFFFFFF),
+            _argument(2),
+            *_if_equal(UNSEEN_FLAGS, _ALLOW),
+            _answer(_TELL),
+        ],
         "clone": [_argument(0), *_if_any(NAMESPACES, _TELL), _answer(_ALLOW)],
         "ioctl": [_argument(1), (_AND, 0, 0, _KIND), *_if_equal(_OF_INTERFACES, _TELL), _answer(_ALLOW)],
         # Both halves of the pointer to an address.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.process.witness.asking import NAMESPACES, NOTES_ITSELF
+from paritygate.pipelines.process.witness.notes import NotesReader
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.sightings import Sightings, is_of_many
 from paritygate.pipelines.process.witness.system_calls import (
@@ -45,6 +46,8 @@ _SET_FLAGS = 0x40082104
 _WAKE_AT_ONCE = 1
 _CURRENT_FOLDER = -100
 _MADE_ANEW = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+_WRITING = os.O_CREAT | os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+_LISTS = frozenset({"getdents", "getdents64"})
 _PART_BYTES = 256
 _PATH_BYTES = 4096
 _REASON_BYTES = 400
@@ -60,6 +63,7 @@ _MESSAGE_BYTES = 64
 _MOST_MESSAGES = 1024
 # fcntl.h
 _AT_SYMLINK_NOFOLLOW = 0x100
+_AT_EMPTY_PATH = 0x1000
 _AT_SYMLINK_FOLLOW = 0x400
 # linux/fs.h
 _RENAME_NOREPLACE = 1
@@ -88,12 +92,13 @@ class Listener:
         """
         # This end is told the child's number, which inherits it.
         self._here, self.childs_end = socket.socketpair()
+        self.notes = NotesReader()
         self._calls = system_calls()
         self._seen = Sightings(own, 0 if self._calls is None else self._calls.machine)
         # What Python listed before it could note why: the places of its modules.
         self._listed_at_first: dict[str, int] | None = None
         self._memories: dict[int, int] = {}
-        self._child = 0
+        self._child = self._moves = 0
         self._pythons: set[int] = set()
         self._has_programs = self._has_datagrams = False
         self._thread = threading.Thread(target=self._listen, name="paritygate-witness", daemon=True)
@@ -106,8 +111,6 @@ class Listener:
             "connect": self._connect,
             "fgetxattr": self._attributes_of_open,
             "flistxattr": self._attributes_of_open,
-            "getdents": self._list,
-            "getdents64": self._list,
             "ioctl": self._interface,
             "kill": self._signal,
             "listen": self._listens,
@@ -118,6 +121,11 @@ class Listener:
             "sendto": lambda *_: self._seen.unknown("it sent something to another address"),
             "socket": self._socket,
         }
+
+    @property
+    def inherited(self) -> tuple[int, int]:
+        """The descriptors that the child inherits."""
+        return self.childs_end.fileno(), self.notes.childs_end
 
     @property
     def readings(self) -> Readings:
@@ -132,11 +140,12 @@ class Listener:
         """
         self._child = child
         self._seen.begin(child)
-        self.childs_end.close()
+        self._close_childs_ends()
         self._thread.start()
 
     def add_of_python(self, read: Any) -> None:  # noqa: ANN401 - what `read_in_python` of the child returned
-        """Add what the child says itself: the kernel knows nothing of variables, and what was imported was imported."""
+        """Add what the child, which has ended, says itself: the kernel knows nothing of variables."""
+        self._end()
         if not isinstance(read, dict):
             self._seen.unknown("it does not say which environment variables it read")
             return
@@ -156,9 +165,7 @@ class Listener:
             read["listed_for_modules"], frozenset(read["listed_for_packages"]), read["searched_for"]
         )
         self._seen.never_again(read["drawn_names"])
-        self._seen.of_python(
-            read["links"], read["looked_at"] | self._asked_for(read["folders_in_list"]), read["modules"]
-        )
+        self._seen.of_python(read["looked_at"] | self._asked_for(read["folders_in_list"]), read["modules"])
 
     def _asked_for(self, folders: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of the folders in a list that were looked at."""
@@ -196,13 +203,20 @@ class Listener:
     def close(self) -> Readings:
         """Return what was read, once the child and all that it started have ended."""
         if self._thread.ident is None:
-            self.childs_end.close()
+            self._close_childs_ends()
         else:
-            self._thread.join(_GRACE_S)
-            if self._thread.is_alive():
-                self._seen.unknown("it left a process behind")
+            self._end()
         self._here.close()
         return self.readings
+
+    def _close_childs_ends(self) -> None:
+        self.childs_end.close()
+        self.notes.close_childs_end()
+
+    def _end(self) -> None:
+        self._thread.join(_GRACE_S)
+        if self._thread.is_alive():
+            self._seen.unknown("it left a process behind")
 
     def _listen(self) -> None:
         try:
@@ -216,8 +230,17 @@ class Listener:
         try:
             self._serve(descriptor, self._calls)
         finally:
+            self._take_notes()
             os.close(descriptor)
             self._forget_memories()
+
+    def _take_notes(self) -> None:
+        """See what Python noted, which came before the call that is seen next."""
+        try:
+            for kind, state, path in self.notes.new():
+                self._seen.is_told(kind, state, path)
+        except Exception as err:  # noqa: BLE001 - as for a call
+            self._seen.unknown(f"what its Python noted could not be read: {type(err).__name__}: {err}")
 
     def _serve(self, descriptor: int, calls: SystemCalls) -> None:
         waiting = select.poll()
@@ -256,17 +279,33 @@ class Listener:
         if call in LOOKS:
             self._look(call, pid, arguments)
         elif call in OPENS:
-            folder, at, flags_at = OPENS[call]
-            path = self._path(pid, arguments, folder, at)
-            if path is not None:
-                is_made = flags_at == ALWAYS_ANEW
-                self._seen.opens(path, pid, _MADE_ANEW if is_made else arguments[flags_at])
-        elif call in PAIRS:
-            self._pair(call, pid, arguments)
-        elif call in self._others:
-            self._others[call](pid, arguments)
+            self._open(call, pid, arguments)
+        elif call in _LISTS:
+            self._list(pid, arguments)
         else:
-            self._see_path_of(call, pid, arguments)
+            # It may change what was looked at before.
+            self._take_notes()
+            if call in PAIRS:
+                self._pair(call, pid, arguments)
+            elif call in self._others:
+                self._others[call](pid, arguments)
+            else:
+                self._see_path_of(call, pid, arguments)
+            self._check_moves()
+
+    def _check_moves(self) -> None:
+        if self._moves != self._seen.moves:
+            self._moves = self._seen.moves
+            self.notes.forget()
+
+    def _open(self, call: str, pid: int, arguments: Sequence[int]) -> None:
+        folder, at, flags_at = OPENS[call]
+        path = self._path(pid, arguments, folder, at)
+        if path is not None:
+            flags = _MADE_ANEW if flags_at == ALWAYS_ANEW else arguments[flags_at]
+            if flags & _WRITING:
+                self._take_notes()
+            self._seen.opens(path, pid, flags)
 
     def _see_path_of(self, call: str, pid: int, arguments: Sequence[int]) -> None:
         """See a call whose arguments name a path and nothing else that counts."""
@@ -294,6 +333,9 @@ class Listener:
 
     def _look(self, call: str, pid: int, arguments: Sequence[int]) -> None:
         folder, at, flags_at = LOOKS[call]
+        if call == "newfstatat" and arguments[3] == _AT_EMPTY_PATH and self._bytes(pid, arguments[1], 1) == b"\0":
+            # Most calls are like this: of what is open.
+            return
         path = self._path(pid, arguments, folder, at)
         if path is None:
             return

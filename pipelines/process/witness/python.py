@@ -14,7 +14,8 @@ from typing import Any
 from paritygate.pipelines.process.installed import PYTHONS_OWN, is_installed
 from paritygate.pipelines.process.witness.asker import asks_for_user
 from paritygate.pipelines.process.witness.asking import NOTES_ITSELF
-from paritygate.pipelines.process.witness.python_looks import FOLDERS_IN_LIST, LINKS, LOOKED_AT, note_times, watch_looks
+from paritygate.pipelines.process.witness.notes import NotesWriter
+from paritygate.pipelines.process.witness.python_looks import FOLDERS_IN_LIST, LOOKED_AT, note_times, watch_looks
 
 _READ: set[str] = set()
 _READ_BY_USER: set[str] = set()
@@ -59,13 +60,17 @@ class _Watched(type(os.environ)):  # type: ignore[misc]  # its class has no publ
         return iter(super().__iter__())
 
 
-def watch_python() -> None:
-    """Note from now on which variables Python code reads, what it asks of links, and what code of the user looks at."""
+def watch_python(notes: int | None) -> None:
+    """Note from now on which variables Python code reads, what it looks at, and what code of the user goes by.
+
+    Args:
+        notes: The descriptor of the memory for looks; None where the kernel tells of each.
+    """
     os.environ.__class__ = _Watched
     os.environb.__class__ = _Watched
     sys.addaudithook(_note_event)
     access, uname = os.access, os.uname
-    watch_looks()
+    watch_looks(None if notes is None else NotesWriter(notes))
     _watch_searches()
 
     @functools.wraps(uname)
@@ -159,7 +164,7 @@ def _note_all() -> None:
 
 
 def read_in_python() -> dict[str, Any]:
-    """Return what was read since, as JSON data: names of variables, whether all were, paths of links and modules."""
+    """Return what was read since, as JSON data: names of variables, whether all were, and modules."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {
         "variables": sorted(_READ - {_ALL, _PROCESS, _NAME_OF_HOST, _COPIED}),
@@ -172,7 +177,6 @@ def read_in_python() -> dict[str, Any]:
         "listed_for_modules": dict(_LISTED_FOR_MODULES),
         "listed_for_packages": sorted(_LISTED_FOR_PACKAGES),
         "searched_for": {} if _COPIED in _READ else _own_searches(),
-        "links": sorted(LINKS),
         "looked_at": LOOKED_AT,
         "folders_in_list": FOLDERS_IN_LIST,
         "modules": sorted(os.path.abspath(path) for path in files if isinstance(path, str)),  # noqa: PTH100 - a link stays

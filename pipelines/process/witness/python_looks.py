@@ -4,49 +4,60 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import sys
+import time
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from paritygate.pipelines.process.installed import is_installed
 from paritygate.pipelines.process.witness.asker import asks_for_time
-from paritygate.pipelines.process.witness.asking import NOWHERE
+from paritygate.pipelines.process.witness.asking import NOWHERE, UNSEEN_FLAGS
+from paritygate.pipelines.process.witness.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE, NotesWriter
+from paritygate.pipelines.process.witness.states import CLOCK_STEP_NS, identity_of
 
-LINKS: set[str] = set()
 # When each file was written last, and what is permitted of it.
 LOOKED_AT: dict[str, tuple[int, int]] = {}
 # The same of folders that were listed among others: it counts where somebody asked for it, which the kernel tells.
 FOLDERS_IN_LIST: dict[str, tuple[int, int]] = {}
 _STAT = os.stat
+_MADE_UP = ("/proc/", "/sys/", "/dev/")
+_BYTECODE_FOLDER = "/__pycache__/"
+_BYTECODE = ".pyc"
+_PART_BYTES = 1 << 16
 
 
-def watch_looks() -> None:
-    """Note from now on what is asked of links, and what code of the user looks at."""
+def watch_looks(notes: NotesWriter | None) -> None:
+    """Note from now on what is looked at, and what code of the user goes by.
+
+    Args:
+        notes: Where looks are noted, so that the kernel lets them pass; None where it tells of each.
+    """
     lstat, stat, access, fstat = os.lstat, os.stat, os.access, os.fstat
+    if notes is not None:
+        _note_imports(notes)
 
     @functools.wraps(lstat)
     def note_link(path: Any, *, dir_fd: int | None = None) -> os.stat_result:  # noqa: ANN401 - as os.lstat
         if dir_fd is not None:
             return lstat(path, dir_fd=dir_fd)
-        path = os.fspath(path)
-        absolute = _absolute(path)
-        LINKS.add(absolute)
-        # The kernel tells of links one by one, unless it is asked like this: Python asks for thousands of them.
-        is_absolute = os.fsdecode(path).startswith("/")
-        found = stat(path, dir_fd=NOWHERE, follow_symlinks=False) if is_absolute else lstat(path)
-        _note_look(absolute, found)
+        found = _look(notes, path, follows=False)
+        _note_look(path, found)
         return found
 
     @functools.wraps(stat)
     def note_look(path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ANN401 - as os.stat
-        found = stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
         if isinstance(path, int):
+            found = stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
             _note_open(path, found)
-        else:
-            if not follow_symlinks and dir_fd is None:
-                LINKS.add(_absolute(path))
-            _note_look(path, found, dir_fd)
+            return found
+        found = (
+            stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+            if dir_fd is not None
+            else _look(notes, path, follows=follow_symlinks)
+        )
+        _note_look(path, found, dir_fd)
         return found
 
     @functools.wraps(access)
@@ -65,6 +76,69 @@ def watch_looks() -> None:
     for ours, theirs in ((note_link, lstat), (note_look, stat), (note_access, access)):
         _be_able_to(ours, theirs)
     os.lstat, os.stat, os.access, os.fstat = note_link, note_look, note_access, note_fstat
+
+
+def is_noted(path: str | bytes) -> bool:
+    """Return whether a look at a path may be noted: all but relative ones, and what the kernel makes up."""
+    return (
+        path.startswith("/") and not path.startswith(_MADE_UP) if isinstance(path, str) else is_noted(os.fsdecode(path))
+    )
+
+
+def _look(notes: NotesWriter | None, path: Any, *, follows: bool) -> os.stat_result:  # noqa: ANN401 - as os.stat
+    text = os.fspath(path)
+    if notes is None or not is_noted(text) or not notes.is_writable():
+        return _STAT(path, follow_symlinks=follows)
+    return noted_stat(notes, os.fsdecode(text), text, follows=follows)
+
+
+def noted_stat(notes: NotesWriter, name: str, path: Any, *, follows: bool = True) -> os.stat_result:  # noqa: ANN401 - as os.stat
+    """Return what `os.stat` returns of an absolute path, and note it; the kernel tells nobody of this call."""
+    kind = LOOK if follows else LINK
+    try:
+        found = _STAT(path, dir_fd=NOWHERE, follow_symlinks=follows)
+    except OSError:
+        notes.note(kind, ABSENT, name)
+        raise
+    notes.note(kind, str(found.st_size) if S_ISREG(found.st_mode) else NO_FILE, name)
+    return found
+
+
+def _note_imports(notes: NotesWriter) -> None:
+    """Have Python's own import note what it looks at, and the bytecode that it reads with the state of its source."""
+    importing: Any = importlib.import_module("importlib._bootstrap_external")
+    path_stat, loader, plain = importing._path_stat, importing.SourceFileLoader, importing.FileLoader.get_data  # noqa: SLF001 - there is no public way
+    sources: dict[str, os.stat_result] = {}
+
+    def stat(path: Any) -> os.stat_result:  # noqa: ANN401 - as os.stat
+        if isinstance(path, str) and is_noted(path) and notes.is_writable():
+            return noted_stat(notes, path, path)
+        return path_stat(path)  # type: ignore[no-any-return]
+
+    def path_stats(_: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - as SourceFileLoader.path_stats
+        found = sources[path] = stat(path)
+        return {"mtime": found.st_mtime, "size": found.st_size}
+
+    def get_data(self: Any, path: str) -> bytes:  # noqa: ANN401 - as FileLoader.get_data
+        source = sources.pop(self.path, None)
+        is_bytecode = is_noted(path) and path.endswith(_BYTECODE) and _BYTECODE_FOLDER in path
+        if source is None or not is_bytecode or not notes.is_writable():
+            return plain(self, path)  # type: ignore[no-any-return]
+        if time.time_ns() - source.st_ctime_ns < CLOCK_STEP_NS:
+            return plain(self, path)  # type: ignore[no-any-return]
+        notes.note(BYTECODE, ":".join(map(str, (*identity_of(source), self.path))), path)
+        return _content(path)
+
+    importing._path_stat = stat  # noqa: SLF001 - as above
+    loader.path_stats, loader.get_data = path_stats, get_data
+
+
+def _content(path: str) -> bytes:
+    number = os.open(path, UNSEEN_FLAGS, dir_fd=NOWHERE)
+    try:
+        return b"".join(iter(lambda: os.read(number, _PART_BYTES), b""))
+    finally:
+        os.close(number)
 
 
 def _be_able_to(ours: Any, theirs: Any) -> None:  # noqa: ANN401 - functions of os

@@ -15,9 +15,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from paritygate.pipelines.process.witness.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE
 from paritygate.pipelines.process.witness.places import Places, WatchedPlace
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.states import (
+    CLOCK_STEP_NS,
     NAMES_BUT_REPORTS,
     NAMES_OF_MODULES,
     attributes_of,
@@ -28,8 +30,6 @@ from paritygate.pipelines.process.witness.states import (
     target_of,
 )
 
-# Of a file that is written twice within a step of the kernel's clock (1/HZ, 10 ms at the most), the time is the same.
-_CLOCK_STEP_NS = 10_000_000
 # What the kernel makes up as it is read.
 _MADE_UP = ("/proc/", "/sys/", "/dev/")
 _IN_MEMORY = "/dev/shm/"  # noqa: S108 - files like any others
@@ -42,6 +42,8 @@ _OF_MACHINE = (
     "/proc/sys/kernel/random/boot_id", "/proc/sys/vm/", "/proc/version", "/sys/bus/", "/sys/class/", "/sys/dev/",
     "/sys/devices/", "/sys/fs/cgroup/", "/sys/kernel/mm/", "/sys/module/nvidia", "/dev/nvidia",
 )  # fmt: skip
+# Of a file, that is: device, inode, size and two times.
+_IDENTITY_PARTS = 5
 _BYTECODE_FOLDER = "/__pycache__"
 _BYTECODE = ".pyc"
 _ELF = b"\x7fELF"
@@ -95,6 +97,8 @@ class Sightings:
         self._listed: set[str] = set()
         self._callers: set[int] = set()
         self._leader = 0
+        # How often a path may have begun to lead elsewhere.
+        self.moves = 0
 
     def begin(self, leader: int) -> None:
         """Begin, the process being the leader of its session, or not."""
@@ -239,6 +243,9 @@ class Sightings:
         if is_link:
             self._moved()
         place = self.places.place(path, pid, is_followed=False)
+        if any(own.startswith(f"{place.real}/") for own in self._own):
+            # Its own files lie below, wherever whoever waits for them made folders so far.
+            return
         if place.real.endswith(_BYTECODE_FOLDER) or self._counted(place, pid) is None:
             return
         if os.path.lexists(place.real):
@@ -341,10 +348,61 @@ class Sightings:
                     self.opens(os.fsdecode(loader), pid, os.O_RDONLY)
                 return
 
-    def of_python(self, links: Sequence[str], looked_at: Mapping[str, Sequence[int]], modules: Sequence[str]) -> None:
-        """Add what the child's Python notes itself: links that it looked at, times, and modules."""
-        for path in links:
-            self.links(path, self._leader)
+    def is_told(self, kind: str, state: str, path: str) -> None:
+        """See a look that the child's Python noted.
+
+        Args:
+            kind: Which kind of note, of `notes`.
+            state: What it saw there.
+            path: The path, absolute.
+
+        Raises:
+            ValueError: It is no note.
+        """
+        if kind in {LOOK, LINK}:
+            self._is_told_of_look(state, path, is_followed=kind == LOOK)
+        elif kind == BYTECODE:
+            *identity, source = state.split(":", _IDENTITY_PARTS)
+            self._is_told_of_import(path, source, tuple(map(int, identity)))
+        else:
+            msg = f"a note is of no known kind, {kind!r}"
+            raise ValueError(msg)
+
+    def _is_told_of_look(self, state: str, path: str, *, is_followed: bool) -> None:
+        if is_followed and (path, True) in self._seen:
+            return
+        if is_followed:
+            self._seen.add((path, True))
+        place = self.places.place(path, self._leader, is_followed=is_followed)
+        if _BYTECODE_FOLDER in place.real and self._of_bytecode(place, 0):
+            return
+        counted = self._counted(place, self._leader)
+        if counted is None:
+            return
+        if not is_followed:
+            self.readings.links.setdefault(counted, target_of(counted))
+        if state == ABSENT:
+            self._misses(counted)
+        elif is_followed:
+            self.readings.sizes.setdefault(counted, None if state == NO_FILE else int(state))
+        else:
+            self._look(counted)
+
+    def _is_told_of_import(self, bytecode: str, source: str, identity: tuple[int, ...]) -> None:
+        """See that a module is imported from bytecode that Python keeps, whose source had this identity before."""
+        kept, place = self.places.place(bytecode, self._leader), self.places.place(source, self._leader)
+        if kept.crossed != place.crossed or not _is_bytecode(kept.real):
+            # The source that belongs to it may lie elsewhere.
+            self.opens(bytecode, self._leader, os.O_RDONLY)
+        elif not self._is_own(place.real):
+            self.readings.bytecode.add(kept.real)
+            self.readings.files.setdefault(place.real, identity)
+        counted = self._counted(place, self._leader)
+        if counted is not None:
+            self.readings.files.setdefault(counted, identity)
+
+    def of_python(self, looked_at: Mapping[str, Sequence[int]], modules: Sequence[str]) -> None:
+        """Add what the child's Python notes itself besides: times and modules."""
         for path, (written, mode) in looked_at.items():
             counted = self._counted(self.places.place(path, self._leader), self._leader)
             if counted is not None:
@@ -419,13 +477,17 @@ class Sightings:
         try:
             found = os.stat(path)  # noqa: PTH116 - a path may hold what no Path keeps, such as a double slash
         except OSError:
-            if target_of(path) is None:
-                self.readings.absent.add(path)
-            else:
-                # A link that leads nowhere is there.
-                self.readings.links.setdefault(path, target_of(path))
+            self._misses(path)
             return
         self.readings.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
+
+    def _misses(self, path: str) -> None:
+        """See that nothing is where a path leads to."""
+        if target_of(path) is None:
+            self.readings.absent.add(path)
+        else:
+            # A link that leads nowhere is there.
+            self.readings.links.setdefault(path, target_of(path))
 
     def _open(self, path: str, place: WatchedPlace, pid: int, flags: int) -> None:
         try:
@@ -454,7 +516,7 @@ class Sightings:
             # What is written from its beginning is not read.
             self._made.add(place.real)
         else:
-            if time.time_ns() - found.st_ctime_ns < _CLOCK_STEP_NS:
+            if time.time_ns() - found.st_ctime_ns < CLOCK_STEP_NS:
                 self.unknown(f"{path} was written while it was read")
             self.readings.files.setdefault(path, identity_of(found))
 
@@ -473,6 +535,7 @@ class Sightings:
 
     def _moved(self) -> None:
         """Forget where paths lead to."""
+        self.moves += 1
         self.places.forget()
         self._seen.clear()
 

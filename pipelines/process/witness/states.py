@@ -22,6 +22,8 @@ _OF_MODULES = (*_ENDINGS, *_OF_PACKAGES, ".pth")
 _OF_REPORTS = ".json"
 _IN_REPORTS = (b'"schema_version"', b'"exit_code"')
 _MOST_REPORT_BYTES = 1 << 24
+# Of a file that is written twice within a step of the kernel's clock (1/HZ, 10 ms at the most), the time is the same.
+CLOCK_STEP_NS = 10_000_000
 # How many new names in a folder are told from those that were there.
 _MOST_ADDED = 20
 _PART_BYTES = 1 << 20

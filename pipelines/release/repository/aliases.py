@@ -1,12 +1,12 @@
-"""Moving an alias to a release that is there: back to where it was before, or anywhere by name."""
+"""Move aliases to a release: back to an earlier one, or to any by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.errors import ArtifactIntegrityError, RepositoryError, UsageError
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.inspect import read_state, version_of
@@ -24,13 +24,7 @@ _USUAL_ALIAS = "prod"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """What the log keeps of why and by whom an alias was moved.
-
-    Attributes:
-        reason: Why, in words.
-        who: Who did it; may be empty.
-        host: Where; may be empty.
-    """
+    """Keep why, by whom and on which host an alias was moved; each may be empty."""
 
     reason: str = ""
     who: str = ""
@@ -38,17 +32,24 @@ class Note:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OtherMove:
+    """Name an alias that the same record moves, its version now, and the one before; None for a new alias."""
+
+    alias: str
+    version: int
+    previous: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AliasMove:
-    """Where an alias points to now, and where it did before.
+    """Describe where an alias points to now, and where it did before.
 
     Attributes:
-        model: The model's name.
-        alias: The alias.
         version: The version that it points to, whose files were verified.
-        previous: The version that it pointed to before; None if there was no such alias.
-        past: The versions that it can be rolled back to from here, the nearest first.
-        record: Number of the record in the model's log; None if the alias was there already.
-        is_rollback: Whether it was rolled back.
+        previous: The version before; None for a new alias.
+        past: The versions to which a rollback can go from here, the nearest first.
+        record: Number of the record in the model's log; None if nothing had to move.
+        also: The other aliases of the same record.
     """
 
     model: str
@@ -58,11 +59,18 @@ class AliasMove:
     past: tuple[int, ...]
     record: int | None
     is_rollback: bool
+    also: tuple[OtherMove, ...] = ()
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The names of all aliases."""
+        return (self.alias, *(other.alias for other in self.also))
 
     @property
     def in_words(self) -> str:
-        """What it is, in words."""
-        return f"moved alias {self.alias} of {self.model} to {self.version}"
+        """A description for messages."""
+        others = "".join(f", {move.alias} to {move.version}" for move in self.also)
+        return f"moved alias {self.alias} of {self.model} to {self.version}{others}"
 
 
 _NO_NOTE = Note()
@@ -74,34 +82,37 @@ def roll_back(  # noqa: PLR0913 - one argument for each option of the command
     *,
     alias: str | None = None,
     to: int | None = None,
+    if_current: int | None = None,
     note: Note = _NO_NOTE,
     commit: Commit[AliasMove] | None = None,
 ) -> AliasMove:
-    """Move an alias back to a version that it pointed to before, whose files are verified first.
+    """Move an alias back to an earlier version, after verifying the files of that version.
 
-    What it is rolled back from is no longer in its past, so that the next rollback goes further back.
+    The version that it leaves is no longer in its past, so the next rollback goes further back.
 
     Args:
         repository: The root of the repository.
         model: The model's name.
-        alias: The alias; `prod`, or the only one there is, if None.
+        alias: The alias; `prod`, or the only alias, if None.
         to: A version in the alias's past; the nearest one if None.
-        note: What the log keeps of why and by whom.
-        commit: Is told what is about to be recorded, and that it was.
+        if_current: The version that the alias must point to now, 0 for a new alias; any if None.
+        note: Why and by whom, for the log.
+        commit: Receives the move before and after it is recorded.
 
     Raises:
         UsageError: There is no such model, alias or version, or the version is not in the alias's past.
-        ArtifactIntegrityError: The release is not what was released; the alias stays where it is.
+        ArtifactIntegrityError: The release is corrupt; the alias stays.
         InputFileError: There is no such repository, or a file of the release cannot be read.
-        RepositoryError: The log is corrupt.
+        RepositoryError: The log is corrupt, or the alias is not at `if_current`.
         StorageError: The disk is full, or the repository cannot be written.
     """
 
-    def target(state: ModelState) -> tuple[str, int]:
+    def targets(state: ModelState) -> dict[str, int]:
         name = _alias_of(repository, state, model, alias)
-        return name, _version_before(repository, state, model, name, to)
+        check_current(state, model, name, if_current)
+        return {name: _version_before(repository, state, model, name, to)}
 
-    return _move(repository, model, RecordKind.ROLLED_BACK, target, note, commit)
+    return _move(repository, model, RecordKind.ROLLED_BACK, targets, note, commit)
 
 
 def point_alias(  # noqa: PLR0913 - one argument for each option of the command
@@ -110,32 +121,55 @@ def point_alias(  # noqa: PLR0913 - one argument for each option of the command
     alias: str,
     which: int | str,
     *,
+    also: Mapping[str, int | str] | None = None,
+    if_current: int | None = None,
     note: Note = _NO_NOTE,
     commit: Commit[AliasMove] | None = None,
 ) -> AliasMove:
-    """Point an alias, which need not exist, to a release whose files are verified first.
+    """Point a new or old alias to a release, after verifying its files; all of `also` move with it or none.
 
     Args:
         repository: The root of the repository.
         model: The model's name.
         alias: The alias.
-        which: A version, as a number or its digits, or another alias.
-        note: What the log keeps of why and by whom.
-        commit: Is told what is about to be recorded, and that it was.
+        which: A version, as a number or its digits, or another alias, as it pointed before the move.
+        also: Further aliases for the same record, each with its version or alias.
+        if_current: The version that `alias` must point to now, 0 for a new alias; any if None.
+        note: Why and by whom, for the log.
+        commit: Receives the move before and after it is recorded.
 
     Raises:
-        UsageError: There is no such model or version, or `alias` cannot be an alias.
-        ArtifactIntegrityError: The release is not what was released; the alias stays where it is.
+        UsageError: There is no such model or version, or a name cannot be an alias or is given twice.
+        ArtifactIntegrityError: A release is corrupt; every alias stays.
         InputFileError: There is no such repository, or a file of the release cannot be read.
-        RepositoryError: The log is corrupt.
+        RepositoryError: The log is corrupt, or the alias is not at `if_current`.
         StorageError: The disk is full, or the repository cannot be written.
     """
-    check_alias(alias)
+    also = also or {}
+    if alias in also:
+        msg = f"alias {alias!r} is given twice"
+        raise UsageError(msg, hint="give each alias once")
+    for name in (alias, *also):
+        check_alias(name)
 
-    def target(state: ModelState) -> tuple[str, int]:
-        return alias, version_of(state, model, which)
+    def targets(state: ModelState) -> dict[str, int]:
+        check_current(state, model, alias, if_current)
+        return {name: version_of(state, model, version) for name, version in {alias: which, **also}.items()}
 
-    return _move(repository, model, RecordKind.ALIAS_MOVED, target, note, commit)
+    return _move(repository, model, RecordKind.ALIAS_MOVED, targets, note, commit)
+
+
+def check_current(state: ModelState, model: str, alias: str, version: int | None) -> None:
+    """Check that an alias points to the version that the caller expects; 0 means no such alias, None anything.
+
+    Raises:
+        RepositoryError: It points elsewhere.
+    """
+    current = state.aliases.get(alias, 0)
+    if version is not None and current != version:
+        where = f"at version {current}" if current else "not set"
+        msg = f"alias {alias!r} of {model!r} is {where}, so nothing was moved (expected: {version or 'no alias'})"
+        raise RepositoryError(msg, hint="check who moved it, and give --if-current its version of now")
 
 
 def _alias_of(repository: Path, state: ModelState, model: str, alias: str | None) -> str:
@@ -183,40 +217,43 @@ def _version_before(repository: Path, state: ModelState, model: str, alias: str,
     raise UsageError(msg, hint=hint)
 
 
-def _move(  # noqa: PLR0913, PLR0917 - what the two ways to move an alias share
+def _move(  # noqa: PLR0913, PLR0917 - shared by the two ways to move an alias
     repository: Path,
     model: str,
     kind: RecordKind,
-    target: Callable[[ModelState], tuple[str, int]],
+    targets: Callable[[ModelState], Mapping[str, int]],
     note: Note,
     commit: Commit[AliasMove] | None,
 ) -> AliasMove:
-    """Record that an alias moves to `target`, which is asked again where another process recorded something first."""
-    # What is wrong with the call is said before anything is written.
-    target(read_state(repository, model))
+    """Record that aliases move to their targets, which are computed again if another process records first."""
+    # A wrong call fails before anything is written.
+    targets(read_state(repository, model))
     verified: set[int] = set()
     moves: list[AliasMove] = []
     commit = commit or Commit()
 
     def record_of(state: ModelState) -> Record | None:
-        alias, version = target(state)
-        if version not in verified:
-            _check_intact(repository, model, alias, version, state)
-            verified.add(version)
-        record = Record(
-            kind=kind, time=utc_now(), aliases={alias: version}, reason=note.reason, who=note.who, host=note.host
-        )
+        versions = targets(state)
+        for alias, version in versions.items():
+            if version not in verified:
+                _check_intact(repository, model, alias, version, state)
+                verified.add(version)
+        changed = {alias: version for alias, version in versions.items() if state.aliases.get(alias) != version}
+        record = Record(kind=kind, time=utc_now(), aliases=changed, reason=note.reason, who=note.who, host=note.host)
+        (alias, version), *others = versions.items()
+        after = state_of([*state.history, record]) if changed else state
         move = AliasMove(
             model=model,
             alias=alias,
             version=version,
             previous=state.aliases.get(alias),
-            past=_past_of(state_of([*state.history, record]), alias),
+            past=_past_of(after, alias),
             record=None,
             is_rollback=kind is RecordKind.ROLLED_BACK,
+            also=tuple(OtherMove(alias=name, version=to, previous=state.aliases.get(name)) for name, to in others),
         )
         moves.append(move)
-        if move.previous == version:
+        if not changed:
             return None
         commit.begin(replace(move, record=len(state.history) + 1))
         return record

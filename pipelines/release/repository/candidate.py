@@ -151,6 +151,7 @@ class ReleaseCandidate:
         provenance: What it was made and judged with.
         evidence: The evidence of the run, as JSON data; becomes `evidence.json`.
         alias: The alias to move to the new version; None moves none.
+        if_current: The version that the alias must point to, 0 for a new alias; any if None.
         reports: Further files to keep with the release, by the name they get there: what returns their bytes, which is
             called where a release is made that is not there yet.
         accepted: Kind of evidence accepted in place of `verified`, by variant; the release says so.
@@ -167,6 +168,7 @@ class ReleaseCandidate:
     provenance: Provenance
     evidence: Mapping[str, Any]
     alias: str | None = None
+    if_current: int | None = None
     reports: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
     accepted: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""

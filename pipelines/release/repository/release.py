@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.files import digest_of_file, fsync_tree, storage_errors, sync_folder, write_json_atomically
+from paritygate.pipelines.release.repository.aliases import check_current
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
     MANIFEST_FILE,
@@ -80,6 +81,11 @@ class StoredRelease:
     moved_from: int | None = None
 
     @property
+    def aliases(self) -> tuple[str, ...]:
+        """The alias, if there is one."""
+        return () if self.alias is None else (self.alias,)
+
+    @property
     def is_older(self) -> bool:
         """Whether its alias moved back to it from a later version."""
         return self.moved_from is not None and self.moved_from > self.version
@@ -112,7 +118,8 @@ def promote(
 
     Raises:
         UsageError: A name cannot be a folder or file of the repository.
-        RepositoryError: A variant must not be released, or the model's log is corrupt.
+        RepositoryError: A variant must not be released, the model's log is corrupt, or the alias is not at the
+            candidate's `if_current`.
         ArtifactIntegrityError: Files are not what was recorded, before or after copying.
         InputFileError: A file to release is missing or cannot be read.
         StorageError: The disk is full, or the repository cannot be written.
@@ -122,6 +129,7 @@ def promote(
         check_files(variant)
     # A damaged log stops the release before anything is copied.
     state = state_of(read_records(repository, candidate.model))
+    _check_current(candidate, state)
     same, damaged = _same_release(repository, candidate, state)
     commit = commit or Commit()
 
@@ -152,6 +160,7 @@ def promote(
 
         def record_of(now: ModelState) -> Record | None:
             nonlocal before
+            _check_current(candidate, now)
             before, record = now, _move_to(candidate, same, now)
             if record is not None:
                 commit.begin(release_of(same, manifest, len(now.history) + 1, now=now, is_new=False))
@@ -159,6 +168,11 @@ def promote(
 
         number = append_record(repository, candidate.model, record_of, staging, commit)
         return release_of(same, manifest, number, now=before, is_new=False)
+
+
+def _check_current(candidate: ReleaseCandidate, state: ModelState) -> None:
+    if candidate.alias is not None:
+        check_current(state, candidate.model, candidate.alias, candidate.if_current)
 
 
 def _same_release(
@@ -214,6 +228,7 @@ def _release(
     found: list[tuple[int, str, ModelState]] = []
 
     def record_of(state: ModelState) -> Record | None:
+        _check_current(candidate, state)
         same, _ = _same_release(repository, candidate, state)
         made, of = (version, manifest) if same is None else (same, str(state.releases[same].manifest))
         found.append((made, of, state))

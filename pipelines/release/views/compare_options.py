@@ -18,24 +18,24 @@ from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.precision import Precision, Variant
 from paritygate.text import in_full
 
-_UNKNOWN = "SAMPLES"
+
+def samples_to_compare(details: ReleaseDetails) -> str | None:
+    """Return the samples of the release's spec as `compare` takes them; None if it cannot read them from here."""
+    spec = _spec_of(details)
+    return None if spec is None else _samples_of(spec.samples)
 
 
-def compare_options(details: ReleaseDetails, variant: Variant, samples: str | None) -> tuple[str, ...]:
-    """Return the options: the samples, the precision, and what the spec says of inputs and outputs.
+def compare_options(details: ReleaseDetails, variant: Variant) -> tuple[str, ...]:
+    """Return the options beside the samples: the precision, and what the spec says of inputs and outputs.
 
     Its tolerances are none of them: the server runs the very file, so that the defaults of its precision hold.
 
     Args:
         details: The release.
         variant: The variant that is served.
-        samples: The samples that the server is warmed up with; those of the spec, where they are found from here, if
-            None.
     """
     spec = _spec_of(details)
-    words = ["--samples", samples or (_UNKNOWN if spec is None else _samples_of(spec.samples))]
-    if variant.precision is not Precision.FP32:
-        words += ["--precision", str(variant.precision)]
+    words = () if variant.precision is Precision.FP32 else ("--precision", str(variant.precision))
     return (*words, *(_asked(spec, variant) if spec is not None else ()))
 
 
@@ -48,13 +48,13 @@ def _spec_of(details: ReleaseDetails) -> Spec | None:
         return None
 
 
-def _samples_of(part: SamplesPart) -> str:
-    if part.path is not None or part.images is not None or part.random is not None or part.columns or part.cast:
+def _samples_of(part: SamplesPart) -> str | None:
+    if part.path is not None or part.images is not None or part.random is not None:
         # No option says these.
-        return _UNKNOWN
+        return None
     module, colon, _ = part.source.partition(":")
     is_there = Path(part.source).exists() or (bool(colon) and _is_module(module.partition(".")[0]))
-    return part.source if is_there else _UNKNOWN
+    return part.source if is_there else None
 
 
 def _is_module(name: str) -> bool:
@@ -68,5 +68,9 @@ def _asked(spec: Spec, variant: Variant) -> Iterator[str]:
     resolved = ResolvedSpec(spec=spec, folder=Path(), origin="the release")
     yield from words_of_rules(resolved.rules(variant), Scope.OUTPUTS)
     yield from words_of_roles(resolved.roles)
+    for name, columns in spec.samples.columns.items():
+        yield from ("--columns", f"{name}={','.join([columns] if isinstance(columns, str) else columns)}")
+    for name, dtype in spec.samples.cast.items():
+        yield from ("--cast", f"{name}={dtype}")
     for name, value in spec.samples.pad.items():
         yield from ("--pad", f"{name}={in_full(value)}")

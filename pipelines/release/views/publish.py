@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.release.views.compare_options import compare_options
+from paritygate.pipelines.release.views.compare_options import compare_options, samples_to_compare
 from paritygate.pipelines.release.views.folder import check_folder
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.release.views.to_serve import ReleaseToServe, release_to_serve
@@ -31,7 +31,8 @@ class PublishedView:
         repository: The root of the repository.
         reference: The same as `compare` is given it: the model at its alias or version, with the variant where that is
             not the preferred one.
-        compare: The options with which `compare` judges what the server answers.
+        samples: The rows with which `compare` judges what the server answers; None if it can read none from here.
+        compare: The other options that it takes.
         root: Where the server looks for models.
         view: What it has there.
         written: What was written of it now.
@@ -44,6 +45,7 @@ class PublishedView:
     artifact: Path
     repository: Path
     reference: str
+    samples: str | None
     compare: tuple[str, ...]
     root: Path
     view: ServerView
@@ -101,7 +103,8 @@ def publish_view(
         artifact=found.artifact.path,
         repository=repository,
         reference=f"{request.model}@{request.which}" + ("" if is_first else f"/{found.variant}"),
-        compare=compare_options(found.details, found.artifact.variant, request.samples),
+        samples=request.samples or samples_to_compare(found.details),
+        compare=compare_options(found.details, found.artifact.variant),
         root=request.root,
         view=view,
         written=written,

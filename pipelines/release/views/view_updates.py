@@ -59,16 +59,16 @@ class ViewUpdate:
         }
 
 
-def update_views(repository: Path, model: str, alias: str | None) -> tuple[ViewUpdate, ...]:
-    """Write every view again that follows an alias of a model: those that show what it points to stay as they are.
+def update_views(repository: Path, model: str, *aliases: str) -> tuple[ViewUpdate, ...]:
+    """Rewrite each view that follows one of the aliases, unless it shows the right version already.
 
-    The alias has moved by then: what cannot be written is said, and raises nothing.
+    The aliases have moved by then, so a view that cannot be written is reported and raises nothing.
     """
     found = []
     for kept in subscriptions(repository, model):
         if kept.request is None:
             found.append(ViewUpdate(place=kept.path, request=None, error=kept.error))
-        elif kept.request.which == alias:
+        elif kept.request.which in aliases:
             found.append(_follow(repository, kept.request))
     return tuple(found)
 

@@ -13,7 +13,7 @@ from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.summary import figures_of
 from paritygate.pipelines.report.tables.run import artifact_size
 from paritygate.pipelines.report.tables.speed import measured_speed
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, heads, of_texts, status, text
 from paritygate.pipelines.report.why import why_of_variant
 from paritygate.text import counted, one_or_many
 
@@ -108,9 +108,8 @@ def _reasons(new: ReportData, old: ReportData) -> Iterator[tuple[str, str, str]]
             yield now.verdict, name, shorten(why_of_variant(now), _WHY_LENGTH)
 
 
-def _titles(*titles: str) -> tuple[Column, ...]:
-    sides = ("against", "run")
-    return tuple(Column(title=f"{title}, {side}", is_figure=title != "verdict") for title in titles for side in sides)
+def _heads(*titles: str) -> tuple[Column, ...]:
+    return heads("variant", *(f"{title}, {side}" for title in titles for side in ("against", "run")))
 
 
 def _parity_table(new: ReportData, old: ReportData) -> Table:
@@ -122,7 +121,7 @@ def _parity_table(new: ReportData, old: ReportData) -> Table:
         )
         for name, was, now in _pairs(new, old)
     )
-    columns = (Column(title="variant"), *_titles("verdict", "difference of its limit", "mismatches"))
+    columns = _heads("verdict", ">difference of its limit", ">mismatches")
     return Table(caption="What came of each variant", columns=columns, rows=rows)
 
 
@@ -145,7 +144,7 @@ def _speed_table(new: ReportData, old: ReportData) -> Table:
                 *(figure(_NOTHING if point is None else number(point.latency_ms.get("p50"))) for point in points),
             )
         )
-    columns = (Column(title="variant"), *_titles("size", "speed-up", "p50 ms"))
+    columns = _heads(">size", ">speed-up", ">p50 ms")
     return Table(caption="Size and speed", columns=columns, rows=tuple(rows))
 
 

@@ -15,9 +15,7 @@ from paritygate.pipelines.run.workspace import RunFolder
 def write_against(run: RunFolder, against: RunFolder) -> tuple[SideBySide, tuple[Path, ...]]:
     """Write `report-against-RUN.html` and `.md` next to the run's evidence; return their contents and paths.
 
-    Raises:
-        InputFileError: A recorded reference or a benchmark is corrupt.
-        StorageError: The disk is full, or the folder cannot be written.
+    Raises InputFileError if a recorded reference or benchmark is corrupt, StorageError if the disk is full.
     """
     shown = _both(run, against, is_leaving=False)
     # Markdown leaves this machine: it is for pull requests and build summaries.

@@ -150,10 +150,7 @@ def _as_optional(suite: Suite, reason: str) -> Suite:
 def _cases_of(result: ComparisonResult) -> Iterator[Case]:
     if result.error is not None:
         yield Case(
-            name="compared",
-            status=CaseStatus.ERROR,
-            message=result.error.message,
-            details=_hint(result.error.hint),
+            name="compared", status=CaseStatus.ERROR, message=result.error.message, details=_hint(result.error.hint)
         )
         return
     if result.not_run_here:

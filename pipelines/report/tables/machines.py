@@ -8,19 +8,10 @@ from typing import Any
 from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Column, Table, facts, figure, status, text
+from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table, facts, figure, heads, status, text
 from paritygate.pipelines.run.evidence import Evidence
 
-_COLUMNS = (
-    Column(title="device"),
-    Column(title="machine"),
-    Column(title="variant"),
-    Column(title="rows", is_figure=True),
-    Column(title="max diff", is_figure=True),
-    Column(title="ran on"),
-    Column(title="evidence"),
-    Column(title="verdict"),
-)
+_COLUMNS = heads("device", "machine", "variant", ">rows", ">max diff", "ran on", "evidence", "verdict")
 
 
 def other_devices_table(report: ReportData) -> Table | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measure.bounds import upper_bound_text
 
@@ -17,20 +17,10 @@ if TYPE_CHECKING:
     from paritygate.validate.detections.figures import MatchStatistics
     from paritygate.validate.measure.figures import DecisionStatistics
 
-_COLUMNS = (
-    Column(title="variant"),
-    Column(title="output"),
-    Column(title="rows", is_figure=True),
-    Column(title="0/1 mismatches", is_figure=True),
-    Column(title="95 % bound", is_figure=True),
-    Column(title="max diff", is_figure=True),
-    Column(title="min diff", is_figure=True),
-    Column(title="mean diff", is_figure=True),
-    Column(title="std of diff", is_figure=True),
-    Column(title="device"),
-    Column(title="evidence"),
-    Column(title="verdict"),
-)
+_COLUMNS = heads(
+    "variant", "output", ">rows", ">0/1 mismatches", ">95 % bound", ">max diff", ">min diff", ">mean diff",
+    ">std of diff", "device", "evidence", "verdict",
+)  # fmt: skip
 _DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
 _NOTHING = "-"
 _CHECKS_NAMED = 2

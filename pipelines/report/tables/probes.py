@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.pipelines.compare.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
 from paritygate.pipelines.report.failed_alone import within_run
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, text
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.inputs.roles import Role
 
@@ -25,16 +25,8 @@ _OF_FINDINGS = (
     "it in the spec, and they must pass. If it never can, declare that, and they do not run."
 )
 _UNFIT = "inputs that the candidate does not accept or need not match"
-_PROBE_COLUMNS = (
-    Column(title="probe"),
-    Column(title="result"),
-    Column(title="looks for"),
-    Column(title="batches", is_figure=True),
-    Column(title="rows", is_figure=True),
-    Column(title="left out", is_figure=True),
-    Column(title="candidate s", is_figure=True),
-    Column(title="reference s", is_figure=True),
-    Column(title="message"),
+_PROBE_COLUMNS = heads(
+    "probe", "result", "looks for", ">batches", ">rows", ">left out", ">candidate s", ">reference s", "message"
 )
 
 
@@ -124,8 +116,9 @@ def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ..
 
 
 def _failures_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    titles = ("probe", "at", "what failed", "inputs, in the run's folder")
-    return Table(caption=FAILED_AT, columns=tuple(Column(title=title) for title in titles), rows=rows)
+    return Table(
+        caption=FAILED_AT, columns=heads("probe", "at", "what failed", "inputs, in the run's folder"), rows=rows
+    )
 
 
 def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
@@ -144,16 +137,10 @@ def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ..
 
 
 def _findings_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    columns = (
-        Column(title="probe"),
-        Column(title="unlike every sample"),
-        Column(title="first at"),
-        Column(title="batches", is_figure=True),
-        Column(title="what differs"),
-        Column(title="if it can occur, write"),
-        Column(title="if it never can, write"),
-        Column(title="inputs, in the run's folder"),
-    )
+    columns = heads(
+        "probe", "unlike every sample", "first at", ">batches", "what differs", "if it can occur, write",
+        "if it never can, write", "inputs, in the run's folder",
+    )  # fmt: skip
     return Table(caption=FOUND_AT, columns=columns, rows=rows)
 
 
@@ -168,17 +155,12 @@ def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
 
 
 def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    columns = (
-        Column(title="probe"),
-        Column(title="what"),
-        Column(title="batches", is_figure=True),
-        Column(title="why, the first ones"),
-    )
+    columns = heads("probe", "what", ">batches", "why, the first ones")
     return Table(caption="Left out", columns=columns, rows=rows)
 
 
 def _roles_table(probes: ProbesResult) -> Table:
-    columns = (Column(title="input"), Column(title="taken for"), Column(title="because"))
+    columns = heads("input", "taken for", "because")
     rows = tuple((text(name), text(role.role), text(role.why)) for name, role in probes.roles.items())
     return Table(caption="What inputs are", columns=columns, rows=rows)
 

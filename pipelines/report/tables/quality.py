@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.figures import number, number_pair
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, text
 from paritygate.validate.detections.figures import MatchFigures, MatchStatistics
 from paritygate.validate.gold.figures import GoldStatistics
 
@@ -22,7 +22,6 @@ def quality_tables(result: ComparisonResult) -> tuple[Table, ...]:
 
 
 def _gold_table(result: ComparisonResult) -> Table:
-    titles = ("rows", "reference", "candidate", "difference", "95 % interval", "at least")
     rows: list[tuple[Cell, ...]] = []
     for rule, found in result.gold.items():
         rows.append(_gold_row(rule, found))
@@ -44,7 +43,7 @@ def _gold_table(result: ComparisonResult) -> Table:
                 )
     return Table(
         caption="Against gold",
-        columns=(Column(title="metric"), *(Column(title=title, is_figure=True) for title in titles)),
+        columns=heads("metric", ">rows", ">reference", ">candidate", ">difference", ">95 % interval", ">at least"),
         rows=tuple(rows),
     )
 
@@ -98,7 +97,7 @@ def _match_table(result: ComparisonResult) -> Table:
             rows += [_match_row(f"{rule}, {name} {stratum}", item) for stratum, item in values.items()]
     return Table(
         caption="Detections matched",
-        columns=(Column(title="detections"), *(Column(title=title, is_figure=True) for title in _MATCH_FIGURES)),
+        columns=heads("detections", *(f">{title}" for title in _MATCH_FIGURES)),
         rows=tuple(rows),
     )
 

@@ -10,7 +10,7 @@ from paritygate.artifact import Artifact
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.report.figures import number, shorten, size_words
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, text
+from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, text
 from paritygate.precision import Variant
 from paritygate.validate.reference.recording import Recording
 
@@ -41,8 +41,8 @@ def earlier_failures_table(report: ReportData) -> Table | None:
         )
         for item in report.earlier
     )
-    titles = ("run", "variant", "what failed", "asked now", "reason")
-    return Table(caption="Failed earlier", columns=tuple(Column(title=title) for title in titles), rows=rows)
+    columns = heads("run", "variant", "what failed", "asked now", "reason")
+    return Table(caption="Failed earlier", columns=columns, rows=rows)
 
 
 def evidence_words(report: ReportData) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def reference_tables(recording: Recording) -> tuple[Table, ...]:
     ]
     health = Table(
         caption="Health of the reference",
-        columns=(Column(title="looked at"), Column(title="found")),
+        columns=heads("looked at", "found"),
         rows=tuple((text(name), text(detail)) for name, detail in recording.health),
     )
     return health, facts("The reference", found), _signature_table(recording)
@@ -102,10 +102,9 @@ def _signature_table(recording: Recording) -> Table:
         for spec in specs
     ]
     dims = "; ".join(f"{name} {dim.min} to {dim.max}" for name, dim in signature.dims.items())
-    titles = ("name", "side", "dtype", "shape")
     return Table(
         caption=f"Signature ({dims})" if dims else "Signature",
-        columns=tuple(Column(title=title) for title in titles),
+        columns=heads("name", "side", "dtype", "shape"),
         rows=tuple(rows),
     )
 
@@ -124,12 +123,7 @@ def artifact_table(report: ReportData) -> Table:
             rows.append((text(variant.name), text("all files"), figure("-"), text("not made")))
         else:
             rows += _artifact_rows(variant.name, variant.artifact)
-    columns = (
-        Column(title="variant"),
-        Column(title="file"),
-        Column(title="size", is_figure=True),
-        Column(title="digest"),
-    )
+    columns = heads("variant", "file", ">size", "digest")
     return Table(caption="Artifacts", columns=columns, rows=tuple(rows))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.compare.result import NOT_MEASURED
 from paritygate.pipelines.report.figures import number, size_words, times
-from paritygate.pipelines.report.tables.table import Column, Table, figure, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, text
 
 if TYPE_CHECKING:
     from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
@@ -64,26 +64,19 @@ def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
         for name, speed, _ in _speeds(report, benchmark)
         for row in _point_rows(name, speed, benchmark, has_cost=has_cost)
     ]
-    columns = (Column(title="variant"), *(Column(title=title, is_figure=True) for title in titles))
+    columns = heads("variant", *(f">{title}" for title in titles))
     return Table(caption="Latency, throughput and speed-up", columns=columns, rows=tuple(rows))
 
 
 def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
-    """Return the part of `speed_table` that fits 80 columns, with names in the second column.
-
-    A declared price shows cost in place of throughput; several instances show their number in place of p95.
-    """
+    """Return the part of `speed_table` for 80 columns: cost may replace throughput, and instances replace p95."""
     has_instances, has_cost = len(benchmark.concurrency) > 1, benchmark.price_per_hour is not None
     titles = (
         *(("instances", "p50 ms") if has_instances else ("p50 ms", "p95 ms")),
         "cost/million" if has_cost else "rows per s",
         "95 % interval",
     )
-    columns = (
-        Column(title="speed-up", is_figure=True),
-        Column(title="variant"),
-        *(Column(title=title, is_figure=True) for title in ("batch", *titles)),
-    )
+    columns = heads(">speed-up", "variant", *(f">{title}" for title in ("batch", *titles)))
     rows = []
     for name, speed, _ in _speeds(report, benchmark):
         for point in speed.points if speed is not None else ():
@@ -99,11 +92,7 @@ def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
     """Return load time, memory and size of each variant, the source first."""
     rows = [(name, *_footprint_cells(speed)) for name, speed, _ in _speeds(report, benchmark)]
-    columns = (
-        Column(title="variant"),
-        *(Column(title=title, is_figure=True) for title in _FOOTPRINT_TITLES),
-        Column(title="ran on"),
-    )
+    columns = heads("variant", *(f">{title}" for title in _FOOTPRINT_TITLES), "ran on")
     return Table(caption="Loading, memory and size", columns=columns, rows=tuple(rows))
 
 

@@ -57,18 +57,21 @@ class Table:
     is_facts: bool = False
 
 
+def heads(*titles: str) -> tuple[Column, ...]:
+    """Return the heads of columns; a title after `>` is that of figures."""
+    return tuple(Column(title=title.removeprefix(">"), is_figure=title.startswith(">")) for title in titles)
+
+
 def facts(caption: str, found: Iterable[tuple[str, Cell]]) -> Table:
     """Return a table of names and values."""
     rows = tuple((text(name), cell) for name, cell in found)
-    return Table(caption=caption, columns=(Column(title="what"), Column(title="found")), rows=rows, is_facts=True)
+    return Table(caption=caption, columns=heads("what", "found"), rows=rows, is_facts=True)
 
 
 def of_texts(caption: str, titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     """Return a table of texts."""
     return Table(
-        caption=caption,
-        columns=tuple(Column(title=title) for title in titles),
-        rows=tuple(tuple(text(words) for words in row) for row in rows),
+        caption=caption, columns=heads(*titles), rows=tuple(tuple(text(words) for words in row) for row in rows)
     )
 
 

@@ -15,7 +15,7 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
 from paritygate.pipelines.report.tables.probes import failed_words
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, of_texts, status, text
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
@@ -59,15 +59,7 @@ _STRATUM_FIGURES = {
 def checks_table(result: ComparisonResult) -> Table:
     """Return every check, the worst first."""
     checks = sorted(result.checks, key=lambda check: _SEVERITY.index(check.status))
-    columns = (
-        Column(title="check"),
-        Column(title="status"),
-        Column(title="output"),
-        Column(title="measured", is_figure=True),
-        Column(title="limit", is_figure=True),
-        Column(title="tolerance used", is_figure=True),
-        Column(title="message"),
-    )
+    columns = heads("check", "status", "output", ">measured", ">limit", ">tolerance used", "message")
     rows = tuple(_check_row(check, _check_words(check, result)) for check in checks)
     return Table(caption="Checks", columns=columns, rows=rows)
 
@@ -118,7 +110,7 @@ def difference_table(output: OutputResult) -> Table:
         rows.append((text("limit"), *(figure(_range(limits.get(key))) for key in _DIFFERENCES)))
     return Table(
         caption="Distribution of |actual - expected|",
-        columns=(Column(title="what"), *(Column(title=title, is_figure=True) for title in _DIFFERENCES)),
+        columns=heads("what", *(f">{title}" for title in _DIFFERENCES)),
         rows=tuple(rows),
     )
 
@@ -156,6 +148,7 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     yield "bias (signed mean)", number(output.bias) + interval
     yield "std of the signed difference", number(output.std_diff)
     yield "cosine similarity", near_one(output.cosine_similarity)
+    yield "signal-to-quantization-noise ratio", _sqnr(output)
     row_limit = _limit_of(output, "max_row_rel_diff")
     yield "largest of a row, relative to it", f"{number(output.max_row_rel_diff)}{at_row}{row_limit}"
     yield "largest relative to its value", number(output.max_rel_diff)
@@ -176,6 +169,12 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
         yield "what it looks like", words
 
 
+def _sqnr(output: OutputResult) -> str:
+    if output.sqnr_db is None:
+        return "no difference" if output.compared and output.max_abs_diff == 0 else number(None)
+    return f"{output.sqnr_db:.4g} dB"
+
+
 def _differ(count: int) -> str:
     return f"{number(count)} {one_or_many(count, 'differs', 'differ')}"
 
@@ -191,14 +190,7 @@ def _scale(output: OutputResult) -> str:
 
 def worst_rows_table(output: OutputResult) -> Table:
     """Return the rows that differ most; a difference that is not finite is the largest."""
-    columns = (
-        Column(title="row"),
-        Column(title="index in the row"),
-        Column(title="actual", is_figure=True),
-        Column(title="expected", is_figure=True),
-        Column(title="|difference|", is_figure=True),
-        Column(title="its limit", is_figure=True),
-    )
+    columns = heads("row", "index in the row", ">actual", ">expected", ">|difference|", ">its limit")
     rows = tuple(
         (
             code(row.row_id),
@@ -215,17 +207,10 @@ def worst_rows_table(output: OutputResult) -> Table:
 
 def decisions_table(decisions: Mapping[str, DecisionStatistics]) -> Table:
     """Return the decisions on each output."""
-    columns = (
-        Column(title="output"),
-        Column(title="rule"),
-        Column(title="mismatches", is_figure=True),
-        Column(title="near the boundary", is_figure=True),
-        Column(title="away from it", is_figure=True),
-        Column(title="rows with any", is_figure=True),
-        Column(title="95 % bound of rows", is_figure=True),
-        Column(title="reference decides"),
-        Column(title="first mismatched rows"),
-    )
+    columns = heads(
+        "output", "rule", ">mismatches", ">near the boundary", ">away from it", ">rows with any",
+        ">95 % bound of rows", "reference decides", "first mismatched rows",
+    )  # fmt: skip
     rows = tuple(
         (
             text(name),
@@ -263,16 +248,10 @@ def _classes(decision: DecisionStatistics) -> str:
 
 def strata_tables(result: ComparisonResult) -> tuple[Table, ...]:
     """Return the figures of each value of each stratum, so that a fault in one is bounded by its rows."""
-    columns = (
-        Column(title="rows of"),
-        Column(title="output"),
-        Column(title="rows", is_figure=True),
-        *(Column(title=title, is_figure=True) for title in _STRATUM_FIGURES),
-        Column(title="bias, 95 %", is_figure=True),
-        Column(title="rows beyond a limit", is_figure=True),
-        Column(title="mismatches", is_figure=True),
-        Column(title="95 % bound", is_figure=True),
-    )
+    columns = heads(
+        "rows of", "output", ">rows", *(f">{title}" for title in _STRATUM_FIGURES), ">bias, 95 %",
+        ">rows beyond a limit", ">mismatches", ">95 % bound",
+    )  # fmt: skip
     tables = (
         Table(
             caption=f"By {name}",
@@ -334,13 +313,7 @@ def tolerance_table(result: ComparisonResult) -> Table:
         )
         for name in names
     ) + tuple(_rows_of_outputs(result, default))
-    columns = (
-        Column(title="limit"),
-        Column(title="value", is_figure=True),
-        Column(title=f"default for {result.precision}", is_figure=True),
-        Column(title="set by"),
-        Column(title="against the default"),
-    )
+    columns = heads("limit", ">value", f">default for {result.precision}", "set by", "against the default")
     return Table(
         caption="Limits: defaults are scaled by the output, and capped by the spread of each channel",
         columns=columns,
@@ -376,7 +349,7 @@ def sides_table(result: ComparisonResult) -> Table:
         (text(what), *(code(words) if what == _DIGEST else text(words) for words in (of_candidate, of_reference)))
         for (what, of_candidate), (_, of_reference) in zip(_side(candidate), _side(reference), strict=True)
     )
-    columns = (Column(title="what"), Column(title="candidate (actual)"), Column(title="reference (expected)"))
+    columns = heads("what", "candidate (actual)", "reference (expected)")
     return Table(caption="What ran", columns=columns, rows=rows)
 
 
@@ -396,6 +369,4 @@ def _side(side: SideResult) -> Iterable[tuple[str, str]]:
 
 def operators_table(operators: Iterable[tuple[str, ...]]) -> Table:
     """Return the operators that the target lacks."""
-    titles = ("operator", "node", "reason", "hint")
-    rows = tuple(tuple(text(words) for words in row) for row in operators)
-    return Table(caption="Unsupported operators", columns=tuple(Column(title=title) for title in titles), rows=rows)
+    return of_texts("Unsupported operators", ("operator", "node", "reason", "hint"), operators)

@@ -12,7 +12,7 @@ from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.summary import verdict_words
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.run.workspace import RunFolder
@@ -63,8 +63,7 @@ def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
 
 def _short_table(title: str, choice: Choice) -> Table:
     """Return a table for 80 columns; what keeps a variant from being chosen is a remark."""
-    titles = ("tolerance used", "p50 ms", "p95 ms", "speed-up", "size MB")
-    columns = (Column(title="verdict"), Column(title="variant"), *(Column(title=t, is_figure=True) for t in titles))
+    columns = heads("verdict", "variant", ">tolerance used", ">p50 ms", ">p95 ms", ">speed-up", ">size MB")
     rows = [(text("-"), text(SOURCE, remark=_beyond(choice.source_broken)), *_figures("-", choice.source))]
     for option in choice.candidates:
         unlike = "" if option.entry.evidence == "verified" else option.entry.evidence

@@ -67,10 +67,7 @@ def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[s
 
 
 def _error_lines(result: ComparisonResult, *, is_whole: bool) -> Iterator[str]:
-    """Yield why a comparison failed, its progress until then, and the hint.
-
-    A server's long message appears only with `is_whole`; the last lines of a log always do.
-    """
+    """Yield why a comparison failed, its progress, and the hint; a server's long message only with `is_whole`."""
     assert result.error is not None  # noqa: S101 - the caller looked
     said, *hint = error_lines(result.error)
     short, _, quoted = said.partition(_QUOTED)

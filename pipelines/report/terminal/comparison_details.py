@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from paritygate.pipelines.compare.result import (
-    NOT_ASKED,
-    reasons,
-)
+from paritygate.pipelines.compare.result import NOT_ASKED, reasons
 from paritygate.text import counted, hint_lines
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
@@ -100,10 +97,7 @@ def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
 
 
 def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """Yield the differences where no sample is, once for all variants that share one, with what to do.
-
-    `results` are by the name of the variant; a single comparison may have an empty name.
-    """
+    """Yield the differences where no sample is, once for all variants that share one, with what to do."""
     shared: dict[tuple[str, str], dict[str, ProbeFailureResult]] = {}
     for name, result in results.items():
         for finding in result.edge_findings:

@@ -8,20 +8,13 @@ from paritygate.errors import ExitCode
 from paritygate.pipelines.release.against import Held, HeldFigure
 from paritygate.pipelines.release.interface import INTERFACE
 from paritygate.pipelines.report.figures import near_one, number, share
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.text import counted, one_or_many
 
-_COLUMNS = (
-    Column(title="verdict"),
-    Column(title="variant"),
-    Column(title="figure"),
-    Column(title="was", is_figure=True),
-    Column(title="is", is_figure=True),
-    Column(title="allowed", is_figure=True),
-)
+_COLUMNS = heads("verdict", "variant", "figure", ">was", ">is", ">allowed")
 
 
 def print_held(held: Held, shown: Shown) -> None:

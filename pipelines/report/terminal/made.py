@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.codec import to_data
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.summary import Remark
-from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.comparison import remark_lines
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines
 from paritygate.pipelines.report.terminal.screen import path_line, screen_table
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def print_made(
-    run: RunFolder,
-    what: str,
-    artifacts: Mapping[str, Artifact],
-    failures: Mapping[str, FailedVariant],
-    shown: Shown,
+    run: RunFolder, what: str, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant], shown: Shown
 ) -> None:
     """Print the artifacts of a run, the failures with their reasons, and the run's path."""
     if shown.is_quiet or shown.is_verbose:
@@ -55,12 +51,7 @@ def _made_table(
             rows.append(
                 (status(failure.verdict, remark=first_line_of(failure.message)), text(name), figure("-"), text("-"))
             )
-    columns = (
-        Column(title="outcome"),
-        Column(title="variant"),
-        Column(title="size", is_figure=True),
-        Column(title="digest"),
-    )
+    columns = heads("outcome", "variant", ">size", "digest")
     return Table(caption=f"{run.resolved.name}: {what}", columns=columns, rows=tuple(rows))
 
 

@@ -9,7 +9,7 @@ from paritygate.pipelines.past_runs.cleaning import CleaningPlan
 from paritygate.pipelines.past_runs.listing import ListedRun
 from paritygate.pipelines.past_runs.releases import ReleaseOfRun
 from paritygate.pipelines.report.figures import size_words
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.text import counted, from_here
 
@@ -18,20 +18,11 @@ _WHEN = "%Y-%m-%d %H:%M"
 _NAMED = 5
 # Characters that fit next to the other columns.
 _MOST_RELEASED = 10
-_COLUMNS = (
-    Column(title="verdict"),
-    Column(title="run"),
-    Column(title="begun (UTC)"),
-    Column(title="released"),
-    Column(title="size", is_figure=True),
-)
+_COLUMNS = heads("verdict", "run", "begun (UTC)", "released", ">size")
 
 
 def runs_lines(listed: Sequence[ListedRun], root: Path, cache: Path | None, cache_bytes: int) -> list[str]:
-    """Return the runs (the newest first) as lines, with one table per model.
-
-    `cache` is the stage cache, of `cache_bytes` on disk; None where it is off.
-    """
+    """Return the runs (the newest first) as lines, a table per model; `cache` is None where it is off."""
     lines: list[str] = []
     for model in dict.fromkeys(item.run.model for item in listed):
         runs = [item for item in listed if item.run.model == model]

@@ -53,11 +53,7 @@ class Shown:
 
     @classmethod
     def of(cls, *, quiet: bool, verbose: bool, json_target: str | None) -> Shown:
-        """Return the settings for some options.
-
-        Raises:
-            UsageError: They contradict each other.
-        """
+        """Return the settings for some options; raise UsageError if they contradict each other."""
         if quiet and verbose:
             msg = "--quiet and --verbose contradict each other"
             raise UsageError(msg, hint="give one of them, or neither")
@@ -130,10 +126,7 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def print_errors(*messages: str, is_verbose: bool = False) -> None:
-    """Print errors and their hints on standard error, within the terminal's width or 80 columns.
-
-    Verbose messages are one line each.
-    """
+    """Print errors and hints on standard error, in the terminal's width or 80 columns; one line each if verbose."""
     width = None if is_verbose else _width_of_errors()
     print_lines((line for message in messages for line in wrapped(message, width=width)), err=True)
 

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import read_json
-from paritygate.pipelines.release.repository.aliases import AliasMove
+from paritygate.pipelines.release.repository.aliases import AliasMove, OtherMove
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
+from paritygate.pipelines.release.repository.collection import Collection
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.repository.store import repository_of_release
-from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.tables.parity import released_table
-from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
+from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
-from paritygate.text import echo, from_here
+from paritygate.text import counted, echo, from_here
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.measure.bounds import upper_bound_text
 
@@ -28,6 +29,7 @@ _FEW = 5
 _DIGEST_SHOWN = 19
 # Verdicts of failed measurements, or of measurements that failed.
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
+_HISTORY_COLUMNS = heads(">record", "time (UTC)", "what", ">version", "aliases")
 
 
 def print_release(release: StoredRelease, repository: Path, shown: Shown) -> None:
@@ -54,10 +56,7 @@ def show_command(model: str, alias: str | None, repository: Path) -> str:
 
 
 def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[str]:
-    """Yield what was released and why, or that it was there already, one message each.
-
-    With `in_run`, the findings are printed with the variants of the run.
-    """
+    """Yield what was released and why, or that it was there, one message each; with `in_run` without findings."""
     if not release.is_new:
         yield _same(release)
         yield from _damage(release)
@@ -169,9 +168,32 @@ def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool
     else:
         said = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
     echo(f"{move.model}: alias {move.alias} {said}, whose files are intact", err=to_stderr)
+    for other in move.also:
+        echo(f"{move.model}: alias {other.alias} is at version {other.version}, {_before(other)}", err=to_stderr)
     if move.is_rollback and not is_quiet:
         past = ", ".join(map(str, move.past)) or "none"
         echo(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
+
+
+def _before(move: OtherMove) -> str:
+    return "and is new" if move.previous is None else f"and was at version {move.previous}"
+
+
+def print_history(model: str, records: Mapping[int, Record]) -> None:
+    """Print records of a model by their numbers, oldest first."""
+    rows = [_short_row(number, record) for number, record in records.items()]
+    print_lines(screen_table(Table(caption=f"history of {model}", columns=_HISTORY_COLUMNS, rows=tuple(rows))))
+
+
+def print_collection(collection: Collection, *, to_stderr: bool = False) -> None:
+    """Print which releases of a model were deleted, or would be, and which stay."""
+    gone = (*collection.leftovers, *collection.collected)
+    verb = "would delete" if collection.is_dry_run else "deleted"
+    size = size_words(sum(release.size_bytes for release in gone))
+    named = ", ".join(str(release.version) for release in gone)
+    deleted = f"{verb} {counted(len(gone), 'release')} ({named}), {size}" if gone else "nothing to delete"
+    kept = ", ".join(map(str, collection.kept)) or "none"
+    print_lines(wrapped(f"{collection.model}: {deleted}; kept: {kept}"), err=to_stderr)
 
 
 def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
@@ -237,13 +259,7 @@ def _print_all(details: ReleaseDetails) -> None:
 
 def _numbers_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
     """Return the measurements, one row per output; a remark names other evidence or devices."""
-    titles = ("mismatches", "95 % bound", "max diff", "mean diff")
-    columns = (
-        Column(title="verdict"),
-        Column(title="variant"),
-        Column(title="output"),
-        *(Column(title=title, is_figure=True) for title in titles),
-    )
+    columns = heads("verdict", "variant", "output", ">mismatches", ">95 % bound", ">max diff", ">mean diff")
     rows = []
     for item in numbers:
         is_plain = (item["evidence"], item["device"]) == ("verified", "cpu")
@@ -265,26 +281,22 @@ def _variants_table(variants: Iterable[Mapping[str, Any]]) -> Table:
         (text(entry["digest"][:_DIGEST_SHOWN]), text(entry["name"], remark=_evidence_of(entry.get("evidence"))))
         for entry in variants
     )
-    columns = (Column(title="digest"), Column(title="variant"))
+    columns = heads("digest", "variant")
     return Table(caption="variants, and what they were judged by", columns=columns, rows=rows)
 
 
 def _history_table(history: Sequence[Record]) -> Table:
     """Return the newest records of a model, with the reason of each."""
     caption = "history" if len(history) <= _FEW else f"history: the newest {_FEW} of {len(history)}; -v shows all"
-    rows = []
-    for at, record in list(enumerate(history, start=1))[-_FEW:]:
-        recorded, time, kind, version, aliases, reason = _history_row(at, record)
-        words = (text(_minute_of(time)), text(kind), figure(version), text(aliases, remark=reason))
-        rows.append((figure(recorded), *words))
-    columns = (
-        Column(title="record", is_figure=True),
-        Column(title="time (UTC)"),
-        Column(title="what"),
-        Column(title="version", is_figure=True),
-        Column(title="aliases"),
-    )
-    return Table(caption=caption, columns=columns, rows=tuple(rows))
+    rows = tuple(_short_row(at, record) for at, record in list(enumerate(history, start=1))[-_FEW:])
+    return Table(caption=caption, columns=_HISTORY_COLUMNS, rows=rows)
+
+
+def _short_row(at: int, record: Record) -> tuple[Cell, ...]:
+    """Return a record with its time to the minute, and its reason next to the aliases."""
+    recorded, time, kind, version, aliases, reason = _history_row(at, record)
+    words = (text(_minute_of(time)), text(kind), figure(version), text(aliases, remark=reason))
+    return figure(recorded), *words
 
 
 def _history_row(at: int, record: Record) -> tuple[str, ...]:

@@ -170,10 +170,7 @@ def _parts(word: str, width: int) -> list[str]:
 
 
 def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) -> list[str]:
-    r"""Return a command as lines that a shell reads as one: each except the last ends with a backslash.
-
-    A word, such as a path, is never broken.
-    """
+    r"""Return a command as lines that a shell reads as one, with backslashes at their ends and words unbroken."""
     lines, line = [], indent
     if width is not None:
         command = _shortened(command)
@@ -188,10 +185,7 @@ def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) 
 
 
 def path_line(what: str, path: Path | str, width: int | None = WIDTH) -> list[str]:
-    """Return `report: PATH`, relative to the current directory if it is below, in its own line if it is wide.
-
-    Without a width, the path is absolute.
-    """
+    """Return `report: PATH` (absolute without a width), relative to the current folder, in two lines if wide."""
     if width is None:
         return [f"{what}: {path}"]
     shown = one_line(from_here(path))

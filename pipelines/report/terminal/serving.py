@@ -19,6 +19,9 @@ from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.server_kind import Guide
 from paritygate.text import from_here
 
+_SAVED_SAMPLES = "inputs.npz"
+_SAVE_SAMPLES = f"save the inputs that the service sends as {_SAVED_SAMPLES}, with one array for each"
+
 
 def print_view(published: PublishedView, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print the server's files, the settings and their reasons, and how to start and compare it."""
@@ -28,8 +31,12 @@ def print_view(published: PublishedView, *, follows: str | None, is_quiet: bool,
         for message in (*guide.messages, *_following(follows)):
             lines += wrapped(message)
         lines += _start_lines(guide, WIDTH)
-        words = ["compare", published.reference, guide.address, *guide.renaming, *published.compare]
-        lines += command_lines(f"next: {command_on(published.repository, *words)}")
+        if published.samples is None:
+            lines += wrapped(f"note: compare cannot read the spec's samples: {_SAVE_SAMPLES}")
+        samples = ("--samples", published.samples or _SAVED_SAMPLES)
+        words = ("compare", published.reference, guide.address, *guide.renaming, *samples, *published.compare)
+        next_step = "next" if published.samples else "then"
+        lines += command_lines(f"{next_step}: {command_on(published.repository, *words)}")
     print_lines(lines, err=to_stderr)
 
 

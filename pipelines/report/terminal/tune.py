@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.pipelines.report.figures import number, seconds_words
-from paritygate.pipelines.report.tables.table import Column, Table, text
+from paritygate.pipelines.report.tables.table import Table, heads, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.serving.triton.tuned import TUNED_FILE
@@ -52,8 +52,7 @@ def _lines(result: TuneResult, root: Path, shown: Shown) -> Iterator[str]:
     yield from wrapped(f"{of}, on {result.server} {result.server_version}, over {result.transport}", width=shown.width)
     rows = list(_rows(result))
     if rows:
-        titles = ("", "settings", "rows/s", f"p{result.percentile:g} ms", "load")
-        columns = tuple(Column(title=title, is_figure=title in titles[2:4]) for title in titles)
+        columns = heads("", "settings", ">rows/s", f">p{result.percentile:g} ms", "load")
         caption = f"the most within p{result.percentile:g} {number(result.limit_ms)} ms"
         cells = tuple(tuple(map(text, row)) for row in rows)
         yield from screen_table(Table(caption=caption, columns=columns, rows=cells), shown.width)

@@ -10,6 +10,7 @@ import numpy as np
 
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.text import counted
+from paritygate.validate.probes.graph.constants import attribute_of
 
 if TYPE_CHECKING:
     import onnx
@@ -32,16 +33,12 @@ _CUBE = 0.044715
 _WIDE = ("MatMul", "Gemm", "Conv", "Mul", "Pow", "Add", "ReduceSum", "Exp")
 
 
-def gelu_tanh(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def gelu_tanh(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Compute every Erf as the tanh of the usual approximation of GELU."""
-    del context
     every = edit.nodes("Gelu")
-    gelus = [node for node in every if all(item.s != b"tanh" for item in node.attribute)]
+    gelus = [node for node in every if attribute_of(node, "approximate") != b"tanh"]
     for node in gelus:
-        # The attribute may be written out as "none".
-        del node.attribute[:]
-        attribute = node.attribute.add()
-        attribute.name, attribute.type, attribute.s = "approximate", attribute.STRING, b"tanh"
+        edit.set_attribute(node, "approximate", "tanh")
     nodes = [node for node in edit.nodes("Erf") if edit.is_float32(node.output[0])]
     for node in nodes:
         # Erf takes x / sqrt(2).
@@ -59,7 +56,7 @@ def gelu_tanh(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplica
 
 def _one(edit: GraphEdit, context: MutationContext, operator: str) -> onnx.NodeProto | None:
     nodes = edit.nodes(operator)
-    return nodes[int(context.random.integers(len(nodes)))] if nodes else None
+    return context.pick(nodes) if nodes else None
 
 
 def relu_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
@@ -82,9 +79,8 @@ def relu_leaky(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplic
     return Mutated(what=f"Relu {name} leaks {_LEAK} of negative values", reached_by="a negative value before it")
 
 
-def sigmoid_hard(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def sigmoid_hard(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Compute every Sigmoid by straight lines."""
-    del context
     nodes = edit.nodes("Sigmoid")
     for node in nodes:
         node.op_type = "HardSigmoid"
@@ -96,14 +92,11 @@ def softmax_axis(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     nodes = [node for node in edit.nodes("Softmax") if len(edit.shape(node.output[0]) or ()) > 1]
     if not nodes:
         return NotApplicable("no Softmax of two axes or more")
-    node = nodes[int(context.random.integers(len(nodes)))]
+    node = context.pick(nodes)
     rank = len(edit.shape(node.output[0]) or ())
-    before = next((item.i for item in node.attribute if item.name == "axis"), -1) % rank
+    before = attribute_of(node, "axis", -1) % rank
     after = before - 1 if before else 1
-    for item in [item for item in node.attribute if item.name == "axis"]:
-        node.attribute.remove(item)
-    attribute = node.attribute.add()
-    attribute.name, attribute.type, attribute.i = "axis", attribute.INT, after
+    edit.set_attribute(node, "axis", after)
     return Mutated(what=f"Softmax {node.name} over axis {after} instead of {before}")
 
 
@@ -117,15 +110,12 @@ def softmax_temperature(edit: GraphEdit, context: MutationContext) -> Mutated | 
     return Mutated(what=f"Softmax {node.name} at temperature {_TEMPERATURE}")
 
 
-def epsilon_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def epsilon_lost(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Zero the epsilon that every normalisation adds to the variance."""
-    del context
     found = []
     for node in edit.nodes(*_NORMALISATIONS):
-        item = next((each for each in node.attribute if each.name == "epsilon"), None)
-        found.append(item.f if item is not None else _DEFAULT_EPSILON)
-        attribute = item if item is not None else node.attribute.add()
-        attribute.name, attribute.type, attribute.f = "epsilon", attribute.FLOAT, 0.0
+        found.append(attribute_of(node, "epsilon", _DEFAULT_EPSILON))
+        edit.set_attribute(node, "epsilon", 0.0)
     for name in dict.fromkeys(_epsilons(edit)):
         array = edit.array(name)
         if array is not None:
@@ -151,9 +141,8 @@ def _epsilons(edit: GraphEdit) -> Iterator[str]:
                 yield edit.own_constant(node, at)
 
 
-def float16_range(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def float16_range(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Clip the results of products and sums to the range of float16."""
-    del context
     low, high = (edit.constant(sign * _FLOAT16_LARGEST, np.float32) for sign in (-1, 1))
     names = [node.output[0] for node in edit.nodes(*_WIDE) if edit.is_float32(node.output[0])]
     for name in names:

@@ -20,6 +20,7 @@ from paritygate.pipelines.selftest.mutations.graph_edit import needs_of_nodes
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.pipelines.selftest.mutations.rows import sliced
 from paritygate.text import counted, one_or_many
+from paritygate.validate.probes.graph.constants import attribute_of
 
 if TYPE_CHECKING:
     import onnx
@@ -35,9 +36,8 @@ _FATAL = 4
 _BATCHNORM_INPUTS = 5
 
 
-def tensors_renamed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def tensors_renamed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Give every inner value and node another name."""
-    del context
     graph = edit.graph
     served = {value.name for value in (*graph.input, *graph.output)}
     names = {name: f"renamed_{at}" for at, name in enumerate(_inner_values(graph)) if name not in served}
@@ -70,15 +70,13 @@ def _reversed(field: Sequence[onnx.ValueInfoProto], what: str) -> Mutated | NotA
     return Mutated(what=f"{what}s in the order {', '.join(value.name for value in copies)}")
 
 
-def outputs_reordered(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def outputs_reordered(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Reverse the order of the outputs, each keeping its name."""
-    del context
     return _reversed(edit.graph.output, "output")
 
 
-def inputs_reordered(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def inputs_reordered(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Reverse the order of the inputs, each keeping its name."""
-    del context
     return _reversed(edit.graph.input, "input")
 
 
@@ -106,9 +104,8 @@ def nodes_reordered(edit: GraphEdit, context: MutationContext) -> Mutated | NotA
     return Mutated(what=f"{moved} of {counted(len(order), 'node')} at another place")
 
 
-def identities_added(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def identities_added(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Put an Identity after every input and before every output."""
-    del context
     for value in edit.inputs:
         edit.node("Identity", [value.name], output=edit.after_input(value.name))
     outputs = [value.name for value in edit.graph.output if edit.producer(value.name) is not None]
@@ -118,11 +115,10 @@ def identities_added(edit: GraphEdit, context: MutationContext) -> Mutated | Not
     return Mutated(what=f"Identity at {counted(len(edit.inputs), 'input')} and {counted(len(outputs), 'output')}")
 
 
-def weights_as_constants(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def weights_as_constants(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Move every initializer into a Constant node."""
     import onnx
 
-    del context
     fed = {value.name for value in edit.graph.input}
     moved = [tensor for tensor in edit.graph.initializer if tensor.name not in fed]
     if not moved:
@@ -135,12 +131,11 @@ def weights_as_constants(edit: GraphEdit, context: MutationContext) -> Mutated |
     )
 
 
-def newer_opset(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def newer_opset(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Convert the model to a newer operator set, by ONNX's own converter."""
     import onnx
     import onnx.version_converter
 
-    del context
     before, reason = edit.opset, ""
     for by in _NEWER_BY:
         if before + by > onnx.defs.onnx_opset_version():
@@ -158,15 +153,13 @@ def newer_opset(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
     return NotApplicable(f"not converted to a newer opset: {reason}")
 
 
-def constants_folded(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def constants_folded(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Compute what does not depend on inputs, by ONNX Runtime."""
-    del context
     return _optimised(edit, "ORT_ENABLE_BASIC", nothing="nothing in it is to be folded")
 
 
-def operators_fused(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def operators_fused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Fuse operators into ONNX Runtime's own."""
-    del context
     return _optimised(edit, "ORT_ENABLE_EXTENDED", nothing="nothing in it is to be fused")
 
 
@@ -194,16 +187,8 @@ def _optimised(edit: GraphEdit, level: str, *, nothing: str) -> Mutated | NotApp
     return Mutated(what=f"{counted(len(edit.graph.node), 'node')} instead of {before.total()}")
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: float) -> float:
-    for item in node.attribute:
-        if item.name == name:
-            return float(item.f) if item.type == item.FLOAT else float(item.i)
-    return default
-
-
-def layernorm_unfused(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def layernorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Compute every LayerNormalization by single operators."""
-    del context
     nodes = [
         node
         for node in edit.nodes("LayerNormalization")
@@ -213,8 +198,8 @@ def layernorm_unfused(edit: GraphEdit, context: MutationContext) -> Mutated | No
     ]
     for node in nodes:
         rank = len(edit.shape(node.input[0]) or ())
-        first = int(_attribute(node, "axis", -1)) % rank
-        epsilon = _attribute(node, "epsilon", _DEFAULT_EPSILON)
+        first = int(attribute_of(node, "axis", -1)) % rank
+        epsilon = attribute_of(node, "epsilon", _DEFAULT_EPSILON)
         source, weights, output = node.input[0], list(node.input[1:]), node.output[0]
         edit.remove(node)
         axes = list(range(first, rank))
@@ -234,9 +219,8 @@ def _mean(edit: GraphEdit, name: str, axes: list[int]) -> str:
     return edit.node("ReduceMean", [name, edit.constant(axes, np.int64)], keepdims=1)
 
 
-def batchnorm_unfused(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def batchnorm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Compute every BatchNormalization as one product and one sum with constants."""
-    del context
     count = 0
     for node in edit.nodes("BatchNormalization"):
         arrays = [edit.array(name) for name in node.input[1:_BATCHNORM_INPUTS]]
@@ -246,7 +230,7 @@ def batchnorm_unfused(edit: GraphEdit, context: MutationContext) -> Mutated | No
         scale, bias, mean, variance = (None if array is None else array.astype(np.float64) for array in arrays)
         if scale is None or bias is None or mean is None or variance is None:
             continue
-        factor = scale / np.sqrt(variance + _attribute(node, "epsilon", _DEFAULT_EPSILON))
+        factor = scale / np.sqrt(variance + attribute_of(node, "epsilon", _DEFAULT_EPSILON))
         spread = (-1,) + (1,) * (len(shape) - 2)
         source, output = node.input[0], node.output[0]
         edit.remove(node)
@@ -256,16 +240,15 @@ def batchnorm_unfused(edit: GraphEdit, context: MutationContext) -> Mutated | No
     return Mutated(what=f"{count} BatchNormalization unfused") if count else NotApplicable("no BatchNormalization")
 
 
-def gemm_unfused(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def gemm_unfused(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Compute every Gemm as a MatMul and an Add."""
-    del context
     nodes = [node for node in edit.nodes("Gemm") if edit.is_float32(node.output[0])]
     for node in nodes:
         factors = [
-            edit.node("Transpose", [name], perm=[1, 0]) if _attribute(node, flag, 0) else name
+            edit.node("Transpose", [name], perm=[1, 0]) if attribute_of(node, flag, 0) else name
             for name, flag in zip(node.input[:_MATRIX], ("transA", "transB"), strict=True)
         ]
-        alpha, beta = _attribute(node, "alpha", 1.0), _attribute(node, "beta", 1.0)
+        alpha, beta = attribute_of(node, "alpha", 1.0), attribute_of(node, "beta", 1.0)
         bias = node.input[_MATRIX] if len(node.input) > _MATRIX else ""
         output = node.output[0]
         edit.remove(node)
@@ -279,9 +262,8 @@ def _scaled(edit: GraphEdit, name: str, factor: float) -> str:
     return name if factor == 1 else edit.node("Mul", [name, edit.constant(factor, np.float32)])
 
 
-def sums_reassociated(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def sums_reassociated(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Split every product with a constant weight into two halves, and add them up."""
-    del context
     count = sum(_halved(edit, node) for node in edit.nodes("MatMul", "Gemm", "Conv"))
     if not count:
         return NotApplicable("no MatMul, Gemm or Conv adds up over a constant weight")
@@ -294,12 +276,12 @@ def _halved(edit: GraphEdit, node: onnx.NodeProto) -> bool:
     if weight is None or weight.dtype != np.float32 or weight.ndim < _MATRIX or shape is None:
         return False
     if (
-        _attribute(node, "transA", 0)
-        or _attribute(node, "group", 1) != 1
+        attribute_of(node, "transA", 0)
+        or attribute_of(node, "group", 1) != 1
         or (node.op_type == "MatMul" and weight.ndim != _MATRIX)
     ):
         return False
-    is_outputs_first = node.op_type == "Conv" or bool(_attribute(node, "transB", 0))
+    is_outputs_first = node.op_type == "Conv" or bool(attribute_of(node, "transB", 0))
     weight_axis, axis = (1 if is_outputs_first else 0), (1 if node.op_type == "Conv" else len(shape) - 1)
     size = weight.shape[weight_axis]
     if size < _MATRIX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,15 +147,20 @@ class GraphEdit:
         self.graph.node.append(onnx.helper.make_node(operator, list(inputs), [made], name=name, **attributes))
         return made
 
+    def set_attribute(self, node: onnx.NodeProto, name: str, value: float | str) -> None:
+        """Set an attribute of a node."""
+        import onnx
+
+        for item in [item for item in node.attribute if item.name == name]:
+            node.attribute.remove(item)
+        node.attribute.append(onnx.helper.make_attribute(name, value))
+
     def remove(self, node: onnx.NodeProto) -> None:
         """Remove a node."""
         self.graph.node.remove(node)
 
     def in_place_of(self, name: str) -> str:
-        """Rename the value of a node and return its new name; insert something under the old name for its readers.
-
-        Readers include the model's outputs.
-        """
+        """Rename a node's value and return its new name; insert a value under the old name for readers and outputs."""
         producer = self.producer(name)
         assert producer is not None  # noqa: S101 - callers ask for values that nodes make
         inner = self._named_as(name)
@@ -183,9 +188,9 @@ class GraphEdit:
             self._shapes[inner] = self._shapes[name]
         return inner
 
-    def rename_reads(self, names: dict[str, str], nodes: Iterable[onnx.NodeProto] | None = None) -> None:
-        """Rename what nodes (default: all), and the graphs inside them, read."""
-        for node in list(self.graph.node) if nodes is None else nodes:
+    def rename_reads(self, names: dict[str, str]) -> None:
+        """Rename what all nodes, and the graphs inside them, read."""
+        for node in self.graph.node:
             for each in (node, *_nodes_inside(node)):
                 each.input[:] = [names.get(name, name) for name in each.input]
 

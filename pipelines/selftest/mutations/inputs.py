@@ -27,7 +27,7 @@ def input_ignored(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
     found = [name for value in edit.inputs if _has_rows(edit, name := value.name) and edit.dtype(name) is not None]
     if not found:
         return NotApplicable("no input has an open number of rows")
-    name = found[int(context.random.integers(len(found)))]
+    name = context.pick(found)
     inner = edit.after_input(name)
     edit.node("Identity", [first_row_for_all(edit, name)], output=inner)
     return Mutated(what=f"{name} of the first row taken for all rows", reached_by="a batch of two rows")
@@ -38,9 +38,8 @@ def _has_rows(edit: GraphEdit, name: str) -> bool:
     return shape is not None and len(shape) > 0 and not isinstance(shape[0], int)
 
 
-def inputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def inputs_swapped(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Swap two inputs of one dtype and shape."""
-    del context
     names = [value.name for value in edit.inputs]
     pair = next(
         (
@@ -148,9 +147,8 @@ def _through(
     return Mutated(what=f"{name} through {title}", reached_by=f"a value of {name} above {exact}")
 
 
-def input_nan_cleared(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def input_nan_cleared(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Replace NaN in all float inputs by 0."""
-    del context
     found = [value.name for value in edit.inputs if edit.is_float32(value.name)]
     for name in found:
         inner = edit.after_input(name)
@@ -168,15 +166,14 @@ def negatives_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAp
     found = [value.name for value in edit.inputs if edit.is_float32(value.name)]
     if not found:
         return NotApplicable("no input is float32")
-    name = found[int(context.random.integers(len(found)))]
+    name = context.pick(found)
     inner = edit.after_input(name)
     edit.node("Relu", [name], output=inner)
     return Mutated(what=f"negative values of {name} taken for 0", reached_by=f"negative values in {name}")
 
 
-def channels_reversed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def channels_reversed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Reverse the three channels of an image."""
-    del context
     for value in edit.inputs:
         shape = edit.shape(value.name) or ()
         axes = [axis for axis in (len(shape) - 1, 1) if len(shape) == _IMAGE_RANK and shape[axis] == _COLOURS]

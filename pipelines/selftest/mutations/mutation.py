@@ -5,10 +5,10 @@ The file made is a new one, checked to be valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.errors import InputFileError, UsageError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
+_T = TypeVar("_T")
 # Names in a hint, because all of them fill a screen.
 _NAMED = 5
 
@@ -30,10 +31,8 @@ class MutationContext:
 
     - `ids`: the largest valid id of each id input, or None. `seen_ids`: those in the samples.
     - `sizes`: each input's shape in the first batch of the samples. `largest_batch`: rows of their largest.
-    - `most_rows`: the declared largest batch; None if undeclared.
-    - `scales`: of float outputs, as the limits use them. `columns`: the spread by column of float outputs of rank 2,
-      with 0
-      for a column without one.
+    - `most_rows`: the declared largest batch; None if undeclared. `scales`: of float outputs, as limits use them.
+    - `columns`: the spread by column of float outputs of rank 2, 0 for a constant column.
     """
 
     random: np.random.Generator
@@ -45,6 +44,10 @@ class MutationContext:
     most_rows: int | None = None
     scales: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def pick(self, items: Sequence[_T]) -> _T:
+        """Return one of the items, at random."""
+        return items[int(self.random.integers(len(items)))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,11 +67,7 @@ class NotApplicable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutation:
-    """A row of the table of mutations.
-
-    `function(edit, context)` changes the model or returns why it cannot. `is_equivalent`: a correct conversion may do
-    it.
-    """
+    """A row of the table; `function(edit, context)` changes the model or returns why it cannot."""
 
     name: str
     module: str
@@ -214,11 +213,7 @@ MUTATIONS: Mapping[str, Mutation] = {kind.name: kind for family in _FAMILIES for
 
 
 def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the named mutations in the order of the table; all of them without a name.
-
-    Raises:
-        UsageError: A name is not in the table.
-    """
+    """Return the named mutations (all without a name) in the order of the table; raise UsageError for other names."""
     wanted = list(names)
     for name in wanted:
         if name not in MUTATIONS:
@@ -232,11 +227,7 @@ def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
 def mutate(
     model: onnx.ModelProto, name: str, context: MutationContext
 ) -> tuple[onnx.ModelProto, Mutated] | NotApplicable:
-    """Return the mutated model and the change; the given model is used up.
-
-    Raises:
-        UsageError: There is no such fault.
-    """
+    """Return the mutated model and the change, using up the given model; raise UsageError for an unknown fault."""
     if name not in MUTATIONS:
         msg = f"no fault {name!r} exists"
         raise UsageError(msg, hint=f"faults and equivalent rewrites are: {', '.join(MUTATIONS)}")
@@ -247,8 +238,6 @@ def mutate(
 
 def mutate_file(source: Path, name: str, context: MutationContext, target: Path) -> Mutated | NotApplicable:
     """Write the ONNX model in `source` with a fault to `target`, and return the change or why there is none.
-
-    A mutation that makes the model invalid does not apply.
 
     Raises:
         UsageError: There is no such fault.

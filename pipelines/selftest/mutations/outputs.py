@@ -31,7 +31,7 @@ def _made(edit: GraphEdit, kinds: str) -> list[onnx.ValueInfoProto]:
 
 def _chosen(edit: GraphEdit, context: MutationContext, kinds: str = "f") -> onnx.ValueInfoProto | None:
     found = _made(edit, kinds)
-    return found[int(context.random.integers(len(found)))] if found else None
+    return context.pick(found) if found else None
 
 
 def offset_added(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
@@ -73,9 +73,8 @@ def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
     return Mutated(what=f"column {column} of {name} zeroed, which varies by {spread:.3g}")
 
 
-def outputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def outputs_swapped(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Swap the names of two outputs of one dtype and shape."""
-    del context
     values = _made(edit, "fiub")
     pair = next(
         (
@@ -104,9 +103,8 @@ def output_off_by_one(edit: GraphEdit, context: MutationContext) -> Mutated | No
     return Mutated(what=f"1 added to {value.name}")
 
 
-def output_squeezed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def output_squeezed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Return an output without a dim of size 1."""
-    del context
     for value in _made(edit, "fiub"):
         shape = edit.shape(value.name) or ()
         axes = [axis for axis, size in enumerate(shape) if axis and size == 1]
@@ -136,9 +134,8 @@ def output_dtype(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     return Mutated(what=f"{value.name} in {others[before.name]} instead of {before.name}")
 
 
-def output_nan_cleared(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def output_nan_cleared(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Replace NaN in all float outputs by 0."""
-    del context
     values = _made(edit, "f")
     for value in values:
         inner = edit.before_output(value.name)
@@ -153,9 +150,8 @@ def output_nan_cleared(edit: GraphEdit, context: MutationContext) -> Mutated | N
     )
 
 
-def output_not_activated(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def output_not_activated(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Remove the Softmax or Sigmoid that makes an output."""
-    del context
     for value in edit.graph.output:
         node = edit.producer(value.name)
         if node is not None and node.op_type in {"Softmax", "LogSoftmax", "Sigmoid", "Tanh"}:

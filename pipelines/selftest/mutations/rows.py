@@ -27,10 +27,11 @@ def _outputs_with_rows(edit: GraphEdit) -> list[str]:
     ]
 
 
-def _changed(edit: GraphEdit, change: Callable[[str, str], object]) -> list[str]:
+def _changed(edit: GraphEdit, operator: str, inputs_of: Callable[[str], list[str]], **attributes: int) -> list[str]:
+    """Put an operator before every output with rows, and return their names."""
     names = _outputs_with_rows(edit)
     for name in names:
-        change(edit.before_output(name), name)
+        edit.node(operator, inputs_of(edit.before_output(name)), output=name, **attributes)
     return names
 
 
@@ -46,39 +47,23 @@ def first_row_for_all(edit: GraphEdit, name: str) -> str:
     return edit.node("Expand", [sliced(edit, name, (0, 1)), edit.node("Shape", [name])])
 
 
-def rows_reversed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def rows_reversed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Return the last row first."""
-    del context
-
-    def change(inner: str, name: str) -> None:
-        edit.node("Identity", [sliced(edit, inner, (-1, -_MANY_ROWS, -1))], output=name)
-
-    names = _changed(edit, change)
+    names = _changed(edit, "Identity", lambda inner: [sliced(edit, inner, (-1, -_MANY_ROWS, -1))])
     return Mutated(what=f"rows of {', '.join(names)} reversed") if names else NotApplicable(_NO_ROWS)
 
 
-def last_row_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def last_row_as_first(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Return the first row in place of the last one."""
-    del context
-
-    def change(inner: str, name: str) -> None:
-        parts = [sliced(edit, inner, (0, -1)), sliced(edit, inner, (0, 1))]
-        edit.node("Concat", parts, output=name, axis=0)
-
-    names = _changed(edit, change)
+    names = _changed(edit, "Concat", lambda inner: [sliced(edit, inner, (0, -1)), sliced(edit, inner, (0, 1))], axis=0)
     if not names:
         return NotApplicable(_NO_ROWS)
     return Mutated(what=f"the last row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
 
 
-def rows_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def rows_as_first(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Return the first row in place of all rows."""
-    del context
-
-    def change(inner: str, name: str) -> None:
-        edit.node("Identity", [first_row_for_all(edit, inner)], output=name)
-
-    names = _changed(edit, change)
+    names = _changed(edit, "Identity", lambda inner: [first_row_for_all(edit, inner)])
     if not names:
         return NotApplicable(_NO_ROWS)
     return Mutated(what=f"every row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
@@ -90,12 +75,12 @@ def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated | Not
     if context.most_rows is not None and context.most_rows <= largest:
         return NotApplicable(f"the samples' largest batch, {largest} rows, is the largest allowed")
 
-    def change(inner: str, name: str) -> None:
+    def parts(inner: str) -> list[str]:
         rest = sliced(edit, inner, (largest, _MANY_ROWS))
         rows = edit.node("Expand", [sliced(edit, inner, (0, 1)), edit.node("Shape", [rest])])
-        edit.node("Concat", [sliced(edit, inner, (0, largest)), rows], output=name, axis=0)
+        return [sliced(edit, inner, (0, largest)), rows]
 
-    names = _changed(edit, change)
+    names = _changed(edit, "Concat", parts, axis=0)
     if not names:
         return NotApplicable(_NO_ROWS)
     return Mutated(
@@ -107,17 +92,14 @@ def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated | Not
 def row_noise(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Add noise to about one row in fifty, to other rows in every call."""
     seed = float(context.random.integers(1, 2**20))
-
-    def change(inner: str, name: str) -> None:
+    names = [name for name in _outputs_with_rows(edit) if edit.is_float32(name)]
+    for name in names:
+        inner = edit.before_output(name)
         row = edit.node("Cast", [_first_of_row(edit, inner)], to=1)
         draw = edit.node("RandomUniformLike", [row], dtype=1, seed=seed)
         is_hit = edit.node("Cast", [edit.node("Less", [draw, edit.constant(_SHARE, np.float32)])], to=1)
         noise = edit.node("Mul", [is_hit, edit.constant(_NOISE * context.scales.get(name, 1.0), np.float32)])
         edit.node("Add", [inner, noise], output=name)
-
-    names = [name for name in _outputs_with_rows(edit) if edit.is_float32(name)]
-    for name in names:
-        change(edit.before_output(name), name)
     if not names:
         return NotApplicable(f"{_NO_ROWS}, or no such output is float32")
     return Mutated(

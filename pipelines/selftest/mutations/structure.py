@@ -8,6 +8,7 @@ import numpy as np
 
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.text import one_or_many
+from paritygate.validate.probes.graph.constants import attribute_of
 
 if TYPE_CHECKING:
     import onnx
@@ -33,7 +34,7 @@ def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
     found = sums or squares
     if not found:
         return NotApplicable("no residual sum, and no product that keeps the shape")
-    node = found[int(context.random.integers(len(found)))]
+    node = context.pick(found)
     # The branch is computed later than the value that it is added to.
     order = {name: at for at, each in enumerate(edit.graph.node) for name in each.output}
     kept = min(node.input, key=lambda name: order.get(name, -1)) if node in sums else node.input[0]
@@ -61,7 +62,7 @@ def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
     ]
     if not found:
         return NotApplicable("no Where chooses between computed float32 values")
-    node, at = found[int(context.random.integers(len(found)))]
+    node, at = context.pick(found)
     kept, output, name = node.input[at], node.output[0], node.name
     other = node.input[3 - at]
     condition = node.input[0]
@@ -87,17 +88,15 @@ def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAp
     ]
     if not found:
         return NotApplicable("no concatenation of two float parts of one shape")
-    node = found[int(context.random.integers(len(found)))]
+    node = context.pick(found)
     node.input[:] = [node.input[1], node.input[0]]
     return Mutated(what=f"the two parts of Concat {node.name} swapped")
 
 
-def pad_value(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def pad_value(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Pad with another value."""
-    del context
     for node in edit.nodes("Pad"):
-        mode = next((item.s for item in node.attribute if item.name == "mode"), b"constant")
-        if mode != b"constant" or not edit.is_float32(node.input[0]):
+        if attribute_of(node, "mode", b"constant") != b"constant" or not edit.is_float32(node.input[0]):
             continue
         axes = node.input[_CONSTANT_PAD_INPUTS:]
         before = edit.array(node.input[2]) if len(node.input) > _PAIR and node.input[2] else None
@@ -108,9 +107,8 @@ def pad_value(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplica
     return NotApplicable("no Pad with a constant value")
 
 
-def padding_side(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def padding_side(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Swap begin and end of asymmetric paddings."""
-    del context
     changed = []
     for node in edit.nodes("Conv", "MaxPool", "AveragePool", "ConvTranspose"):
         for item in node.attribute:
@@ -127,9 +125,8 @@ def padding_side(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     return Mutated(what=f"{len(changed)} {pad} on the other side, {changed[0]} first")
 
 
-def floor_truncates(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def floor_truncates(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Round towards zero instead of down."""
-    del context
     floors = [node for node in edit.nodes("Floor") if edit.dtype(node.output[0]) is not None]
     for node in floors:
         source, output = node.input[0], node.output[0]
@@ -139,11 +136,10 @@ def floor_truncates(edit: GraphEdit, context: MutationContext) -> Mutated | NotA
     remainders = [
         node
         for node in edit.nodes("Mod")
-        if not any(item.name == "fmod" and item.i for item in node.attribute) and edit.dtype(node.output[0]) is not None
+        if not attribute_of(node, "fmod", 0) and edit.dtype(node.output[0]) is not None
     ]
     for node in remainders:
-        attribute = next((item for item in node.attribute if item.name == "fmod"), None) or node.attribute.add()
-        attribute.name, attribute.type, attribute.i = "fmod", attribute.INT, 1
+        edit.set_attribute(node, "fmod", 1)
     count = len(floors) + len(remainders)
     if not count:
         return NotApplicable("no Floor and no Mod")
@@ -153,14 +149,11 @@ def floor_truncates(edit: GraphEdit, context: MutationContext) -> Mutated | NotA
     )
 
 
-def ties_last(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def ties_last(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Choose the last of equal values in every ArgMax and ArgMin."""
-    del context
     nodes = edit.nodes("ArgMax", "ArgMin")
     for node in nodes:
-        item = next((each for each in node.attribute if each.name == "select_last_index"), None)
-        attribute = item if item is not None else node.attribute.add()
-        attribute.name, attribute.type, attribute.i = "select_last_index", attribute.INT, 0 if item and item.i else 1
+        edit.set_attribute(node, "select_last_index", 1 - attribute_of(node, "select_last_index", 0))
     if not nodes:
         return NotApplicable("no ArgMax and no ArgMin")
     return Mutated(

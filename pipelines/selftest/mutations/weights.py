@@ -9,6 +9,7 @@ import numpy as np
 
 from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.text import counted
+from paritygate.validate.probes.graph.constants import attribute_of
 
 if TYPE_CHECKING:
     import onnx
@@ -52,7 +53,7 @@ def _outputs_of(edit: GraphEdit, node: onnx.NodeProto) -> tuple[int, int] | None
     shape = edit.shape(node.input[1]) if edit.is_constant(node.input[1]) else None
     if shape is None or len(shape) < _MATRIX:
         return None
-    is_transposed = any(item.name == "transB" and item.i for item in node.attribute)
+    is_transposed = bool(attribute_of(node, "transB", 0))
     axis = 0 if node.op_type == "Conv" or is_transposed else len(shape) - 1
     size = shape[axis]
     return (axis, size) if isinstance(size, int) else None
@@ -66,7 +67,7 @@ def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | N
         if edit.is_float32(node.input[0])
         and edit.is_constant(node.input[0])
         and len(edit.shape(node.input[0]) or ()) == _MATRIX
-        and not any(item.name == "axis" and item.i for item in node.attribute)
+        and not attribute_of(node, "axis", 0)
         and not edit.is_constant(node.input[1])
     ]
     if not tables:
@@ -100,7 +101,7 @@ def weight_transposed(edit: GraphEdit, context: MutationContext) -> Mutated | No
             found += [] if np.array_equal(weight, weight.T) else [node]
     if not found:
         return NotApplicable("no MatMul or Gemm has a square weight that differs from its transpose")
-    node = found[int(context.random.integers(len(found)))]
+    node = context.pick(found)
     name = edit.own_constant(node, 1)
     weight = edit.array(name)
     assert weight is not None  # noqa: S101 - it is square
@@ -121,7 +122,7 @@ def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
             found.append((node, at))
     if not found:
         return NotApplicable("no MatMul, Gemm or Conv has a constant bias")
-    node, at = found[int(context.random.integers(len(found)))]
+    node, at = context.pick(found)
     name = edit.own_constant(node, at)
     bias = edit.array(name)
     assert bias is not None  # noqa: S101 - it was found
@@ -137,11 +138,11 @@ def constant_off(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
         for at, name in enumerate(node.input)
         if edit.is_constant(name) and edit.is_float32(name) and _is_finite(edit, name)
     ]
-    single = [item for item in found if _size(edit, item) == 1]
+    single = [(node, at) for node, at in found if _elements(edit, node.input[at]) == 1]
     choice = single or [(node, at) for node, at in found if at == _MATRIX or node.op_type == "Add"]
     if not choice:
         return NotApplicable("the arithmetic uses no single float32 constant and no bias")
-    node, at = choice[int(context.random.integers(len(choice)))]
+    node, at = context.pick(choice)
     name = edit.own_constant(node, at)
     array = edit.array(name)
     assert array is not None  # noqa: S101 - it was found
@@ -158,23 +159,15 @@ def _is_finite(edit: GraphEdit, name: str) -> bool:
     return array is not None and array.size > 0 and bool(np.isfinite(array).all())
 
 
-def _size(edit: GraphEdit, item: tuple[onnx.NodeProto, int]) -> int:
-    node, at = item
-    array = edit.array(node.input[at])
-    return 0 if array is None else array.size
-
-
-def weights_bf16(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def weights_bf16(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Round every float32 weight to 8 bits of mantissa."""
-    del context
     return _round(
         edit, edit.constants(), lambda array: _within(array, _cut(array, _BF16_BITS), _LARGEST_BF16), "bfloat16"
     )
 
 
-def weights_fp16(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def weights_fp16(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Round every float32 weight to float16."""
-    del context
 
     def rounded(array: Weight) -> Weight:
         clipped = np.clip(array, -_LARGEST_FP16, _LARGEST_FP16).astype(np.float16)
@@ -183,18 +176,16 @@ def weights_fp16(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     return _round(edit, edit.constants(), rounded, "float16")
 
 
-def weights_tf32(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def weights_tf32(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Round the weights of products to 10 bits of mantissa, as TF32 does; the other factor stays."""
-    del context
     names = dict.fromkeys(
         name for node in edit.nodes(*_ROUNDED_PRODUCTS) for name in node.input if edit.is_constant(name)
     )
     return _round(edit, names, lambda array: _within(array, _cut(array, _TF32_BITS), np.inf), "TF32")
 
 
-def weights_int8(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+def weights_int8(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Round the weights of products to the steps of a symmetric int8 scale per tensor."""
-    del context
     names = dict.fromkeys(
         name
         for node in edit.nodes(*_ROUNDED_PRODUCTS)
@@ -210,11 +201,7 @@ def weights_int8(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 
 def _within(array: Weight, rounded: Weight, largest: float) -> Weight:
-    """Return rounded values, with those beyond the precision's range as they were.
-
-    A mask's stand-in for minus infinity is no weight: converters clamp or keep it, and rounding it would hide the
-    fault.
-    """
+    """Return rounded values, except beyond the precision's range, because a mask's stand-in for -inf is no weight."""
     is_held = (np.abs(array) <= largest) & np.isfinite(rounded)
     return np.where(is_held, rounded, array)
 

@@ -1,1 +1,1 @@
-"""The view of a release that the Triton Inference Server reads: `config.pbtxt`, a version's files, warm-up inputs."""
+"""Write the view of a release for the Triton Inference Server: `config.pbtxt`, a version's files, warm-up inputs."""

@@ -1,4 +1,4 @@
-"""Which of Triton's backends serves a format, what it calls the files, and what it calls inputs and outputs."""
+"""Map formats to Triton's backends, with their names for files, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,11 @@ _ONNX_FILE = "model.onnx"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:
-    """A backend of Triton.
+    """A backend of Triton."""
 
-    Attributes:
-        name: What `backend` in a configuration says.
-        file: What it opens in the folder of a version, where nothing else is said.
-        names_by_position: Whether inputs and outputs are called `NAME__POSITION`, since the file does not name them.
-    """
-
-    name: str
-    file: str
-    names_by_position: bool = False
+    name: str  # `backend` in a configuration
+    file: str  # opened by default in the version's folder
+    names_by_position: bool = False  # the file has no names, so they are `NAME__POSITION`
 
 
 # By format of artifacts.
@@ -45,11 +39,7 @@ _WHY_NOT: Mapping[str, str] = {
 
 
 def backend_of(form: str) -> Backend:
-    """Return the backend of a format.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the backend of a format; raise UsageError if there is none."""
     if form in BACKENDS:
         return BACKENDS[form]
     msg = f"Triton does not serve {form}: {_WHY_NOT.get(form, 'no backend is known')} (allowed: {', '.join(BACKENDS)})"
@@ -57,10 +47,10 @@ def backend_of(form: str) -> Backend:
 
 
 def files_of(artifact: Artifact) -> dict[str, str]:
-    """Return the files that a version's folder holds: by the name there, the name in the artifact's folder.
+    """Return the files of a version's folder: by the name there, the name in the artifact's folder.
 
-    An ONNX model of several files is a folder `model.onnx` with all of them, as the ONNX Runtime backend has it: a
-    graph names the files of its weights.
+    An ONNX model of several files is a folder `model.onnx` with all of them, because the graph names its weights'
+    files.
 
     Raises:
         UsageError: Triton does not serve the format, or the artifact lacks a file.
@@ -79,12 +69,12 @@ def files_of(artifact: Artifact) -> dict[str, str]:
 
 
 def model_file_of(backend: str) -> str | None:
-    """Return what a backend opens in a version's folder where nothing else is said; None if it is not known."""
+    """Return the file that a backend opens by default in a version's folder, if known."""
     return next((item.file for item in BACKENDS.values() if item.name == backend), None)
 
 
 def served_signature(artifact: Artifact) -> Signature:
-    """Return the signature under the names that the server has for inputs and outputs."""
+    """Return the signature under the server's names for inputs and outputs."""
     signature = artifact.signature
     if not backend_of(artifact.variant.format).names_by_position:
         return signature

@@ -1,4 +1,4 @@
-"""Make the configuration of a model on Triton from an artifact, and merge in what the spec says of its own."""
+"""Make the configuration of a model on Triton from an artifact, and merge in the spec's own values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paritygate.pipelines.serving.triton.settings import TunedSettings, TunedUse
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 
-# A lone client waits as long as this for others: 20 ms here cost 99 % of the throughput, a tenth of one hardly any.
+# A lone client waits as long for others: 20 ms cost 99 % of the throughput, a tenth of one hardly any.
 QUEUE_DELAY_US = 100
-# Where nobody declared how many rows a call may have.
+# The default without a declared number of rows.
 DEFAULT_MAX_BATCH = 8
-# What follows from the release, and what from the command line.
+# Fields that follow from the release or the command line.
 _NOT_OWN: Mapping[str, str] = {
     "name": "--name gives it",
     "version_policy": "the alias decides which version is served",
@@ -33,35 +33,20 @@ _OPENVINO = "openvino"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedModel:
-    """One version of a model as a server is to have it.
-
-    Attributes:
-        artifact: What is served.
-        name: The model's name on the server.
-        version: Its version there.
-        devices: Where it was verified, such as `cpu` and `cuda:sm90`: it is served on no other kind.
-        own: What the spec says under `serve: {triton: ...}`: it replaces what would stand there.
-        server: The release of Triton that is to read it, such as `25.10`; None where nobody says.
-        tuned: What tune measured of the model where it is served, and whether it counts here.
-    """
+    """One version of a model for a server."""
 
     artifact: Artifact
-    name: str
+    name: str  # on the server
     version: int
-    devices: Sequence[str] = ()
-    own: Mapping[str, Any] = field(default_factory=dict)
-    server: str | None = None
-    tuned: TunedSettings = field(default_factory=TunedSettings)
+    devices: Sequence[str] = ()  # where it was verified, such as cpu and cuda:sm90; no other serves it
+    own: Mapping[str, Any] = field(default_factory=dict)  # the spec's `serve: {triton: ...}`, which replaces values
+    server: str | None = None  # its release, such as 25.10
+    tuned: TunedSettings = field(default_factory=TunedSettings)  # measured by tune
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """A configuration, and what is to be known of it.
-
-    Attributes:
-        data: The configuration, by the names of Triton's fields.
-        notes: What was decided and why, in words.
-    """
+    """A configuration under Triton's names, and notes on decisions with reasons."""
 
     data: Mapping[str, Any]
     notes: Sequence[str] = field(default_factory=tuple)
@@ -69,27 +54,16 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WarmupInput:
-    """An input that the server is warmed up with.
+    """An input that the server is warmed up with."""
 
-    Attributes:
-        name: Its name on the server.
-        dtype: Its dtype, by NumPy's name.
-        shape: The shape of one row of it, (1, ...).
-        file: Where its values are, below the model's folder `warmup`.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    file: str
+    name: str  # on the server
+    dtype: str  # NumPy's name
+    shape: tuple[int, ...]  # of one row, (1, ...)
+    file: str  # below the model's folder `warmup`
 
 
 def check_own(own: Mapping[str, Any]) -> None:
-    """Check what a spec says of its own: that Triton has such fields, of such types, and that they are the spec's.
-
-    Raises:
-        ConfigError: It has not, or they are not.
-    """
+    """Raise ConfigError if the spec's own values are no fields or types of Triton, or not the spec's to set."""
     for name, why in _NOT_OWN.items():
         if name in own:
             msg = f"{name!r} is not for serve.triton to say: {why}"
@@ -98,15 +72,11 @@ def check_own(own: Mapping[str, Any]) -> None:
 
 
 def make_config(model: ServedModel, *, warmup: Sequence[WarmupInput] = ()) -> ModelConfig:
-    """Return the configuration that serves one version of a model.
-
-    Args:
-        model: What is served.
-        warmup: The inputs that the server is warmed up with; none for no warm-up.
+    """Return the configuration that serves one version of a model, with inputs for a warm-up, if any.
 
     Raises:
-        UsageError: Triton does not serve the format or a dtype, or not even the rank of a tensor is known.
-        ConfigError: What the spec says is no configuration.
+        UsageError: Triton does not serve the format or a dtype, or the rank of a tensor is unknown.
+        ConfigError: The spec's own values are no configuration.
     """
     artifact, own = model.artifact, model.own
     check_own(own)
@@ -123,8 +93,9 @@ def make_config(model: ServedModel, *, warmup: Sequence[WarmupInput] = ()) -> Mo
         "instance_group": [{"count": 1, "kind": _kind(artifact, model.devices)}],
     }
     if rows > 1:
-        # Without preferred sizes: a server that merges to them sends fewer rows a call, and Triton's documentation
-        # advises them for models alone that are fast at a few sizes, as engines with several profiles are.
+        # Without preferred sizes: a server that merges to them sends fewer rows a call. Triton's
+        # documentation only advises them for models that are fast at a few sizes, such as engines with
+        # several profiles.
         data["dynamic_batching"] = {"max_queue_delay_microseconds": QUEUE_DELAY_US}
     if artifact.variant.format == _OPENVINO:
         data.update(_precision_of_openvino(artifact, notes))
@@ -136,7 +107,7 @@ def make_config(model: ServedModel, *, warmup: Sequence[WarmupInput] = ()) -> Mo
     if model.tuned.settings is not None and model.tuned.use is not TunedUse.LEFT_OUT:
         settings = model.tuned.settings
         if own and model.tuned.use is TunedUse.CARRIED_OVER:
-            # The spec may leave less room than that of the version which was measured.
+            # The spec may allow less than that of the measured version.
             settings = settings.within(settings_of(merged))
         merged = with_settings(merged, settings)
     if model.tuned.note:
@@ -145,10 +116,10 @@ def make_config(model: ServedModel, *, warmup: Sequence[WarmupInput] = ()) -> Mo
 
 
 def _dims_of(spec: TensorSpec, *, is_batched: bool) -> list[int]:
-    """Return the dims that a configuration has for a tensor: -1 for one of any size, the batch's left out.
+    """Return the dims of a tensor in a configuration: -1 for any size, without the batch's.
 
     Raises:
-        UsageError: Not even the rank is known.
+        UsageError: The rank is unknown.
     """
     if spec.shape is None:
         msg = f"not even the rank of {spec.name!r} is known, and Triton has to be told its dims"
@@ -157,15 +128,8 @@ def _dims_of(spec: TensorSpec, *, is_batched: bool) -> list[int]:
     return dims[1:] if is_batched else dims
 
 
-def _batch_of(signature: Signature) -> str | None:
-    """Return the symbolic dim that is the first of every input and output; None if there is none."""
-    first = {(spec.shape or (None,))[0] for spec in (*signature.inputs, *signature.outputs)}
-    only = next(iter(first))
-    return only if len(first) == 1 and isinstance(only, str) else None
-
-
 def _precision_of_openvino(artifact: Artifact, notes: list[str]) -> dict[str, Any]:
-    """Return what tells OpenVINO the precision to compute in, which is not in its files."""
+    """Return the parameters that set OpenVINO's precision, which is not in its files."""
     if artifact.variant.precision is Precision.BF16:
         return {"parameters": {"HINT_BF16": {"string_value": "YES"}}}
     notes.append(
@@ -186,7 +150,7 @@ def _max_batch_size(artifact: Artifact, signature: Signature, own: Mapping[str, 
             '{string_value: "YES"}}}}'
         )
         return 0
-    batch = _batch_of(signature)
+    batch = signature.batch_dim
     if batch is None:
         notes.append(
             "requests are not batched: not every input and output has the same symbolic first dim, which Triton asks "
@@ -212,8 +176,8 @@ def _max_batch_size(artifact: Artifact, signature: Signature, own: Mapping[str, 
 
 
 def _usual_batch(signature: Signature, rows: int) -> int:
-    """Return how many rows a call has that the server is warmed up with: the usual number, else the most."""
-    batch = _batch_of(signature)
+    """Return the rows of a warm-up call: the usual number, else the most."""
+    batch = signature.batch_dim
     if batch is not None and batch in signature.dims and signature.dims[batch].opt <= rows:
         return signature.dims[batch].opt
     return max(1, rows)
@@ -223,7 +187,7 @@ def _tensor(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
     dims = _dims_of(spec, is_batched=is_batched)
     entry: dict[str, Any] = {"name": spec.name, "data_type": DATA_TYPES[spec.dtype], "dims": dims or [1]}
     if not dims and is_batched:
-        # Triton knows no tensor without dims: outside there is one of size 1, which the model does not have.
+        # Triton needs a dim, so the tensor outside has one of size 1, which the model lacks.
         entry["reshape"] = {"shape": []}
     return entry
 
@@ -241,7 +205,7 @@ def _kind(artifact: Artifact, devices: Sequence[str]) -> str:
 
 
 def _merged(data: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data with what the spec says: a mapping key by key, anything else as a whole; None takes it out."""
+    """Return the data with the spec's values: a mapping is merged by keys, anything else replaced; None removes it."""
     found = dict(data)
     for name, value in own.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""How a user starts Triton on a view, and what the server will find there."""
+"""Tell the user how to start Triton on a view, and what the server will find there."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ from paritygate.text import counted, from_here
 
 
 def triton_guide(config: Mapping[str, Any], notes: Sequence[str], tuned: TunedSettings, root: Path) -> Guide:
-    """Return how a user starts the server and compares what it answers.
-
-    Args:
-        config: The configuration of the model.
-        notes: What was decided of it and why.
-        tuned: What was measured of the model there.
-        root: The folder of all views.
-    """
+    """Return how a user starts the server on the folder of all views, and compares its outputs."""
     name, backend = config["name"], config["backend"]
-    # Where the file names no tensors, the server's names are of their positions.
+    # If the file names no tensors, the server's names have their positions.
     tensors = [entry["name"] for side in ("input", "output") for entry in config[side]]
     pairs = [f"{name}={name.rpartition('__')[0]}" for name in tensors if backend == "pytorch"]
     return Guide(
         backend=f"Triton's backend {backend}",
         messages=(*_messages(config), *(f"note: {note}" for note in notes)),
-        # A server that neither polls nor is told goes on with what it read at its start.
+        # Without polling or a request, a server keeps what it read at its start.
         start=f"tritonserver --model-repository={shlex.quote(from_here(root))} --model-control-mode=poll",
         reload=(
             f"a server that polls reads it by itself; with explicit control: POST /v2/repository/models/{name}/load",

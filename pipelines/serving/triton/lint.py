@@ -1,7 +1,7 @@
-"""The rules that a view has to keep before it is published: what Triton refuses, answers wrongly by, or dies of.
+"""Check a view before it is published for mistakes that make Triton refuse it, answer wrongly, or die.
 
-Each was seen on a real server, or read in the source of the backend that asks for it: docs/triton.md says which. A
-server that is ready proves little: most mistakes in names, dtypes and dims show at the first request, or nowhere.
+Each rule was seen on a real server, or read in a backend's source, see docs/triton.md. A ready server proves little,
+because most mistakes in names, dtypes and dims show at the first request, or never.
 """
 
 from __future__ import annotations
@@ -33,29 +33,19 @@ _SIDES = ("input", "output")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """A model's folder as it is to be, and what is known of the model.
+    """A planned folder of a model, and facts on the model."""
 
-    Attributes:
-        folder: The folder's name, which is the model's.
-        text: What `config.pbtxt` holds.
-        files: Size in bytes of every other file, by its name within the folder.
-        signature: Inputs and outputs of the model under the names served; None if they are not known.
-        devices: Where the model was verified; none if that is not known.
-        onnx: Of which version of ONNX its file is; None of others, and where nobody asks.
-        server: The release of Triton that is to read it, such as `25.10`; None where nobody says.
-    """
-
-    folder: str
-    text: str
-    files: Mapping[str, int]
-    signature: Signature | None = None
-    devices: Sequence[str] = field(default_factory=tuple)
-    onnx: OnnxVersion | None = None
-    server: str | None = None
+    folder: str  # its name, which is the model's
+    text: str  # of config.pbtxt
+    files: Mapping[str, int]  # sizes in bytes of all other files, by name
+    signature: Signature | None = None  # under the names served
+    devices: Sequence[str] = field(default_factory=tuple)  # where the model was verified
+    onnx: OnnxVersion | None = None  # the version of its ONNX file, if it matters
+    server: str | None = None  # the release of Triton, such as 25.10
 
     @property
     def folders(self) -> list[str]:
-        """The folders in it, which are those of versions, of warm-up inputs, and what else is there."""
+        """The folders in it: versions, warm-up inputs, and others."""
         return sorted({name.split("/")[0] for name in self.files if "/" in name})
 
     @property
@@ -66,7 +56,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A rule that is not kept: its name, and what is wrong in words."""
+    """A broken rule and the message."""
 
     rule: str
     words: str
@@ -76,7 +66,7 @@ class Problem:
 
 
 def lint(view: View) -> list[Problem]:
-    """Return what is wrong with a view, rule by rule; nothing if it may be published."""
+    """Return the problems of a view, rule by rule; none if it may be published."""
     try:
         config = data_of(parse_text(view.text))
     except ConfigError as err:
@@ -281,7 +271,7 @@ def _model_tensor(tensor: Mapping[str, Any], spec: TensorSpec, side: str, rows: 
     if rows > 0 and dims == full:
         yield f"the dims of {spec.name} are {dims}: that of the batch stands in them, and max_batch_size adds another"
         return
-    # The ONNX Runtime backend compares outputs exactly, and lets an input of any size be narrowed.
+    # The ONNX Runtime backend compares outputs exactly, but allows narrower dims for an input of any size.
     is_narrower = len(dims) == len(wanted) and all(b in {_ANY, a} for a, b in zip(dims, wanted, strict=True))
     if side == "output" or not is_narrower:
         yield f"the dims of {spec.name} are {dims}, and of the model {wanted}"

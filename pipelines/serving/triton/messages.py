@@ -1,7 +1,7 @@
-"""The messages of Triton's model configuration, so that protobuf itself reads and writes `config.pbtxt`.
+"""Define the messages of Triton's model configuration, so that protobuf itself reads and writes `config.pbtxt`.
 
-Source: `model_config.proto` of triton-inference-server/common: messages, fields, their numbers and types. Left out is
-what a released artifact has no use for: ensembles, sequences, and files by compute capability.
+Source: `model_config.proto` of triton-inference-server/common: messages, fields, their numbers and types. Parts that no
+released artifact needs are left out: ensembles, sequences, and files by compute capability.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paritygate.text import nearest_first
 
 _PACKAGE = "inference"
 _ROOT = "ModelConfig"
-# Types of data by the names that signatures have for them.
+# Types of data by the names in signatures.
 DATA_TYPES: Mapping[str, str] = {
     "bool": "TYPE_BOOL",
     "uint8": "TYPE_UINT8",
@@ -40,7 +40,7 @@ _ENUMS: Mapping[str, tuple[str, ...]] = {
     "Priority": ("PRIORITY_DEFAULT", "PRIORITY_MAX", "PRIORITY_MIN"),
     "TimeoutAction": ("REJECT", "DELAY"),
 }
-# By message its fields as `name number type`; `*` is repeated, `K>V` a map, and `|name` belongs to a oneof.
+# Fields by message as `name number type`; `*` is repeated, `K>V` a map, and `|name` belongs to a oneof.
 _MESSAGES: Mapping[str, str] = {
     "RateLimiterResource": "name 1 string, global 2 bool, count 3 uint32",
     "RateLimiter": "resources 1 RateLimiterResource*, priority 2 uint32",
@@ -90,7 +90,7 @@ _MESSAGES: Mapping[str, str] = {
     "model_transaction_policy 19 TransactionPolicy, model_repository_agents 23 RepositoryAgents, "
     "response_cache 24 ResponseCache, model_metrics 26 Metrics",
 }
-# The fields of the whole configuration that are known here.
+# The known fields of a whole configuration.
 FIELDS = tuple(re.findall(r"(?:^|, )(\w+) ", _MESSAGES[_ROOT]))
 
 
@@ -101,7 +101,7 @@ def config_class() -> Any:  # noqa: ANN401 - a class that protobuf makes
 
 
 def config_of(data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message of protobuf
-    """Return a configuration of the data that JSON or YAML says it by, under the names of its fields.
+    """Return a configuration from JSON or YAML data under the names of its fields.
 
     Raises:
         ConfigError: A field is not known, or a value is not of its type.
@@ -115,9 +115,5 @@ def config_of(data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message of pr
 
 
 def parse_text(text: str) -> Any:  # noqa: ANN401 - a message of protobuf
-    """Return the configuration that a `config.pbtxt` holds.
-
-    Raises:
-        ConfigError: It cannot be read; the message begins with line and column.
-    """
+    """Return the configuration in a `config.pbtxt`; raise ConfigError, which begins with line and column."""
     return parse_message(text, config_class())

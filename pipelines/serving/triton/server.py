@@ -1,4 +1,4 @@
-"""Triton as a kind of server: the view of a released variant."""
+"""Define Triton as a kind of server, with the view of a released variant."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 def triton_view_of(model: ModelToServe, tuned: Tuned | None = None) -> TritonView:
-    """Return the view of a variant of a release, not written yet.
-
-    Args:
-        model: The variant, and what is asked for.
-        tuned: What was measured where it is served; None if nothing was.
+    """Return the view of a variant of a release, not written yet, with settings that were measured, if any.
 
     Raises:
         UsageError: Triton does not serve it, or the configuration breaks a rule.
@@ -52,7 +48,7 @@ def _make(model: ModelToServe, place: Place) -> TritonView:
 
 
 def _first_row(samples: SampleSource, signature: Signature) -> dict[str, NDArray[np.generic]]:
-    """Return the first row of the samples, or as many as the model takes where it takes no other number."""
+    """Return the first row of the samples, or as many as the model takes if it takes no other number."""
     batch = next(open_samples(samples)(), None)
     if batch is None:
         msg = f"the samples {samples.text} hold no row"

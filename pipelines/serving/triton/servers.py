@@ -1,4 +1,4 @@
-"""Which versions of ONNX a release of Triton reads: those of the ONNX Runtime that it ships."""
+"""List the versions of ONNX that releases of Triton read, through the ONNX Runtime that they ship."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RELEASE = re.compile(r"[0-9]{2}\.(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnnxVersion:
-    """Of which version an ONNX file is: of its representation (IR), and of the operators of ONNX's own domain."""
+    """The version of an ONNX file: of its representation (IR), and of the operators of ONNX's own domain."""
 
     ir: int
     opset: int
@@ -21,19 +21,14 @@ class OnnxVersion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerRelease:
-    """What a release of Triton ships.
-
-    Attributes:
-        onnxruntime: The version of its ONNX Runtime.
-        reads: The newest versions of ONNX that this one opens.
-    """
+    """The ONNX Runtime of a release of Triton, and the newest versions of ONNX that it opens."""
 
     onnxruntime: str
     reads: OnnxVersion
 
 
-# Source of the versions: the compatibility page of Triton's documentation. What each opens was tried with the package
-# of that version of ONNX Runtime, on files of every IR from 8 to 14 and every opset from 17 to 28.
+# Source of the versions: the compatibility page of Triton's documentation. Each was tried with the package of that
+# version of ONNX Runtime, on files of every IR from 8 to 14 and every opset from 17 to 28.
 SERVERS: Mapping[str, ServerRelease] = {
     release: ServerRelease(onnxruntime=version, reads=OnnxVersion(ir=ir, opset=opset))
     for release, version, ir, opset in (
@@ -52,10 +47,10 @@ SERVERS: Mapping[str, ServerRelease] = {
 
 
 def server_of(release: str) -> ServerRelease:
-    """Return what a release of Triton ships; of one between two that are known, what the older one does.
+    """Return the contents of a release of Triton, or of the next older known one.
 
     Raises:
-        UsageError: It is no release, or older than all that are known.
+        UsageError: It is no release, or older than all known ones.
     """
     older = [name for name in SERVERS if name <= release]
     if not _RELEASE.fullmatch(release) or not older:

@@ -1,4 +1,4 @@
-"""What of a Triton configuration decides how fast it serves: rows a call, instances, and how long a request waits."""
+"""Define the settings of a Triton configuration that decide its speed: rows a call, instances, and waiting time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Settings:
-    """What is searched.
+    """The searched settings."""
 
-    Attributes:
-        max_batch_size: The most rows that the server puts into one call; 0 where it does not batch.
-        instances: How many calls run at once: the count of each instance group.
-        queue_delay_us: Microseconds that a request waits for others; None where the server does not merge requests.
-    """
-
-    max_batch_size: int
-    instances: int
-    queue_delay_us: int | None = None
+    max_batch_size: int  # rows in one call; 0 without batching
+    instances: int  # calls at once, the count of each instance group
+    queue_delay_us: int | None = None  # waiting time of a request; None without merging
 
     def __str__(self) -> str:
         wait = "" if self.queue_delay_us is None else f", {self.queue_delay_us} us"
@@ -28,7 +22,7 @@ class Settings:
         return f"{rows}, {self.instances} inst.{wait}"
 
     def within(self, own: Settings) -> Settings:
-        """Return the settings without what another configuration leaves no room for: larger batches, or merging."""
+        """Return the settings, limited to the batches and merging of another configuration."""
         return Settings(
             max_batch_size=min(self.max_batch_size, own.max_batch_size),
             instances=self.instances,
@@ -37,7 +31,7 @@ class Settings:
 
 
 class TunedUse(str, Enum):
-    """What became of settings that were measured: for these files, carried over from others, or left out."""
+    """The use of measured settings: for these files, carried over from others, or left out."""
 
     NONE = "none"
     MEASURED = "measured"
@@ -50,21 +44,15 @@ class TunedUse(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedSettings:
-    """The settings that `tune` measured of a model, beside its view.
+    """The settings that `tune` measured of a model, beside its view."""
 
-    Attributes:
-        use: Whether they count for the version that is served.
-        settings: The settings; None where nothing was measured.
-        version: The version that was measured; None where that is not known.
-    """
-
-    use: TunedUse = TunedUse.NONE
+    use: TunedUse = TunedUse.NONE  # for the version that is served
     settings: Settings | None = None
-    version: int | None = None
+    version: int | None = None  # the measured one, if known
 
     @property
     def note(self) -> str:
-        """What is to be known of them, in words; empty where nothing was measured."""
+        """A note on them for the user; empty if nothing was measured."""
         of = "another version" if self.version is None else f"version {self.version}"
         notes = {
             TunedUse.MEASURED: f"batching and instances are those that tune measured for these files: {self.settings}",
@@ -88,11 +76,11 @@ def settings_of(config: Mapping[str, Any]) -> Settings:
 
 
 def with_settings(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return a configuration with other settings, and without what they leave no room for.
+    """Return a configuration with other settings, without parts that contradict them.
 
-    A warm-up above the largest batch is left out, since a server was seen to die of one. Preferred sizes are of the
-    largest batch that they stood beside: with another, the server is to take as many rows as wait. It says itself that
-    1 is preferred where 1 is the largest, and kept to that it would merge nothing beside any other.
+    A warm-up above the largest batch is left out, because it was seen to kill a server. Preferred sizes belong to their
+    largest batch, so with another one the server takes all waiting rows. A server with largest batch 1 reports 1 as
+    preferred, which would prevent merging beside any other.
     """
     rows = settings.max_batch_size
     groups = config.get("instance_group") or [{}]

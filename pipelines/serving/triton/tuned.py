@@ -1,4 +1,4 @@
-"""The settings that were measured for a view: kept beside it, and used for whatever has the same inputs and outputs."""
+"""Read the settings that were measured for a view, and decide for which variants they count."""
 
 from __future__ import annotations
 
@@ -16,38 +16,22 @@ TUNED_FILE = "tuned.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuned:
-    """Settings, and what they were measured for.
+    """Measured settings, and the variant that they were measured for."""
 
-    Attributes:
-        digest: The digest of the variant.
-        settings: The settings.
-        signature: Its inputs and outputs, as the server has them; None where an older version of `tune` wrote it.
-        version: The release; None likewise.
-    """
-
-    digest: str
+    digest: str  # of the variant
     settings: Settings
-    signature: Signature | None = None
-    version: int | None = None
+    signature: Signature | None = None  # under the server's names; None from an older version of `tune`
+    version: int | None = None  # the release; None likewise
 
     def for_variant(self, digest: str, signature: Signature) -> TunedSettings:
-        """Return the settings with whether they count for a variant: it has the same files, or inputs and outputs.
-
-        Args:
-            digest: The digest of the variant.
-            signature: Its inputs and outputs, as the server has them.
-        """
+        """Return the settings and their use for a variant, by its files, or its inputs and outputs on servers."""
         use = TunedUse.CARRIED_OVER if self.signature == signature else TunedUse.LEFT_OUT
         use = TunedUse.MEASURED if self.digest == digest else use
         return TunedSettings(use=use, settings=self.settings, version=self.version)
 
 
 def read_tuned(place: Place, name: str) -> Tuned | None:
-    """Return the settings that were measured for a view; None where none were.
-
-    Raises:
-        InputFileError: The file is corrupt.
-    """
+    """Return the settings that were measured for a view, or None; raise InputFileError if the file is corrupt."""
     content = place.read(f"{name}/{TUNED_FILE}")
     if content is None:
         return None

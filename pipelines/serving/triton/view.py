@@ -1,4 +1,4 @@
-"""Write a version of a model where a Triton server looks for models, so that a server that polls sees no half of it."""
+"""Write a version of a model into a Triton server's folder, so that a polling server never sees half of it."""
 
 from __future__ import annotations
 
@@ -32,45 +32,30 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.pbtxt"
 _WARMUP = "warmup"
 _INPUT = "input-"
-# Of a digest, after `sha256:`; as a folder's name it tells inputs of one version from those of another time.
+# The digits of a digest in a folder's name, which separates inputs of one version written at different times.
 _DIGEST_SHOWN = slice(7, 19)
 _OURS = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TritonView:
-    """A version of a model as a Triton server reads it: checked, and not written yet.
+    """A version of a model as a Triton server reads it: checked, and not written yet."""
 
-    Attributes:
-        name: The model's name on the server.
-        version: The version that is served.
-        variant: What of the release it is.
-        backend: The backend that serves it.
-        config: The configuration as JSON data.
-        head: The head of `config.pbtxt`.
-        text: What `config.pbtxt` holds, with its head.
-        files: The files of the version, by their names within its folder.
-        digests: The digest of each as it was released.
-        warmup: The warm-up inputs, by their names within the folder `warmup`.
-        notes: What was decided and why, in words.
-        tuned: What `tune` measured of the model there, and whether it counts.
-    """
-
-    name: str
+    name: str  # of the model on the server
     version: int
-    variant: str
+    variant: str  # of the release
     backend: str
-    config: Mapping[str, Any]
-    head: Head
-    text: str
-    files: Mapping[str, Content]
-    digests: Mapping[str, str]
-    warmup: Mapping[str, bytes]
-    notes: Sequence[str]
+    config: Mapping[str, Any]  # as JSON data
+    head: Head  # of config.pbtxt
+    text: str  # of config.pbtxt, with its head
+    files: Mapping[str, Content]  # by their names in the version's folder
+    digests: Mapping[str, str]  # as released
+    warmup: Mapping[str, bytes]  # by their names in the folder `warmup`
+    notes: Sequence[str]  # on decisions, with reasons
     tuned: TunedSettings
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is particular to Triton as JSON data."""
+        """Return the data specific to Triton as JSON."""
         return {
             "backend": self.backend,
             "config": dict(self.config),
@@ -81,15 +66,15 @@ class TritonView:
         }
 
     def write(self, place: Place, *, overwrite: bool = False) -> WrittenView:
-        """Write a view: first what the configuration names, then, at once, the configuration.
+        """Write a view: first the files that the configuration names, then, at once, the configuration.
 
-        A server that polls goes on with what it has until then. A version that is there is compared and kept: going
-        back to it replaces nothing but the configuration. Warm-up inputs that are named no longer are removed at last.
+        A polling server keeps its state until then. An existing version is compared and reused, so going back to it
+        replaces only the configuration. Unused warm-up inputs are removed last.
 
         Raises:
             UsageError: The model's folder was not written by this, or holds something else under this version.
             ChangedViewError: The configuration was changed by hand, or written with options that are left out now.
-            ArtifactIntegrityError: A file is not what was released.
+            ArtifactIntegrityError: A file differs from the release.
             StorageError: The disk is full, or the place cannot be written.
         """
         check_released(self.files, self.digests, f"version {self.version}, {self.variant}")
@@ -102,7 +87,7 @@ class TritonView:
         if not overwrite:
             check_as_written(before, place.path_of(f"{self.name}/{CONFIG_FILE}"), self.head.options)
         there = place.digests(f"{self.name}/{self.version}")
-        # What a backend leaves beside them, such as compiled code, is no part of the release.
+        # A backend's own files beside them, such as compiled code, do not count.
         if there and any(there.get(name) != digest for name, digest in self.digests.items()):
             msg = f"{self.name}/{self.version} exists and is not {self.variant} of version {self.version}"
             raise UsageError(msg, hint="serve another variant of a version under another --name, or remove the folder")
@@ -115,7 +100,7 @@ class TritonView:
         return WrittenView(added=added, is_changed=bool(added) or before != text or is_cleared)
 
     def guide(self, root: Path, written: WrittenView) -> Guide:
-        """Return what a user does with it."""
+        """Return the user's next steps."""
         del written
         return triton_guide(self.config, self.notes, self.tuned, root)
 
@@ -123,12 +108,9 @@ class TritonView:
 def make_view(
     model: ServedModel, *, warmup: Mapping[str, NDArray[np.generic]] | None = None, head: Head | None = None
 ) -> TritonView:
-    """Return the view of an artifact, after every rule was held against it.
+    """Return the view of an artifact, checked by every rule; files are read when the view is written.
 
-    Args:
-        model: What is served; its files are read when the view is written.
-        warmup: One row of real input, each of shape (1, ...), by the model's own names; no warm-up if None.
-        head: The head of the configuration, such as the release that it is of; one that says nothing if None.
+    `warmup` is one row of real input, each (1, ...), by the model's own names. `head` is that of the configuration.
 
     Raises:
         UsageError: Triton does not serve the format, or the configuration breaks a rule.
@@ -182,7 +164,7 @@ def _hint(problems: Sequence[Problem]) -> str:
 
 
 def version_in_config(place: Place, name: str) -> int | None:
-    """Return the version of a model that its configuration names; None where there is none, or it cannot be read."""
+    """Return the version of a model in its configuration, or None if it is missing or unreadable."""
     try:
         config = data_of(parse_text((place.read(f"{name}/{CONFIG_FILE}") or b"").decode()))
     except ValueError:
@@ -192,7 +174,7 @@ def version_in_config(place: Place, name: str) -> int | None:
 
 
 def _remove_old_warmup(view: TritonView, place: Place) -> bool:
-    """Remove the warm-up inputs that the configuration does not name, and return whether there were any."""
+    """Remove warm-up inputs that the configuration does not name, and return whether there were any."""
     named = {name.partition("/")[0] for name in view.warmup}
     old = [name for name in place.folders(f"{view.name}/{_WARMUP}") if _OURS.fullmatch(name) and name not in named]
     for name in old:
@@ -203,7 +185,7 @@ def _remove_old_warmup(view: TritonView, place: Place) -> bool:
 
 
 def _parts(view: TritonView) -> dict[str, dict[str, Content]]:
-    """Return the folders that a configuration names, in the order in which they are written."""
+    """Return the folders that a configuration names, in the order of writing."""
     parts: dict[str, dict[str, Content]] = {}
     for name, value in view.warmup.items():
         folder, _, file = name.partition("/")
@@ -212,7 +194,7 @@ def _parts(view: TritonView) -> dict[str, dict[str, Content]]:
 
 
 def _add_model(view: TritonView, place: Place) -> WrittenView:
-    """Add the folder of a model that the server does not have: all of it at once."""
+    """Add the folder of a model that is new to the server, all at once."""
     if place.digests(view.name):
         _refuse(view, "has no configuration")
     parts = _parts(view)
@@ -238,11 +220,11 @@ def _onnx_version(artifact: Artifact) -> OnnxVersion | None:
 def _warmup_of(
     artifact: Artifact, signature: Signature, rows: Mapping[str, NDArray[np.generic]]
 ) -> tuple[dict[str, bytes], list[WarmupInput]]:
-    """Return the files of the warm-up inputs by name, and what the configuration says of them."""
+    """Return the files of the warm-up inputs by name, and their entries in the configuration."""
     from paritygate.validate.runners.endpoint.tensors import as_bytes
 
     arrays = [rows[spec.name] for spec in artifact.signature.inputs]
-    # By number, since a model may name an input like a path.
+    # By number, because a model may name an input like a path.
     raw = {f"{_INPUT}{at}": as_bytes(array) for at, array in enumerate(arrays)}
     folder = digest_of_files({name: digest_of(value) for name, value in raw.items()})[_DIGEST_SHOWN]
     inputs = [

@@ -181,6 +181,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     ignore: Mapping[str, str] | None = None,
     axes: Mapping[str, int] | None = None,
     min_cosine_similarity: Mapping[str, float] | None = None,
+    min_sqnr: Mapping[str, float] | None = None,
     valid_where: Mapping[str, str] | None = None,
     roles: Mapping[str, str | Mapping[str, Any]] | None = None,
     non_finite: str = "refuse",
@@ -228,6 +229,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     - `ignore`: why an output is not compared, by output.
     - `axes`: the channel axis, by output.
     - `min_cosine_similarity`: the least cosine similarity of the two outputs for any row, by output.
+    - `min_sqnr`: the least signal-to-quantization-noise ratio in dB, by output.
     - `valid_where`: the input that is set where positions of an output count, by output.
     - `roles`: the role of an input, as for `--role`: `mask`, or `{"role": "mask", "empty": False}`.
     - `non_finite`: `refuse` or `match` NaN and infinity in the reference.

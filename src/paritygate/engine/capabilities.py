@@ -24,7 +24,7 @@ _HIGHEST_OPTIMIZATION_LEVEL = 5
 class Capabilities:
     """Features of one library."""
 
-    library: str  # or tensorrt-rtx
+    library: str  # tensorrt or tensorrt-rtx
     version: str
     title: str  # name and version for people
     strongly_typed_flag: bool

@@ -27,7 +27,7 @@ _SCHEMA_VERSION = 1
 class EngineRecord:
     """The facts that the build of an engine recorded."""
 
-    library: str  # or tensorrt-rtx
+    library: str  # tensorrt or tensorrt-rtx
     version: str
     precision: Precision  # requested, and found in the network
     signature: Signature  # in the engine's order, with the declared sizes of symbolic dims

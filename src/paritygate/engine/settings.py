@@ -71,13 +71,8 @@ def _unknown(signature: Signature) -> Iterator[str]:
 def _shapes(spec: TensorSpec, dims: Mapping[str, Dim]) -> ProfileShapes:
     declared = [dim for dim in spec.shape or () if dim is not None]
     # A fixed size may be 0, unlike a declared one.
-    sizes = [(dim, dim, dim) if isinstance(dim, int) else _range(dims[dim]) for dim in declared]
     return ProfileShapes(
-        min=tuple(low for low, _, _ in sizes),
-        opt=tuple(opt for _, opt, _ in sizes),
-        max=tuple(high for _, _, high in sizes),
+        min=tuple(dim if isinstance(dim, int) else dims[dim].min for dim in declared),
+        opt=tuple(dim if isinstance(dim, int) else dims[dim].opt for dim in declared),
+        max=tuple(dim if isinstance(dim, int) else dims[dim].max for dim in declared),
     )
-
-
-def _range(dim: Dim) -> tuple[int, int, int]:
-    return dim.min, dim.opt, dim.max

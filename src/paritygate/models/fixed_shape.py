@@ -43,7 +43,8 @@ class FixedShape:
     @property
     def rows_dim(self) -> str | None:
         """The fixed dim that counts rows, axis 0 of the inputs; None where rows are not fixed."""
-        return next((dim for dim in _first_dims(self.signature) if isinstance(dim, str) and dim in self.dims), None)
+        first = (spec.shape[0] for spec in self.signature.inputs if spec.shape)
+        return next((dim for dim in first if isinstance(dim, str) and dim in self.dims), None)
 
     @property
     def padded_dims(self) -> tuple[str, ...]:
@@ -88,10 +89,6 @@ def read_fixed_shape(path: Path) -> FixedShape:
     except ValueError as err:
         msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
-
-
-def _first_dims(signature: Signature) -> tuple[int | str | None, ...]:
-    return tuple(spec.shape[0] for spec in signature.inputs if spec.shape)
 
 
 def _symbols(specs: Iterable[TensorSpec]) -> tuple[str, ...]:

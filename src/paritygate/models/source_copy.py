@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, read_json, write_json_atomically
@@ -70,15 +71,8 @@ def write_source_copy(
         rename=dict(rename),
         files={name: digest_of_file(folder / CODE_FOLDER / name) for name in files},
     )
-    data = {
-        "digest": copy.digest,
-        "executes_code": True,
-        "files": dict(copy.files),
-        "kind": str(copy.kind),
-        "rename": dict(copy.rename),
-        "text": copy.text,
-    }
-    write_json_atomically(folder / SOURCE_FILE, data)
+    data = {"executes_code": True, **to_data(copy)}
+    write_json_atomically(folder / SOURCE_FILE, dict(sorted(data.items())))
     return copy
 
 

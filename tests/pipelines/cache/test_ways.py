@@ -34,7 +34,7 @@ from pathlib import Path
 from paritygate.pipelines.process.installed import compile_own_modules
 from paritygate.pipelines.process.witness.python import read_in_python, watch_python
 compile_own_modules()
-watch_python()
+watch_python(int(sys.argv[2]) if len(sys.argv) > 2 else None)
 here = Path(sys.argv[1])
 own = here / "own"
 """

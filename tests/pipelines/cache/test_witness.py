@@ -247,6 +247,13 @@ def test_a_process_that_cannot_be_watched_says_why(tmp_path: Path) -> None:
     assert listener.close().why_unknown == "the kernel does not"
 
 
+def test_a_folder_around_its_own_files_is_no_input(tmp_path: Path) -> None:
+    found = seen_of(tmp_path, "(here / 'outer/own').mkdir(parents=True)", own="outer/own")
+
+    assert found.why_unknown == ""
+    assert not any("outer" in path for path in (*found.absent, *found.sizes))
+
+
 def test_a_folder_that_is_opened_and_not_listed_counts_by_what_is_opened_below_it(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/read.txt").write_text("1")

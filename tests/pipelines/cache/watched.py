@@ -19,7 +19,7 @@ _BEGIN = """
     from paritygate.pipelines.process.installed import compile_own_modules
     from paritygate.pipelines.process.witness.python import read_in_python, watch_python
     compile_own_modules()
-    watch_python()
+    watch_python(int(sys.argv[2]))
     here = Path(sys.argv[1])
 """
 _END = """
@@ -36,9 +36,13 @@ def environment() -> dict[str, str]:
 def watch(command: list[str], own: list[Path]) -> tuple[Listener, str]:
     """Run a command to its end, and return who watched it and what it printed."""
     listener = Listener(own)
-    number = listener.childs_end.fileno()
+    command = [*command, str(listener.notes.childs_end)]
     with subprocess.Popen(
-        watched(command, number), pass_fds=[number], stdout=subprocess.PIPE, env=environment(), text=True
+        watched(command, listener.childs_end.fileno()),
+        pass_fds=listener.inherited,
+        stdout=subprocess.PIPE,
+        env=environment(),
+        text=True,
     ) as process:
         listener.start(process.pid)
         out, _ = process.communicate(timeout=_LIMIT_S)
@@ -46,10 +50,10 @@ def watch(command: list[str], own: list[Path]) -> tuple[Listener, str]:
     return listener, out
 
 
-def seen_of(folder: Path, code: str) -> Readings:
+def seen_of(folder: Path, code: str, own: str = "own") -> Readings:
     """Return what is seen of Python code, `here` being the folder, where `own` is what it makes for its parent."""
     program = folder.parent / f"{folder.name}.py"
     program.write_text("".join(map(textwrap.dedent, (_BEGIN, code, _END))), encoding="utf-8")
-    listener, out = watch([sys.executable, str(program), str(folder)], [folder / "own"])
+    listener, out = watch([sys.executable, str(program), str(folder)], [folder / own])
     listener.add_of_python(json.loads(out.splitlines()[-1]))
     return listener.close()

@@ -135,6 +135,17 @@ def _short(name: str, code: str, **options: object) -> Way:
 def _unknown(name: str, code: str) -> Way:
     return Way(name=name, code=code, change=_nothing, changes_nothing=True)
 
+_COPIES = """
+import os
+def size_of(path):
+    out, into = os.pipe()
+    if not os.fork():
+        os.write(into, str(os.path.getsize(path)).encode())
+        os._exit(0)
+    size = os.read(out, 9).decode()
+    os.path.exists(path.parent / "another")
+    return size
+"""
 
 WAYS: Sequence[Way] = (
     _short("a file", "value = open(here / 'a.txt').read()"),
@@ -234,6 +245,35 @@ value = (place / 'x').read_text()
         "value = sys.EARLY",
         files={"early/sitecustomize.py": "import sys; sys.EARLY = open('HERE/a.txt').read()"},
         variables={"PYTHONPATH": "HERE/early"},
+    ),
+    Way(
+        name="the size of a file that is written anew",
+        code="value = os.path.getsize(here / 'a.txt'); (here / 'a.txt').write_text('1')",
+        change=_writes("a.txt", "12"),
+        is_short=True,
+    ),
+    Way(
+        name="what is absent, and then made",
+        code="value = (here / 'c.txt').exists(); (here / 'c.txt').write_text('1')",
+        change=_writes("b.txt", "1"),
+    ),
+    Way(
+        name="whether a file is behind a link of its own that is led elsewhere",
+        code="""
+            os.symlink(here / 'one', own / 'link')
+            os.path.isfile(own / 'link/x.txt')
+            os.unlink(own / 'link')
+            os.symlink(here / 'two', own / 'link')
+            value = os.path.isfile(own / 'link/x.txt')
+        """,
+        change=lambda here: (here / "two/x.txt").unlink(),
+        is_short=True,
+    ),
+    Way(
+        name="a size that a copy of a package's process looks at",
+        code=f"{_THEIRS}import copies; value = copies.size_of(here / 'a.txt')",
+        change=_writes("a.txt", "12"),
+        files={"site-packages/copies.py": _COPIES},
     ),
     Way(name="a file below where it stands", code="os.chdir(here); value = open('/proc/self/cwd/a.txt').read()"),
     Way(name="a file from the root", code="value = open(f'/proc/self/root{here}/a.txt').read()"),

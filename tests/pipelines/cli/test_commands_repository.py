@@ -55,7 +55,16 @@ def test_the_repository_of_a_root_is_found_by_the_root_unless_another_one_is_nam
     assert "--root" not in finished.call("list", "--help").out
 
 
-_COMMANDS = [("list",), ("show", "tiny"), ("verify", "tiny"), ("rollback", "tiny"), ("alias", "tiny", "prod", "1")]
+_COMMANDS = [
+    ("list",),
+    ("show", "tiny"),
+    ("history", "tiny"),
+    ("diff", "tiny@1", "1"),
+    ("verify", "tiny"),
+    ("rollback", "tiny"),
+    ("alias", "tiny", "prod", "1"),
+    ("gc", "--keep", "1"),
+]
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
@@ -217,7 +226,7 @@ def test_a_source_that_was_released_says_why(desk: Desk) -> None:
     assert desk.call("verify", "tiny").code == 0
 
 
-@pytest.mark.parametrize("command", [*_COMMANDS[:3], _COMMANDS[4]])
+@pytest.mark.parametrize("command", [*_COMMANDS[:5], _COMMANDS[6]])
 def test_json_to_standard_output_has_nothing_beside_it(finished: Desk, command: tuple[str, ...]) -> None:
     called = finished.call(*command, "--json", "-")
 
@@ -262,6 +271,7 @@ def test_rollback_goes_back_and_again_further_back_and_says_where_it_is(three: D
         "past": [1],
         "record": 4,
         "is_rollback": True,
+        "also": [],
         "views": [],
     }
     assert third.err == (
@@ -309,6 +319,65 @@ def test_alias_makes_moves_and_leaves(three: Desk) -> None:
     assert again.out == "tiny: alias prod is at version 1 already, whose files are intact\n"
     assert again.data["record"] is None
     assert three.json("list").data["models"][0]["aliases"] == {"canary": 1, "prod": 1}
+
+
+def test_one_record_moves_two_aliases_only_from_where_they_are_expected(three: Desk) -> None:
+    moved = three.json("alias", "tiny", "prod", "2", "--also", "before=prod", "--if-current", "3")
+    late = three.call("alias", "tiny", "prod", "1", "--if-current", "3")
+    wrong = three.call("alias", "tiny", "prod", "1", "--also", "before")
+
+    assert (moved.code, late.code, wrong.code) == (0, 5, 2)
+    assert moved.data["also"] == [{"alias": "before", "version": 3, "previous": None}]
+    history = three.json("history", "tiny", "--alias", "before")
+    assert [(record["number"], record["aliases"]) for record in history.data["history"]] == [
+        (4, {"prod": 2, "before": 3})
+    ]
+    assert [record["number"] for record in three.json("history", "tiny").data["history"]] == [1, 2, 3, 4]
+    assert "prod -> 2" in history.out
+
+
+def test_gc_deletes_what_nothing_names_and_reports_it(three: Desk) -> None:
+    dry = three.json("gc", "--keep", "1", "--dry-run")
+    done = three.json("gc", "tiny", "--keep", "1", "--reason", "disk space")
+
+    (planned,), (deleted,) = dry.data["models"], done.data["models"]
+    assert [release["version"] for release in planned["collected"]] == [1, 2]
+    assert (dry.data["is_dry_run"], planned["kept"]) == (True, [3])
+    assert [(release["version"], release["record"]) for release in deleted["collected"]] == [(1, 4), (2, 5)]
+    assert [path.name for path in (three.folder / "artifacts/repository/store/tiny").iterdir()] == ["3"]
+    assert three.json("list").data["models"][0]["collected"] == [1, 2]
+    assert three.call("verify", "tiny", "1").code == 2
+    assert three.call("verify", "tiny", "prod").code == 0
+    assert three.call("gc", "tiny").code == 2
+
+
+def test_diff_compares_two_releases(three: Desk) -> None:
+    same = three.json("diff", "tiny@1", "tiny@prod", "-v")
+    short = three.call("diff", "tiny@1", "3")
+
+    assert (same.code, short.code) == (0, 0)
+    assert (same.data["was"]["version"], same.data["now"]["version"]) == (1, 3)
+    assert same.data["now"]["aliases"] == ["prod"]
+    assert same.data["signature"] == []
+    rows = {(row["variant"], row["figure"], row["about"]): row for row in same.data["rows"]}
+    size = rows["onnx-fp32", "size_bytes", ""]
+    assert size["was"] == size["now"] > 0
+    assert rows["onnx-fp32", "max_abs_diff", "logits"]["is_changed"] is False
+    assert rows["onnx-fp32", "tolerance", "max_abs_diff"]["was"] is not None
+    assert same.data["not_compared"] == ["speed: version 1 and 3 has no benchmark"]
+    assert three.call("diff", "tiny", "3").code == 2
+
+
+def test_diff_fails_where_inputs_or_outputs_changed(three: Desk) -> None:
+    three.onnx(width=5)
+    assert three.call("run", "spec.yaml", "--quiet").code == 0
+
+    called = three.json("diff", "tiny@3", "prod")
+
+    assert called.code == called.data["exit_code"] == 1
+    assert called.data["signature"] == [
+        "onnx-fp32: output logits: float32[batch, 5], and was logits: float32[batch, 3]"
+    ]
 
 
 def test_promoting_a_run_again_makes_no_version_and_says_so(desk: Desk) -> None:

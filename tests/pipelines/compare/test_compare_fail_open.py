@@ -44,14 +44,18 @@ def test_a_hundred_inputs_against_two_saved_outputs_are_not_measured(bench: Benc
     assert "hold 2 rows of 'logits', the samples more than that" in outcome.message
 
 
-@pytest.mark.parametrize("arrays", [{}, {"x": np.zeros((0, 4), dtype=np.float32)}], ids=["no-array", "no-row"])
-def test_no_inputs_at_all_are_not_measured(bench: Bench, arrays: dict[str, NDArray[np.generic]]) -> None:
-    samples = bench.npz("inputs.npz", arrays)
+@pytest.mark.parametrize("arrays", [None, {}, {"x": np.zeros((0, 4), dtype=np.float32)}], ids=["csv", "none", "no-row"])
+def test_no_inputs_at_all_are_wrong_usage(bench: Bench, arrays: dict[str, NDArray[np.generic]] | None) -> None:
+    (bench.folder / "rows.csv").write_text("a,b,c,d\n")
+    samples = str(bench.folder / "rows.csv")
+    if arrays is not None:
+        samples = bench.npz("inputs.npz", arrays)
 
     outcome = bench.compare(bench.linear("reference"), bench.linear("candidate"), "--samples", samples)
 
-    assert outcome.code == 5
-    assert outcome.message == "the samples hold no rows"
+    assert outcome.code == 2
+    assert outcome.message.startswith("samples ")
+    assert outcome.message.endswith(" hold no rows")
 
 
 def test_an_empty_folder_of_saved_outputs_is_wrong_usage(bench: Bench) -> None:

@@ -211,6 +211,16 @@ def test_fill_values_are_among_the_facts_where_there_are_any(report: ReportData)
     assert found["fill values, compared exactly"] == "12, of which 1 differs"
 
 
+def test_the_noise_of_an_output_is_among_its_facts(report: ReportData) -> None:
+    name = "signal-to-quantization-noise ratio"
+    output = output_of(report, "onnx-fp16")
+
+    assert facts_of(agreement_table(output))[name] == f"{output.sqnr_db:.4g} dB"
+    equal = replace(output, max_abs_diff=0.0, sqnr_db=None)
+    assert facts_of(agreement_table(equal))[name] == "no difference"
+    assert facts_of(agreement_table(replace(output, sqnr_db=None)))[name] == "not measured"
+
+
 def test_a_check_whose_number_was_not_finite_says_so(report: ReportData) -> None:
     from paritygate.pipelines.report.tables.variants import checks_table
 

@@ -5,7 +5,8 @@
 `killed`, `interrupted`, `full` and `unsynced` try every point at which something can go wrong: for k = 0, 1, 2, ... the
 repository is copied to `REPOSITORY.<k>`, and a forked child promotes into it until, at its k-th change of
 the disk, it is killed (SIGKILL) or interrupted (Ctrl-C), or the disk is full or fsync fails from there on.
-The last k is the one that nothing happened to. `killed-rollback` and `race-rollback` roll back instead.
+The last k is the one that nothing happened to. `killed-rollback` and `race-rollback` roll back instead, and
+`killed-gc` collects.
 Prints one JSON object per k: `repository`, `outcome`, `said`.
 """
 
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.release.repository import ReleaseCandidate, promote, roll_back
+from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository.collection import collect
 from paritygate.pipelines.release.repository.log import read_records
 
 _GROWING = {"os.mkdir", "os.link"}
@@ -172,9 +175,13 @@ def main() -> None:
     def go_back(place: Path) -> object:
         return roll_back(place, candidate.model)
 
+    def collect_all(place: Path) -> object:
+        return collect(place, candidate.model, keep=1, note=Note())
+
     run = {
         "killed": lambda: _every_point(_kill, repository, release),
         "killed-rollback": lambda: _every_point(_kill, repository, go_back),
+        "killed-gc": lambda: _every_point(_kill, repository, collect_all),
         "interrupted": lambda: _every_point(_interrupt, repository, release),
         "full": lambda: _every_point(_fill_disk, repository, release),
         "unsynced": lambda: _every_point(_stop_syncing, repository, release),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
 from paritygate.files import MARKER
 from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
@@ -17,6 +17,7 @@ from paritygate.pipelines.release.repository import (
     point_alias,
     promote,
     read_records,
+    release,
     roll_back,
     state_of,
 )
@@ -286,3 +287,74 @@ def test_rollbacks_at_the_same_time_each_go_one_version_back(
     assert [item["outcome"] for item in found] == [0] * 8
     assert _aliases(repository) == {"prod": 1}
     assert [record.aliases["prod"] for record in read_records(repository, _MODEL)[9:]] == list(range(8, 0, -1))
+
+
+def test_one_record_moves_several_aliases_each_to_where_the_others_were_before(repository: Path) -> None:
+    move = point_alias(repository, _MODEL, "prod", 1, also={"previous": "prod", "canary": 2})
+
+    assert (move.alias, move.version, move.previous, move.record) == ("prod", 1, 3, 4)
+    assert [(other.alias, other.version, other.previous) for other in move.also] == [
+        ("previous", 3, None),
+        ("canary", 2, None),
+    ]
+    assert dict(read_records(repository, _MODEL)[-1].aliases) == {"prod": 1, "previous": 3, "canary": 2}
+    assert _aliases(repository) == {"prod": 1, "previous": 3, "canary": 2}
+
+
+def test_a_corrupt_release_keeps_every_alias_of_the_record_where_it_is(repository: Path) -> None:
+    _damage(repository, 2)
+
+    with pytest.raises(ArtifactIntegrityError, match="version 2"):
+        point_alias(repository, _MODEL, "prod", 1, also={"canary": 2})
+
+    assert _aliases(repository) == {"prod": 3}
+
+
+def test_only_aliases_that_move_are_recorded(repository: Path) -> None:
+    move = point_alias(repository, _MODEL, "prod", 3, also={"canary": 2})
+
+    assert dict(read_records(repository, _MODEL)[-1].aliases) == {"canary": 2}
+    assert (move.previous, move.version, move.record) == (3, 3, 4)
+    assert point_alias(repository, _MODEL, "prod", 3, also={"canary": 2}).record is None
+
+
+@pytest.mark.parametrize("current", [0, 1, 2])
+def test_an_alias_that_is_elsewhere_than_expected_does_not_move(
+    repository: Path, make_candidate: Make, current: int
+) -> None:
+    for act in (
+        lambda: point_alias(repository, _MODEL, "prod", 1, if_current=current),
+        lambda: roll_back(repository, _MODEL, if_current=current),
+        lambda: promote(repository, make_candidate(if_current=current)),
+    ):
+        with pytest.raises(RepositoryError, match="is at version 3, so nothing was moved"):
+            act()
+
+    assert _aliases(repository) == {"prod": 3}
+    assert list_models(repository)[0].versions == (1, 2, 3)
+
+
+def test_an_alias_that_is_where_it_is_expected_moves(repository: Path, make_candidate: Make) -> None:
+    point_alias(repository, _MODEL, "prod", 1, if_current=3)
+    point_alias(repository, _MODEL, "new", 2, if_current=0)
+    promote(repository, make_candidate(if_current=1))
+
+    assert _aliases(repository) == {"prod": 4, "new": 2}
+
+
+def test_an_alias_that_moves_while_a_release_is_made_stops_it(
+    repository: Path, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim_after_a_move(*args: Any) -> tuple[int, str]:  # noqa: ANN401 - handed on
+        claimed = claim(*args)
+        point_alias(repository, _MODEL, "prod", 1)
+        return claimed
+
+    claim = release._claim_version
+    monkeypatch.setattr(release, "_claim_version", claim_after_a_move)
+
+    with pytest.raises(RepositoryError, match="is at version 1"):
+        promote(repository, make_candidate(if_current=3))
+
+    assert _aliases(repository) == {"prod": 1}
+    assert not (repository / "store" / _MODEL / "4").exists()

@@ -87,8 +87,17 @@ def test_the_command_and_python_make_the_same_rules() -> None:
     assert _on_command_line(*words) == _in_python(**_IN_PYTHON)
     assert _on_command_line() == _in_python()
     assert _on_command_line(
-        "--repeat", "2", "--min-rows", "9", "--probes", "masks", "--min-cosine-similarity", "e=0.5"
-    ) == (_in_python(repeat=2, min_rows=9, probes=["masks"], min_cosine_similarity={"e": 0.5}))
+        "--repeat",
+        "2",
+        "--min-rows",
+        "9",
+        "--probes",
+        "masks",
+        "--min-cosine-similarity",
+        "e=0.5",
+        "--min-sqnr",
+        "e=30",
+    ) == (_in_python(repeat=2, min_rows=9, probes=["masks"], min_cosine_similarity={"e": 0.5}, min_sqnr={"e": 30.0}))
 
 
 def test_a_spec_makes_the_same_rules() -> None:
@@ -101,7 +110,7 @@ def test_a_spec_makes_the_same_rules() -> None:
             "argmax_of": {"label": "logits"},
             "outputs": {
                 "debug": {"ignore": "random by design"},
-                "logits": {"valid_where": "mask", "min_cosine_similarity": 0.9},
+                "logits": {"valid_where": "mask", "min_cosine_similarity": 0.9, "min_sqnr": 40},
             },
             "axes": {"logits": 1},
             "non_finite": "match",
@@ -121,6 +130,7 @@ def test_a_spec_makes_the_same_rules() -> None:
         ignore={"debug": "random by design"},
         valid_where={"logits": "mask"},
         min_cosine_similarity={"logits": 0.9},
+        min_sqnr={"logits": 40.0},
         axes={"logits": 1},
         non_finite="match",
         edge="off",

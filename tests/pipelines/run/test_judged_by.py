@@ -392,6 +392,7 @@ _RULES: dict[str, Callable[[GateRules], object]] = {
     "min_rows": lambda _: 7,
     "is_non_finite_declared": lambda _: True,
     "min_cosine_similarity": lambda _: {"logits": 0.9},
+    "min_sqnr": lambda _: {"logits": 20.0},
     "valid_where": lambda _: {"logits": "mask"},
     "strata": lambda _: ("source",),
     "probes": lambda _: ("values",),

@@ -226,7 +226,7 @@ def test_the_stop_says_how_many_rows_and_what_to_take_instead(engine: str, hint:
     ("change", "words"),
     [
         (lambda desk: (desk.folder / "inputs.npz").unlink(), "inputs.npz do not exist"),
-        (lambda desk: np.savez(desk.folder / "inputs.npz", x=np.zeros((0, 4), np.float32)), "the samples hold no rows"),
+        (lambda desk: np.savez(desk.folder / "inputs.npz", x=np.zeros((0, 4), np.float32)), "hold no rows"),
         (lambda desk: np.savez(desk.folder / "inputs.npz", y=np.zeros((3, 4), np.float32)), "no input 'x'"),
         (
             lambda desk: shutil.rmtree(desk.run_folder / "onnx-fp32"),

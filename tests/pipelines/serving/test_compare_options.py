@@ -44,7 +44,8 @@ def next_words(
         if result.exception is not None:
             raise result.exception
         assert max(map(len, result.output.splitlines())) <= 80
-        command = result.output.rpartition("next: convert-and-validate ")[2]
+        step = "then" if "\nnote: " in result.output else "next"
+        command = result.output.rpartition(f"\n{step}: convert-and-validate ")[2]
         *said, option, repository = shlex.split(command.replace("\\\n", " "))
         assert (option, repository) == ("--repository", "repository")
         return said
@@ -121,10 +122,6 @@ def test_an_output_that_is_not_compared_stays_so(next_words: Callable[..., list[
         ({"source": "inputs.npz"}, "inputs.npz"),
         ({"source": "paritygate.fixtures.sts:evaluation_pairs"}, "paritygate.fixtures.sts:evaluation_pairs"),
         ({"source": "rows:load"}, "rows:load"),
-        # These are not found from here, or no option says how they are read.
-        ({"source": "elsewhere.npz"}, "SAMPLES"),
-        ({"source": "no_such_module_at_all:load"}, "SAMPLES"),
-        ({"source": "rows:load", "path": "rows.txt"}, "SAMPLES"),
     ],
 )
 def test_samples_are_named_where_they_are_found(
@@ -133,6 +130,35 @@ def test_samples_are_named_where_they_are_found(
     (tmp_path / "rows.py").write_text("raise RuntimeError('is not imported')\n")
 
     assert next_words(spec={**_SPEC, "samples": samples})[3:5] == ["--samples", said]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        {"source": "elsewhere.npz"},
+        {"source": "no_such_module_at_all:load"},
+        {"source": "rows:load", "path": "rows.txt"},
+        {"source": "pictures", "images": {"input": "x", "size": [2, 2]}},
+    ],
+)
+def test_what_compare_cannot_read_is_to_be_saved_before_a_command_that_runs(
+    tmp_path: Path, next_words: Callable[..., list[str]], samples: dict[str, Any]
+) -> None:
+    (tmp_path / "pictures").mkdir()
+
+    words = next_words(spec={**_SPEC, "samples": samples})
+
+    assert words[3:] == ["--samples", "inputs.npz"]
+
+
+def test_columns_and_casts_of_the_spec_are_options(next_words: Callable[..., list[str]], tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    part = {"source": "rows.csv", "columns": {"x": ["a", "b"], "z": "c"}, "cast": {"x": "float32"}}
+
+    words = next_words(spec={**_SPEC, "samples": part})
+
+    assert words[3:5] == ["--samples", "rows.csv"]
+    assert words[5:] == ["--columns", "x=a,b", "--columns", "z=c", "--cast", "x=float32"]
 
 
 def test_samples_of_the_call_come_before_those_of_the_spec(
@@ -146,7 +172,7 @@ def test_samples_of_the_call_come_before_those_of_the_spec(
 def test_a_spec_that_an_earlier_version_wrote_otherwise_leaves_them_out(next_words: Callable[..., list[str]]) -> None:
     assert next_words(variants=("onnx-fp16",), spec={"unknown": 1})[3:] == [
         "--samples",
-        "SAMPLES",
+        "inputs.npz",
         "--precision",
         "fp16",
     ]

@@ -155,7 +155,7 @@ def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
     assert "adds version 1 (prod): onnx-fp32 for Triton's backend onnxruntime: written: models/adds" in lines
     assert "copy: models/adds/1 to pvc://models/of-the-team/adds/1" in lines
     assert "start: kubectl apply -f models/adds/inferenceservice.yaml" in lines
-    assert "http://HOST/v2/models/adds --samples SAMPLES" in lines
+    assert "http://HOST/v2/models/adds --samples inputs.npz" in lines
     assert max(map(len, printed.splitlines())) <= 80
     assert json.loads((tmp_path / "view.json").read_text())["manifest"] == manifest(tmp_path)
 

@@ -102,6 +102,7 @@ _OPTIONAL = "required: []\ntolerance: {{onnx-fp32: {{outputs: {{{}}}}}}}"
         ),
         ("outputs: {probs: {columns: [a, b]}}", "outputs.probs.columns has 2 names.* 5 channels"),
         ("outputs: {label: {min_cosine_similarity: 0.9}}", "outputs.label.min_cosine_similarity is on 'label'"),
+        ("outputs: {label: {min_sqnr: 40}}", "outputs.label.min_sqnr is on 'label'"),
     ],
 )
 def test_limits_that_declared_outputs_cannot_have_are_refused_when_the_spec_is_read(more: str, message: str) -> None:

@@ -112,7 +112,8 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
             "outputs.noise.ignore: the word REASON is a placeholder",
         ),
         ("outputs: {noise: {min_cosine_similarity: 1.5}}", "outputs.noise.min_cosine_similarity: "),
-        ("outputs: {noise: {}}", "write either ignore: REASON, or one or more of min_cosine_similarity: V"),
+        ("outputs: {noise: {min_sqnr: .nan}}", "outputs.noise.min_sqnr: "),
+        ("outputs: {noise: {}}", "write either ignore: REASON, or one or more of min_cosine_similarity, "),
         ("outputs: {noise: {ignore: a, min_cosine_similarity: 0.9}}", "write either ignore: REASON, or"),
         ("outputs: {absent: {ignore: why}}", "outputs names 'absent', which is not an output"),
         (

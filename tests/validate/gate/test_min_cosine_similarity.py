@@ -82,13 +82,21 @@ def test_a_row_is_like_itself_to_the_last_bit_and_one_of_zeros_like_no_other() -
     assert _check(moved, expected, 0.5).measured == 0.0
 
 
+def test_a_row_whose_squares_are_too_small_for_float64_is_not_taken_for_zeros() -> None:
+    tiny = np.array([[1e-180, -2e-180]])
+
+    assert _check(tiny, tiny, 1.0).status is Status.PASS
+    assert _check(-tiny, tiny, 0.0).status is Status.PASS
+    assert _check(-tiny, tiny, 0.5).status is Status.FAIL
+
+
 def test_an_output_without_float_values_cannot_be_held_to_it() -> None:
     labels = np.arange(8, dtype=np.int64)
 
     found = _check(labels, labels, 0.9)
 
     assert found.status is Status.ERROR
-    assert [(words.key, words.values["least"]) for words in found.words] == [("cosine.nothing", 0.9)]
+    assert [(words.key, words.values["least"]) for words in found.words] == [("floor.nothing", 0.9)]
 
 
 def _compare(folder: Path, actual: NDArray[np.float32], least: dict[str, float]) -> dict[str, str]:

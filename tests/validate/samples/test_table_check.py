@@ -58,6 +58,49 @@ def test_a_decimal_comma_is_named_with_line_cell_and_the_number_meant(tmp_path: 
     assert "decimal=','" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("cells", "allowed", "pandas"),
+    [
+        (("1,234.5", "2"), ["1234.5"], "thousands=','"),
+        (("7.25", "-1,234,567"), ["-1234567"], "thousands=','"),
+        (("1,234", "2,345.5"), ["2345.5"], "thousands=','"),
+        (("1,234", "0,5"), ["0.5"], "decimal=','"),
+        (("1,234", "2,345"), ["1234", "1.234"], "thousands=','"),
+    ],
+)
+def test_thousands_are_told_from_decimals(
+    tmp_path: Path, cells: tuple[str, ...], allowed: list[str], pandas: str
+) -> None:
+    source = _source(tmp_path, "a,b,c\n" + "".join(f'1,"{cell}",3\n' for cell in cells))
+
+    with pytest.raises(InputFileError) as caught:
+        check_table(source, [_X])
+
+    said = str(caught.value)
+    assert said.rpartition("such as ")[2].rstrip(")").split(" or ") == allowed
+    assert pandas in caught.value.hint
+
+
+@pytest.mark.parametrize("columns", [("a",), ("a", "b"), ("a", "b", "c", "d")])
+def test_too_few_or_too_many_columns_are_named_before_their_dtype(tmp_path: Path, columns: tuple[str, ...]) -> None:
+    source = _source(tmp_path, "id,a,b,c,d\nr1,1,2,3,4\n", columns={"x": columns})
+
+    with pytest.raises(UsageError) as caught:
+        check_table(source, [_X])
+
+    assert "--cast" not in caught.value.hint
+    assert f"--columns x={','.join(columns[:1])}" in caught.value.hint
+
+
+def test_the_column_of_ids_is_no_input(tmp_path: Path) -> None:
+    source = _source(tmp_path, "id,a,b\n1,2,3\n", columns={"x": ("id", "a", "b")})
+
+    with pytest.raises(InputFileError) as caught:
+        check_table(source, [_X])
+
+    assert "names the rows" in str(caught.value)
+
+
 def test_a_column_without_any_value_is_named(tmp_path: Path) -> None:
     source = _source(tmp_path, "a,b,c\n1,,3\n1,,4\n", columns={"x": ("a", "b", "c")})
 

@@ -40,10 +40,7 @@ _Ends = tuple[int, int]
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows with other ids: the special ids of every input first, then as many others as the rows allow.
-
-    Keys of lookup tables come last and get half of the rows.
-    """
+    """Yield real rows with other ids: special ones of every input, then as many others as rows allow, last keys."""
     rows = context.survey.groups[0]
     asked = [
         (_Asker(context, rows, name), role)

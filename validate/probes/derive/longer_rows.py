@@ -38,10 +38,7 @@ def real_throughout(size: int) -> NDArray[np.intp]:
 
 
 def real_at_both_ends(size: int) -> NDArray[np.intp]:
-    """Return the places of a row that is real in its first and last quarter, with one place repeated in between.
-
-    Its ends hold so much that any model shows a cut.
-    """
+    """Return places for a row with real first and last quarters and one place repeated between, so that cuts show."""
     places = np.arange(size)
     quarter = max(1, size // 4)
     return np.where(places < size - quarter, np.minimum(places, quarter - 1), places - size + 2 * quarter)

@@ -120,10 +120,7 @@ class _Masker:
     def batch(
         self, at: list[int], patterns: list[Pattern], about: str, *, is_unlike: bool = False, is_filled: bool = False
     ) -> ProbeBatch:
-        """Return the rows at these positions, each under its pattern (True: a real position).
-
-        `is_filled` puts real ids, instead of the padding id, where the mask is 0.
-        """
+        """Return these rows, each under its pattern (True: real); `is_filled` puts real ids where the mask is 0."""
         inputs = self._rows.take(at)
         chosen = np.stack(patterns)
         if self._is_mask:

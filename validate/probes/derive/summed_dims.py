@@ -28,12 +28,7 @@ class Sum:
 
 
 def sums_of(dims: Mapping[_Places, tuple[str, _Sizes]], masks: Collection[str] = ()) -> dict[_Places, Sum]:
-    """Return which dims are sums: by their names, such as `past_length + 1`, else by the sizes seen.
-
-    Args:
-        dims: The name of each dim, and its size in each shape of the samples.
-        masks: The inputs that are masks.
-    """
+    """Return the dims that are sums, by names such as `past_length + 1`, else by their sizes in each shape seen."""
     found = {whole: said for whole, (name, _) in dims.items() if (said := _by_name(name, dims)) is not None}
     # Next to an always empty dim, two dims are each other's sum: choose the mask's.
     for whole in sorted(dims, key=lambda places: not any(name in masks for name, _ in places)):

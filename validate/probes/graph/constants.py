@@ -30,11 +30,6 @@ class Constants:
         value = self.values.get(name)
         return int(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype.kind in "iu" else None
 
-    def scalar(self, name: str) -> float | None:
-        """Return the constant if it is a single number."""
-        value = self.values.get(name)
-        return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
-
 
 def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:  # noqa: ANN401 - of any kind
     """Return an attribute of a node, or the default."""

@@ -61,10 +61,7 @@ NO_MASKING = Masking()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tensor:
-    """A tensor's values where the input is 0 and where it is 1 (None: open), and what it depends on.
-
-    `of_input`: on the input, element by element. `of_data`: on any other fed value.
-    """
+    """A tensor's values where the input is 0 and where it is 1 (None: open), and whether it depends on fed values."""
 
     at_zero: float | None = None
     at_one: float | None = None

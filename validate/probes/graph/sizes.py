@@ -129,10 +129,7 @@ class _Walk:
     def _rounds(
         self, body: onnx.GraphProto, begin: list[_Origins], outer: Mapping[str, _Origins], *, back: range
     ) -> list[_Origins]:
-        """Return the origins of a body's outputs after any number of rounds.
-
-        `begin` are the origins of its inputs in the first round; the first outputs re-enter at the places `back`.
-        """
+        """Return the origins of a body's outputs after any number of rounds; the first re-enter at places `back`."""
         names = [value.name for value in body.input]
         while True:
             results = self.graph(body, {**outer, **dict(zip(names, begin, strict=False))})

@@ -33,10 +33,7 @@ _EXACT = frozenset({"And", "IsInf", "IsNaN", "Not", "Or", "OneHot", "Shape", "Si
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steadiness:
-    """Properties of the computation on an input.
-
-    `is_exact`: it rounds and compares nothing computed. `is_level`: it neither divides by it nor normalises it.
-    """
+    """A computation: exact if it rounds and compares nothing computed, level if it has no divisor or norm."""
 
     is_exact: bool
     is_level: bool
@@ -73,10 +70,7 @@ class Steps:
 
 
 def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple[int, ...] | None) -> Steadiness:
-    """Return the steadiness of what is computed from these features of an input (None: all).
-
-    `carried` are the tensors that hold values of the input.
-    """
+    """Return the steadiness of what is computed from features (None: all) of an input, in the tensors `carried`."""
     if steps.has_bodies:
         # Bodies of branches and loops are not analysed.
         return Steadiness(is_exact=False, is_level=False)
@@ -111,10 +105,7 @@ def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple
 
 
 def goes_on_with_choices(graph: onnx.GraphProto) -> bool:
-    """Return whether the model computes on with chosen places, where any of several equal ones may be chosen.
-
-    Graphs with bodies of branches or loops count as such.
-    """
+    """Return whether the model computes on with chosen places, or may do so in bodies of branches and loops."""
     steps = Steps(graph)
     return steps.has_bodies or any(
         node.op_type in _CHOOSING and not steps.used.isdisjoint(node.outputs) for node in steps.nodes

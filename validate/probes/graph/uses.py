@@ -40,8 +40,7 @@ _PLACES: Mapping[str, frozenset[int]] = {
 class GraphUse:
     """The use of one input, as far as it can be followed through casts and changes of shape.
 
-    - `table_rows`: rows of the constant table that it indexes, shared by all its tables; `first_id` takes the first
-      row.
+    - `table_rows`: rows of the constant table that it indexes, shared by all its tables; `first_id` takes the first.
     - `columns`: first and last id of each column where columns index their own tables; None for a column without one.
     - `reach`: first and last number of each column that a table, which columns share by parts, has a row for.
     - `is_shifted`: a number is added before the table. `is_place`: it addresses places to read or write.

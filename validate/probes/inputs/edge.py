@@ -37,8 +37,8 @@ class Edge:
     kind: EdgeKind
     words: str
     rows: tuple[int, ...]
-    if_it_occurs: str
-    if_it_never_occurs: str
+    if_it_occurs: str = ""
+    if_it_never_occurs: str = ""
 
     def __str__(self) -> str:
         return self.words
@@ -57,7 +57,6 @@ def beyond_calibration(rows: int) -> Edge:
         words="activations beyond the range that INT8 was calibrated on",
         rows=tuple(range(rows)),
         if_it_occurs="calibration: {source: PATH} with rows like these",
-        if_it_never_occurs="",
     )
 
 
@@ -68,8 +67,6 @@ def where_rounded(name: str, rows: Iterable[int]) -> Edge:
         kind=EdgeKind.ROUNDED,
         words=f"values of {name} at which a rounded number is divided",
         rows=tuple(rows),
-        if_it_occurs="",
-        if_it_never_occurs="",
     )
 
 
@@ -80,6 +77,4 @@ def of_no_table(name: str, rows: int) -> Edge:
         kind=EdgeKind.IDS,
         words=f"texts of {name} that no table holds",
         rows=tuple(range(rows)),
-        if_it_occurs="",
-        if_it_never_occurs="",
     )

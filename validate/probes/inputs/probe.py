@@ -33,7 +33,7 @@ _NUMERIC = frozenset({Role.IMAGE, Role.LENGTH, Role.NUMBER})
 class ProbeBatch:
     """The inputs of one call, by name, with what a correct candidate may do on them.
 
-    - `about`: what is special about them, such as `row 12 alone`.
+    - `about`: what is special about them, such as `row 12 alone`. `note`: what the probe leaves out.
     - `is_beyond_seen`: values exceed the samples in magnitude, or need digits that a lower precision lacks. A candidate
       of lower precision may clip there, so only its finiteness and contract are checked.
     - `is_unlike_seen`: no row of the samples is like these. INT8, calibrated on samples, is checked as above.
@@ -44,9 +44,8 @@ class ProbeBatch:
     - `must_refuse`: inputs with ids outside every table. If the reference refuses them, it refuses invalid ids.
     - `edges`: ways in which all rows are unlike every sample, where their values do not show it.
     - `divided`: the input that it divides, with three rows per boundary. Equal outputs on all three mean no boundary.
-    - `note`: what the probe leaves out. `fewer`: makes the same batch of fewer rows, for when this one is too
-      expensive.
-    - `apart`: makes smaller batches of the same rows, so that one refused row does not drop the others.
+    - `fewer`: makes the same batch of fewer rows. `apart`: makes smaller batches, so that one refused row drops no
+      others.
     - `moved_alike`: makes series of the inputs with whole rows moved by 1, 2, ... equal steps (True: values with exact
       sums; False: tiny steps). An output that follows a straight line is steady. None: moving single values is enough.
     """
@@ -70,11 +69,7 @@ class ProbeBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeContext:
-    """The inputs of a probe's derivation.
-
-    `signature` has the served names. `dims` holds the declared sizes of symbolic dims. A probe may use about
-    `max_rows`.
-    """
+    """The inputs of a probe's derivation: served names, declared dims, roles, survey, seed, and about how many rows."""
 
     signature: Signature
     dims: Mapping[str, Dim]

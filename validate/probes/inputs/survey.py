@@ -25,8 +25,7 @@ class InputSurvey:
     - `padding`: of zeros, or for ids of the padding id. `distinct`: sorted values where they are few, else None.
     - `shapes`: the first distinct ones. `least_sizes`, `largest_sizes`: by axis; empty where the rank differs.
     - `feature_lows`, `feature_highs`: finite values by feature, the last axis up to rank 3; None where that axis is
-      long or
-      changes its size. A feature without finite values has `inf` and `-inf`.
+      long or changes its size. A feature without finite values has `inf` and `-inf`.
     - `is_shares`: the last axis always holds numbers from 0 to 1 that sum to 1.
     """
 
@@ -48,10 +47,7 @@ class InputSurvey:
     is_shares: bool = False
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the smallest and the largest value by feature, or of all where there are no features.
-
-        A feature without a finite value has the range of all.
-        """
+        """Return the smallest and largest value by feature, or of all without features or finite values."""
         low, high = self.low or 0.0, self.high or 0.0
         if self.feature_lows is None or self.feature_highs is None:
             return np.asarray(low), np.asarray(high)
@@ -60,10 +56,7 @@ class InputSurvey:
         return np.where(is_known, lows, low), np.where(is_known, highs, high)
 
     def reach(self, values: NDArray[np.generic]) -> tuple[bool, bool]:
-        """Return whether a value is outside the range seen, and whether one is larger in magnitude.
-
-        New NaN and infinity are outside; infinity is also larger.
-        """
+        """Return whether a value (also new NaN, infinity) is outside those seen, and whether one is larger."""
         if values.dtype.kind not in "fiubV" or not values.size:
             return False, False
         wide = values.astype(np.float64)
@@ -147,10 +140,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """The contents of the samples.
-
-    `batch_sizes` are the smallest and the largest. `groups` are real rows by shape, the largest group first.
-    """
+    """The contents of the samples: the smallest and largest batch, and real rows by shape, the largest group first."""
 
     rows: int
     batch_sizes: tuple[int, int]

@@ -124,11 +124,7 @@ class SessionProbe:
             return str(err)
 
     def judge(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True, when: str = "") -> None:
-        """Judge an output, or the reason why there is none.
-
-        With `is_same_build` the limit of repeats applies between it and the first output. `when` names the calls
-        before.
-        """
+        """Judge an output, or the reason for none; with `is_same_build` it must also repeat the first output."""
         self._judged.when = when
         self.batches += 1
         self.rows += asked.stored.record.rows
@@ -232,10 +228,7 @@ def _first_answers(
     most_rows: int,
     failed_before: Collection[int],
 ) -> tuple[AskedBatch, ...]:
-    """Return the batches to repeat, of at most `most_rows` rows but at least one, with the candidate's first outputs.
-
-    `failed_before` are the positions of batches that failed in their own probe.
-    """
+    """Return at least one batch to repeat, in at most `most_rows` rows, with the candidate's first outputs."""
     probe = probe_asked(recording)
     if probe is None:
         return ()
@@ -276,24 +269,17 @@ def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:
 
 
 def run_sessions(
-    candidate: Candidate,
-    recording: ProbesRecording,
-    question: ProbeQuestion,
-    plan: SessionPlan,
-    names: Collection[str],
+    candidate: Candidate, recording: ProbesRecording, question: ProbeQuestion, plan: SessionPlan, names: Collection[str]
 ) -> tuple[ProbeOutcome, ...]:
-    """Run the named session probes on the candidate.
-
-    Raises:
-        ArtifactIntegrityError: A recorded chunk is missing or was changed.
-    """
+    """Run the named session probes on a candidate; raise ArtifactIntegrityError if a recorded chunk was changed."""
     wanted = [name for name in SESSION_PROBES if name in names]
     probe = probe_asked(recording)
     if not wanted or probe is None:
         return ()
     if probe.error and ASKED_AGAIN not in names:
         # No other outcome reports this, and the batches may be incomplete.
-        return tuple(_failed(name, probe.error) for name in wanted)
+        words = say("probe.again_failed", name=ASKED_AGAIN) + failed_itself(probe.error)
+        return tuple(ProbeOutcome(name=name, status=Status.ERROR, words=words, error=probe.error) for name in wanted)
     question = with_labels(recording, question)
     most_rows = _ROWS if plan.most_rows is None else min(_ROWS, plan.most_rows // _TIMES)
     asked = _first_answers(candidate, recording, question, most_rows, plan.failed_before)
@@ -302,22 +288,6 @@ def run_sessions(
         plan.progress(name)
         found.append(_run(name, SessionProbe(name, candidate, recording, asked, question), plan))
     return tuple(found)
-
-
-def _failed(name: str, error: str) -> ProbeOutcome:
-    return ProbeOutcome(
-        name=name,
-        status=Status.ERROR,
-        words=say("probe.again_failed", name=ASKED_AGAIN) + failed_itself(error),
-        batches=0,
-        rows=0,
-        dropped={},
-        unfit=(),
-        failures=(),
-        failed=0,
-        seconds=0.0,
-        error=error,
-    )
 
 
 def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
@@ -332,8 +302,6 @@ def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
         is_skipped=bool(skipped),
         batches=session.batches,
         rows=session.rows,
-        dropped={},
-        unfit=(),
         failures=tuple(failures),
         failed=failed,
         seconds=time.monotonic() - started,

@@ -43,10 +43,7 @@ def moved_in_limits(found: Outputs, outputs: Outputs, profiles: Profiles, precis
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlatRows:
-    """Flat rows and the reference's outputs on them.
-
-    `series` holds the rows moved as a whole by more and more steps; one straight series is enough.
-    """
+    """Flat rows with the reference's outputs, and series of the rows moved by steps; one straight one is enough."""
 
     inputs: Outputs
     outputs: Outputs
@@ -55,10 +52,7 @@ class FlatRows:
 
 
 def why_flat_unsteady(runner: Runner, others: Sequence[Runner], rows: FlatRows) -> str:
-    """Return why the outputs on flat rows do not count; empty where they are steady.
-
-    `others` are the same model in other sessions, such as on one thread.
-    """
+    """Return why outputs on flat rows do not count, or an empty text; `others` are the model's other sessions."""
     outputs, profiles = rows.outputs, rows.profiles
     for other in others:
         ratio = _answered_within(other, rows.inputs, outputs, profiles)

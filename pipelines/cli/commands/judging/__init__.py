@@ -1,1 +1,1 @@
-"""Commands that say how models and runs stand against each other, or try whether the gate would see it."""
+"""Commands that compare models and runs, or test the gate."""

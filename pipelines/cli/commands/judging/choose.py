@@ -1,4 +1,4 @@
-"""`choose`: which variant of a run would be released, and why; nothing is released."""
+"""`choose`: show which variant of a run would be released, and why."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _ABOUT_PLACE = (
     *("--repository", "--time-limit", "--memory-limit"),
 )
 _TITLES = ("Options", ABOUT_OUTPUTS, ABOUT_VERDICT, "Options about where it runs")
-# The section of the help by option; all others stand under the first title.
+# The section of the help by option; all others have the first title.
 _SECTIONS = {
     **{rule.name: rule.section for rule in RULES if rule.section},
     **dict.fromkeys(("--columns", "--cast", "--pad"), ABOUT_OUTPUTS),
@@ -43,10 +43,10 @@ _SECTIONS = {
 
 
 class _InSections(click.Command):
-    """A command whose help groups its options by what they are about."""
+    """A command whose help has its options in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, those of one section together."""
+        """Write the options by section."""
         found: dict[str, list[tuple[str, str]]] = {title: [] for title in _TITLES}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:

@@ -1,4 +1,4 @@
-"""`gate`: a run held against the released version."""
+"""`gate`: compare a run with the released version."""
 
 from __future__ import annotations
 

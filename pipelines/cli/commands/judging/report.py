@@ -1,4 +1,4 @@
-"""`report`: two runs side by side."""
+"""`report`: show two runs side by side."""
 
 from __future__ import annotations
 

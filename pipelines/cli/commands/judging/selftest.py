@@ -1,4 +1,4 @@
-"""`selftest`: the gate tried on faults planted into the spec's own model."""
+"""`selftest`: plant faults into the spec's own model, to test the gate."""
 
 from __future__ import annotations
 

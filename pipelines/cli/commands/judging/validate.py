@@ -1,4 +1,4 @@
-"""`validate`: every exported variant of a run against the recorded reference."""
+"""`validate`: compare every exported variant of a run with the recorded reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from paritygate.pipelines.cli.options import (
     is_flag=True,
     help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
 )
-# What the option was called before 0.2.0.
+# The option's name before 0.2.0.
 @click.option("--aside", "is_scratch", is_flag=True, hidden=True)
 @device_option
 @time_limit_option
@@ -78,7 +78,7 @@ def command(
     asked = probes_named(probes)
     run = open_run(run_folder)
     left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
-    # Less than the spec asks for is no evidence.
+    # Fewer probes than in the spec are no evidence.
     run = replace(run, is_scratch=is_scratch or bool(left_out))
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device, probes=asked)

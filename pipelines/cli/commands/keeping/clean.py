@@ -1,4 +1,4 @@
-"""`clean`: old runs and the stage cache are removed."""
+"""`clean`: remove old runs and the stage cache."""
 
 from __future__ import annotations
 

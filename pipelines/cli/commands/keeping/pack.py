@@ -1,4 +1,4 @@
-"""`pack`: one file of a run folder, for another machine."""
+"""`pack`: write a run folder into one file, for another machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Unlisted(click.Argument):
 
 @click.command("pack")
 @run_and_root_options
-# What was given in place of --run before 0.2.0.
+# In place of --run before 0.2.0.
 @click.argument("run", cls=_Unlisted, required=False, type=run_path)
 @click.option(
     "--output",

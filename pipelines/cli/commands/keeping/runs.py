@@ -1,4 +1,4 @@
-"""`runs`: the runs that are there, and what became of them."""
+"""`runs`: list the runs and their outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`unpack`: a run folder from the file that `pack` made."""
+"""`unpack`: restore a run folder from the file of `pack`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`alias`: an alias points to a release."""
+"""`alias`: point an alias to a release."""
 
 from __future__ import annotations
 
@@ -6,19 +6,41 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, quiet_option, reason_option, repository_option
+from paritygate.pipelines.cli.options import (
+    if_current_option,
+    json_option,
+    quiet_option,
+    reason_option,
+    repository_option,
+)
 
 
 @click.command("alias")
 @click.argument("model")
 @click.argument("name")
 @click.argument("version", metavar="VERSION|ALIAS")
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="NAME=VERSION|ALIAS",
+    help="Move this alias as well, in the same record: all of them move, or none. Repeatable.",
+)
+@if_current_option
 @reason_option
 @repository_option
 @quiet_option
 @json_option
 def command(
-    model: str, name: str, version: str, *, reason: str, repository: Path, quiet: bool, json_target: str | None
+    model: str,
+    name: str,
+    version: str,
+    *,
+    also: tuple[str, ...],
+    if_current: int | None,
+    reason: str,
+    repository: Path,
+    quiet: bool,
+    json_target: str | None,
 ) -> int:
     """Point the alias NAME of MODEL, which is made where there is none, to a release whose files are verified first.
 
@@ -30,6 +52,8 @@ def command(
       convert-and-validate alias klue-sts canary 1
       convert-and-validate alias klue-sts prod canary \\
         --reason "a week without complaints"
+      convert-and-validate alias klue-sts prod 3 \\
+        --also previous=prod --if-current 2
     """
     import platform
 
@@ -40,9 +64,12 @@ def command(
     from paritygate.pipelines.report.terminal.release import print_alias_move
 
     note = Note(reason=reason, who=user_name(), host=platform.node())
+    others = _others(also)
 
     def work(commit: Commit[AliasMove]) -> AliasMove:
-        return point_alias(repository, model, name, version, note=note, commit=commit)
+        return point_alias(
+            repository, model, name, version, also=others, if_current=if_current, note=note, commit=commit
+        )
 
     return move_and_follow(
         repository,
@@ -51,3 +78,17 @@ def command(
         json_target=json_target,
         is_quiet=quiet,
     )
+
+
+def _others(texts: tuple[str, ...]) -> dict[str, int | str]:
+    """Return the version or alias for each alias of --also."""
+    from paritygate.errors import UsageError
+
+    others: dict[str, int | str] = {}
+    for text in texts:
+        name, equals, which = text.partition("=")
+        if not (name and equals and which) or name in others:
+            msg = f"--also {text} does not name one more alias and its version"
+            raise UsageError(msg, hint="write --also NAME=VERSION, once for each alias")
+        others[name] = which
+    return others

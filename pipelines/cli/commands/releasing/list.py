@@ -1,4 +1,4 @@
-"""`list`: the models and releases in a repository."""
+"""`list`: list the models and releases in a repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`promote`: a validated run becomes a release."""
+"""`promote`: release a validated run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from paritygate.pipelines.cli.options import (
     LocalPath,
     constraint_option,
+    if_current_option,
     json_option,
     quiet_option,
     root_option,
@@ -44,6 +45,7 @@ from paritygate.pipelines.cli.options import (
     default="",
     help="Trust the evidence of the pack with this digest, which pack printed. The release records it.",
 )
+@if_current_option
 @constraint_option
 @root_option
 @quiet_option
@@ -55,6 +57,7 @@ def command(
     repository: Path | None,
     alias: str | None,
     devices: tuple[str, ...],
+    if_current: int | None,
     despite: str,
     trust: str,
     constraints: tuple[str, ...],
@@ -109,6 +112,7 @@ def command(
             alias=alias or run.resolved.spec.promote.alias,
             devices=devices or None,
             limits=limits,
+            if_current=if_current,
             despite=despite.strip(),
             trust=trust.strip(),
             commit=commit,

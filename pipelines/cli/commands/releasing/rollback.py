@@ -1,4 +1,4 @@
-"""`rollback`: an alias goes back to where it was."""
+"""`rollback`: move an alias back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, quiet_option, reason_option, repository_option
+from paritygate.pipelines.cli.options import (
+    if_current_option,
+    json_option,
+    quiet_option,
+    reason_option,
+    repository_option,
+)
 
 
 @click.command("rollback")
@@ -18,6 +24,7 @@ from paritygate.pipelines.cli.options import json_option, quiet_option, reason_o
     metavar="VERSION",
     help="Go back to this version, at which the alias was before; to the nearest one if not given.",
 )
+@if_current_option
 @reason_option
 @repository_option
 @quiet_option
@@ -27,6 +34,7 @@ def command(
     *,
     alias: str | None,
     to: int | None,
+    if_current: int | None,
     reason: str,
     repository: Path,
     quiet: bool,
@@ -54,7 +62,7 @@ def command(
     note = Note(reason=reason, who=user_name(), host=platform.node())
 
     def work(commit: Commit[AliasMove]) -> AliasMove:
-        return roll_back(repository, model, alias=alias, to=to, note=note, commit=commit)
+        return roll_back(repository, model, alias=alias, to=to, if_current=if_current, note=note, commit=commit)
 
     return move_and_follow(
         repository,

@@ -1,4 +1,4 @@
-"""`show`: one release."""
+"""`show`: show one release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify`: a release byte for byte."""
+"""`verify`: check a release byte for byte."""
 
 from __future__ import annotations
 

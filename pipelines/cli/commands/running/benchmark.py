@@ -1,4 +1,4 @@
-"""`benchmark`: how fast the source and the exported variants of a run are."""
+"""`benchmark`: measure the speed of the source and the exported variants of a run."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def command(
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         result = benchmark_stage(run, plan, time_limit_s=time_limit, progress=progress, device=device)
     if run.evidence_file.is_file():
-        # A release made of this run later takes the report along, with the speed in it.
+        # A later release of this run includes the report, with the speed in it.
         write_reports(run)
     code = exit_code_of_benchmark(run, result)
     print_benchmark(collect_report(run), shown)

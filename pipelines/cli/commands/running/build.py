@@ -1,4 +1,4 @@
-"""`build`: what a run lacks, made from what it has."""
+"""`build`: build the missing variants of a run from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`export`: the source becomes the target formats."""
+"""`export`: convert the source to the target formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan`: what a run of one or several specs would reuse, and what it would do."""
+"""`plan`: show what a run of one or several specs would reuse and do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`record`: the reference's outputs, for a run or for a model file."""
+"""`record`: record the reference's outputs, for a run or for a model file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paritygate.pipelines.cli.options import (
 )
 from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
 
-# A run's spec says these.
+# A run's spec has these.
 _MODEL_OPTIONS = {
     "samples": "--samples",
     "out": "--out",

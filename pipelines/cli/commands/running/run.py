@@ -1,4 +1,4 @@
-"""`run`: everything one or several specs ask for."""
+"""`run`: do everything for one or several specs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def command(
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
     asked = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
-    # These take figures from now, or more of a run than is kept of what it came to.
+    # These use current figures, or more of a run than the cache has.
     may_be_finished = is_cached and not is_benchmarking and not verbose and form in {"text", "json"}
     if may_be_finished and is_said_again(asked, written, shown):
         return 0
@@ -119,7 +119,7 @@ def command(
         limits=parse_constraints(constraints),
     )
     asked_probes = probes_named(probes)
-    # All specs are read before any work starts: a typing error in the second must not cost the first's time.
+    # All specs are read before any work starts, so that an error in the second does not cost the first's time.
     resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked_probes) for text in specs]
     for spec in resolved:
         check_options(spec, options)
@@ -133,7 +133,7 @@ def command(
 
 
 def _options_of_run() -> dict[str, object]:
-    """Return the options of this call that a run follows from, JSON data: all but those of what is printed and how."""
+    """Return the options of this call that a run depends on as JSON data, without those of printing."""
     params = click.get_current_context().params
     shown = {"specs", "root", "is_cached", "quiet", "verbose", "form", "json_target"}
     return {

@@ -1,4 +1,4 @@
-"""`kserve`: a release as KServe runs it on its Triton."""
+"""`kserve`: write a release for KServe's Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ovms`: a release as OpenVINO Model Server reads it."""
+"""`ovms`: write a release for OpenVINO Model Server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfserving`: a release as TensorFlow Serving reads it."""
+"""`tfserving`: write a release for TensorFlow Serving."""
 
 from __future__ import annotations
 

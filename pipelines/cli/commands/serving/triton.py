@@ -1,4 +1,4 @@
-"""`triton`: a release as a Triton server reads it."""
+"""`triton`: write a release for a Triton server."""
 
 from __future__ import annotations
 

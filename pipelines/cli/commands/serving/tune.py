@@ -1,4 +1,4 @@
-"""`tune`: the settings of a running server under a limit on latency."""
+"""`tune`: find the settings of a running server under a limit on latency."""
 
 from __future__ import annotations
 

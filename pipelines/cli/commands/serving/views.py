@@ -1,4 +1,4 @@
-"""`views`: the views on model servers that follow an alias."""
+"""`views`: list the model-server views that follow an alias."""
 
 from __future__ import annotations
 

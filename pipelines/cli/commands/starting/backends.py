@@ -1,4 +1,4 @@
-"""`backends`: which frameworks and runtimes are there."""
+"""`backends`: list the available frameworks and runtimes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`init`: a first spec of a model."""
+"""`init`: write a starter spec of a model."""
 
 from __future__ import annotations
 

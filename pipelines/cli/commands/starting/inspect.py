@@ -1,4 +1,4 @@
-"""`inspect`: what a model is."""
+"""`inspect`: describe a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`schema`: the published JSON Schemas."""
+"""`schema`: print the published JSON Schemas."""
 
 from __future__ import annotations
 

@@ -286,13 +286,9 @@ def _casts_of_weights(model: onnx.ModelProto) -> dict[str, str]:
 def _weight_dtype(tensor: onnx.TensorProto) -> str:
     import onnx
 
-    if tensor.data_type == onnx.TensorProto.FLOAT:
-        return "float32"
-    if tensor.data_type == onnx.TensorProto.FLOAT16:
-        return "float16"
-    if tensor.data_type == onnx.TensorProto.BFLOAT16:
-        return "bfloat16"
-    return "float64" if tensor.data_type == onnx.TensorProto.DOUBLE else ""
+    kinds = onnx.TensorProto
+    dtypes: dict[int, str] = {kinds.FLOAT: "float32", kinds.FLOAT16: "float16", kinds.BFLOAT16: "bfloat16"}
+    return {**dtypes, kinds.DOUBLE: "float64"}.get(tensor.data_type, "")
 
 
 def _elements(tensor: onnx.TensorProto) -> int:

@@ -7,6 +7,7 @@ opset whose operators are the same there, and takes no model above 2 GiB.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from paritygate.errors import ConversionError
@@ -54,7 +55,7 @@ class _Inliner:
             msg = f"function {key[1]!r} of domain {key[0]!r} calls itself"
             raise ConversionError(msg, hint="export the model again: ONNX has no recursive functions")
         if function is None or not self._fits(function):
-            return [_copied(node)]
+            return [deepcopy(node)]
         found: list[onnx.NodeProto] = []
         for body_node in self._body(node, function):
             body_node.name = self._nodes.new(f"{node.name}/{body_node.name or body_node.op_type}")
@@ -94,7 +95,7 @@ class _Inliner:
     def _instance(
         self, node: onnx.NodeProto, mapping: dict[str, str], attributes: Mapping[str, onnx.AttributeProto]
     ) -> onnx.NodeProto:
-        copy = _copied(node)
+        copy = deepcopy(node)
         copy.input[:] = [self._renamed(name, mapping) for name in node.input]
         copy.output[:] = [self._renamed(name, mapping) for name in node.output]
         del copy.attribute[:]
@@ -172,14 +173,6 @@ def _drop_uncalled(model: onnx.ModelProto) -> None:
     kept = [function for key, function in functions.items() if key in called]
     del model.functions[:]
     model.functions.extend(kept)
-
-
-def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
-    import onnx
-
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
 
 
 def _key_of(function: onnx.FunctionProto) -> _Key:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,7 @@ def load_tensor(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[Any]:
 
     copy = tensor
     if tensor.data_location == tensor.EXTERNAL:
-        copy = onnx.TensorProto()
-        copy.CopyFrom(tensor)
+        copy = deepcopy(tensor)
         load_external(copy, folder)
     try:
         return onnx.numpy_helper.to_array(copy)

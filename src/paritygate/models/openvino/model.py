@@ -67,6 +67,14 @@ def element_type(dtype: str) -> Any:  # noqa: ANN401 - an openvino.Type
     return getattr(import_openvino().Type, next(name for name, known in _DTYPES.items() if known == dtype))
 
 
+def partial_shape(shape: tuple[int | str | None, ...] | None) -> Any:  # noqa: ANN401 - an openvino.PartialShape
+    """Return OpenVINO's form of a shape, in which symbolic dims are open."""
+    openvino = import_openvino()
+    if shape is None:
+        return openvino.PartialShape.dynamic()
+    return openvino.PartialShape([dim if isinstance(dim, int) else -1 for dim in shape])
+
+
 def openvino_files(path: Path) -> dict[str, Path]:
     """Return the existing files of the model in `path`, by `model`, `weights` and `settings`."""
     files = {"model": path, "weights": _weights_file(path), "settings": settings_file(path)}

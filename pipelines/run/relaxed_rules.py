@@ -16,13 +16,13 @@ from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
+from paritygate.pipelines.rules.strictness import relaxed_checks, relaxed_limits
+from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.errors import flow_yaml
 from paritygate.precision import Variant
-from paritygate.text import from_here, in_full
-from paritygate.validate.gate.declared_limits import limit_in_text
-from paritygate.validate.gate.rules import EdgeRule, GateRules
+from paritygate.text import from_here
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.words.sentence import Words, render, say
 
@@ -43,7 +43,7 @@ class _Known:
     is_replaced: bool
 
 
-def earlier_failures(run: RunFolder, source: str | None, rules: Mapping[str, GateRules]) -> list[EarlierFailure]:
+def relaxed_rules(run: RunFolder, source: str | None, rules: Mapping[str, GateRules]) -> list[EarlierFailure]:
     """Return earlier failures that this run, about to be validated, replaces or asks less of.
 
     `source` is the digest of the source that answered. Without one, nothing is known to be the same.
@@ -71,7 +71,7 @@ def check_asks_enough(run: RunFolder) -> None:
     # The digest of a large model takes a while.
     if run.resolved.spec.reason or not any(item.failure.asked_less for item in _known(run, rules)):
         return
-    check_reason(run, earlier_failures(run, digest_of_model(run.resolved.source), rules))
+    check_reason(run, relaxed_rules(run, digest_of_model(run.resolved.source), rules))
 
 
 def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
@@ -103,7 +103,8 @@ def _declared_again(failures: Iterable[EarlierFailure], rules: GateRules, varian
     """Return the strictest limits of all outputs that were declared for a variant and are looser now."""
     now, found = to_data(rules.tolerance), dict[str, float]()
     for failure in failures:
-        then: Mapping[str, Any] = {} if failure.asked is None or failure.variant != variant else failure.asked.tolerance
+        is_known = failure.asked is not None and failure.variant == variant
+        then: Mapping[str, Any] = (failure.asked or {}).get("tolerance", {}) if is_known else {}
         for name in then.get("declared", ()):
             limit = min(then[name], found.get(name, then[name]))
             if name not in now["declared"] or now[name] is None or now[name] > limit:
@@ -134,7 +135,8 @@ def _less_than(failure: EarlierFailure, rules: GateRules | None, *, had_passed: 
         return ()
     if failure.asked is None:
         return failure.asked_less
-    return (*_left_out(failure.asked, rules), *(() if had_passed else _loosened(failure.asked, rules)))
+    limits = () if had_passed else relaxed_limits(failure.asked, rules)
+    return (*relaxed_checks(failure.asked, rules), *limits)
 
 
 def _passed_in(document: Evidence, rules: Mapping[str, GateRules]) -> Iterator[tuple[str | None, str, str]]:
@@ -143,8 +145,8 @@ def _passed_in(document: Evidence, rules: Mapping[str, GateRules]) -> Iterator[t
     for entry in document.variants:
         now = None if entry.variant in excused else rules.get(entry.variant)
         if entry.verdict == "pass" and entry.result is not None and now is not None:
-            asked = _asked_of(entry.result)
-            if not any(_left_out(asked, now)) and not any(_loosened(asked, now, is_any=True)):
+            asked = _asked_in(entry, entry.result)
+            if not any(relaxed_checks(asked, now)) and not any(relaxed_limits(asked, now, is_any=True)):
                 yield document.reference.model.get("digest"), entry.variant, _begun(document.run)
 
 
@@ -188,19 +190,24 @@ def _failures_in(document: Evidence) -> Iterator[EarlierFailure]:
                 failed=tuple(map(render, words)),
                 failed_words=words,
                 asked_less=(),
-                asked=_asked_of(entry.result),
+                asked=_asked_in(entry, entry.result),
             )
 
 
-def _asked_of(result: ComparisonResult) -> Asked:
-    return Asked(
-        probes=in_order({*result.probes.asked, *result.probes.not_recorded}),
-        edge=result.probes.edge,
-        tolerance=result.tolerance,
-        decisions=tuple(result.decisions),
-        min_cosine_similarity=_asked_cosines(result),
-        valid_where=tuple(check.output for check in result.checks if check.name == "valid_where" and check.output),
-    )
+def _asked_in(entry: EvidenceEntry, result: ComparisonResult) -> Mapping[str, Any]:
+    """Return the rules of an entry; evidence of earlier versions holds these in its result alone."""
+    if entry.asked is not None:
+        return entry.asked
+    floors = [check for check in result.checks if check.name == "min_cosine_similarity"]
+    return {
+        "decisions": list(result.decisions),
+        "tolerance": result.tolerance,
+        "repeat": result.passes,
+        "min_cosine_similarity": {item.output: item.limit for item in floors if item.output and item.limit is not None},
+        "valid_where": [check.output for check in result.checks if check.name == "valid_where" and check.output],
+        "probes": list(in_order({*result.probes.asked, *result.probes.not_recorded})),
+        "edge": result.probes.edge,
+    }
 
 
 def _failed(result: ComparisonResult) -> Iterator[Words]:
@@ -212,91 +219,3 @@ def _failed(result: ComparisonResult) -> Iterator[Words]:
     yield from found[:_CHECKS_NAMED] or [say("earlier.unknown")]
     if len(found) > _CHECKS_NAMED:
         yield say("earlier.more", count=len(found) - _CHECKS_NAMED)
-
-
-def _left_out(asked: Asked, rules: GateRules) -> Iterator[str]:
-    """Yield messages on requirements of then that the rules lack."""
-    probes = set(asked.probes) - set(rules.probes)
-    if probes:
-        yield f"without the probes {', '.join(in_order(probes))}"
-    edges = [str(EdgeRule.OFF), str(EdgeRule.WARN), str(EdgeRule.FAIL)]
-    if edges.index(asked.edge) > edges.index(str(rules.edge)):
-        yield f"edge: {rules.edge}, and it was {asked.edge}"
-    decided = {decision.output for decision in rules.decisions}
-    for output in asked.decisions:
-        if output not in decided:
-            yield f"no decision on {output}"
-    for output, mask in rules.valid_where.items():
-        if output not in asked.valid_where:
-            yield f"{output} is compared only where {mask} is set"
-
-
-def _asked_cosines(result: ComparisonResult) -> dict[str, float]:
-    checks = (check for check in result.checks if check.name == "min_cosine_similarity")
-    return {check.output: check.limit for check in checks if check.output is not None and check.limit is not None}
-
-
-def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterator[str]:
-    """Yield the limits that are looser than then, or no longer declared.
-
-    A first declaration does not count: the service states what it bears, and evidence records that.
-
-    Args:
-        asked: The rules of then.
-        rules: The rules of now.
-        is_any: Whether limits count that were not declared then.
-    """
-    then: Mapping[str, Any] = asked.tolerance
-    now = to_data(rules.tolerance)
-    declared = then.get("declared", ())
-    limits = [name for name, limit in then.items() if isinstance(limit, int | float)]
-    for name in limits if is_any else declared:
-        if name in declared and name not in now["declared"]:
-            yield f"{name} is no longer declared, and was {in_full(then[name])}"
-        elif now.get(name) is None:
-            yield f"{name} has no limit, and was {in_full(then[name])}"
-        elif now[name] > then[name]:
-            yield f"{name} is {in_full(now[name])}, and was {in_full(then[name])}"
-    if is_any:
-        # A default depends on the output, so only a number is comparable with a number.
-        yield from (f"{name} was not declared" for name in now["declared"] if name not in declared)
-    yield from _loosened_outputs(then, now, is_any=is_any)
-    for output, least in asked.min_cosine_similarity.items():
-        cosine = rules.min_cosine_similarity.get(output)
-        if cosine is None:
-            yield f"no min_cosine_similarity is asked of {output}, and {in_full(least)} was"
-        elif cosine < least:
-            yield f"min_cosine_similarity of {output} is {in_full(cosine)}, and was {in_full(least)}"
-
-
-def _loosened_outputs(then: Mapping[str, Any], now: Mapping[str, Any], *, is_any: bool) -> Iterator[str]:
-    """Yield the limits of single outputs or columns that are looser than then, or no longer declared."""
-    named = [
-        (output, name) for each in (then, now) for output, limits in each.get("outputs", {}).items() for name in limits
-    ]
-    for output, name in dict.fromkeys(named):
-        before, after = _of_output(then, output, name), _of_output(now, output, name)
-        count = max(len(before), len(after))
-        if {len(before), len(after)} <= {1, count}:
-            columns = zip(before * (count // len(before)), after * (count // len(after)), strict=True)
-            is_looser = any(_is_looser(old, new, is_any=is_any) for old, new in columns)
-        else:
-            is_looser = True
-        if is_looser and after == [None]:
-            yield f"{output}:{name} is no longer declared, and was {limit_in_text(before)}"
-        elif is_looser:
-            yield f"{output}:{name} is {limit_in_text(after)}, and was {limit_in_text(before)}"
-
-
-def _is_looser(old: float | None, new: float | None, *, is_any: bool) -> bool:
-    """Return whether a limit is looser than it was; None is the default. See `_loosened`."""
-    if old is None:
-        return is_any and new is not None
-    return new is None or new > old
-
-
-def _of_output(tolerance: Mapping[str, Any], output: str, name: str) -> list[float | None]:
-    """Return what is declared for one output, else for all of them, a number a column; None for the default."""
-    of_all = tolerance[name] if name in tolerance.get("declared", ()) else None
-    own = tolerance.get("outputs", {}).get(output, {}).get(name, [None])
-    return [of_all if limit is None else limit for limit in own]

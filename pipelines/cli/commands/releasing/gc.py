@@ -1,0 +1,55 @@
+"""`gc`: releases that nobody needs are deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, reason_option, repository_option
+
+
+@click.command("gc")
+@click.argument("model", required=False)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="N",
+    help="Keep what the last N records of a model name. Records of collections do not count.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@reason_option
+@repository_option
+@json_option
+def command(
+    model: str | None, *, keep: int, dry_run: bool, reason: str, repository: Path, json_target: str | None
+) -> int:
+    """Delete the releases of MODEL, or of all models, that neither an alias nor one of the last N records names.
+
+    Each is recorded as collected before its files are deleted, so no alias moves there any more. A command that was
+    killed in between is completed by the next one.
+
+    \b
+    Example:
+      convert-and-validate gc --keep 5 --dry-run
+      convert-and-validate gc klue-sts --keep 5 --reason "disk space"
+    """
+    import platform
+
+    from paritygate.codec import to_data
+    from paritygate.machine import user_name
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.release.repository.aliases import Note
+    from paritygate.pipelines.release.repository.collection import collect
+    from paritygate.pipelines.release.repository.inspect import list_models
+    from paritygate.pipelines.report.terminal.release import print_collection
+
+    note = Note(reason=reason, who=user_name(), host=platform.node())
+    names = [summary.model for summary in list_models(repository)] if model is None else [model]
+    models = [collect(repository, name, keep=keep, note=note, is_dry_run=dry_run) for name in names]
+    for collection in models:
+        print_collection(collection, to_stderr=json_target == "-")
+    data = {"schema_version": 1, "repository": str(repository), "is_dry_run": dry_run}
+    write_json(json_target, {**data, "models": [to_data(collection) for collection in models]})
+    return 0

@@ -1,0 +1,36 @@
+"""`history`: the records of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, repository_option
+
+
+@click.command("history")
+@click.argument("model")
+@click.option("--alias", help="Print only the records that moved this alias.")
+@repository_option
+@json_option
+def command(model: str, *, alias: str | None, repository: Path, json_target: str | None) -> int:
+    """Print every record of MODEL's log, oldest first: releases, moved aliases, rollbacks and collections.
+
+    \b
+    Example:
+      convert-and-validate history klue-sts
+      convert-and-validate history klue-sts --alias prod --json -
+    """
+    from paritygate.codec import to_data
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.release.repository.inspect import read_state
+    from paritygate.pipelines.report.terminal.release import print_history
+
+    numbered = enumerate(read_state(repository, model).history, start=1)
+    records = {number: record for number, record in numbered if alias is None or alias in record.aliases}
+    if json_target != "-":
+        print_history(model, records)
+    history = [{"number": number, **to_data(record)} for number, record in records.items()]
+    write_json(json_target, {"schema_version": 1, "model": model, "history": history})
+    return 0

@@ -1,0 +1,111 @@
+"""Delete releases that nobody needs: the log records it first, so that no alias moves to them any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paritygate.files import storage_errors
+from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository.inspect import read_state
+from paritygate.pipelines.release.repository.log import append_record
+from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
+from paritygate.pipelines.release.repository.staging import CONTENT, clean_staging, staging_folder
+from paritygate.pipelines.release.repository.state import ModelState
+from paritygate.pipelines.release.repository.store import release_folder, withdraw
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectedRelease:
+    """Name a deleted release, the number of its record, and how much space it took."""
+
+    version: int
+    record: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collection:
+    """List what was deleted of a model, or would be.
+
+    Attributes:
+        kept: The versions that stay, ascending.
+        collected: The releases that were recorded as collected and deleted.
+        leftovers: Releases that an earlier, interrupted collection had recorded, and whose files were deleted now.
+        is_dry_run: Whether nothing was recorded or deleted.
+    """
+
+    model: str
+    kept: tuple[int, ...]
+    collected: tuple[CollectedRelease, ...]
+    leftovers: tuple[CollectedRelease, ...]
+    is_dry_run: bool
+
+
+def collect(repository: Path, model: str, *, keep: int, note: Note, is_dry_run: bool = False) -> Collection:
+    """Delete the releases of a model that neither an alias nor one of the last `keep` records names.
+
+    Records of collections do not count among the last ones. A killed collection is completed by the next one.
+
+    Raises:
+        UsageError: There is no such model.
+        InputFileError: There is no such repository.
+        RepositoryError: The log is corrupt.
+        StorageError: The repository cannot be written.
+    """
+    state = read_state(repository, model)
+    if not is_dry_run:
+        clean_staging(repository)
+    left = [version for version in state.collected if release_folder(repository, model, version).is_dir()]
+    leftovers = tuple(_delete(repository, model, version, None, is_dry_run=is_dry_run) for version in left)
+    collected = []
+    for version in _dispensable(state, keep):
+        number = None if is_dry_run else _record(repository, model, version, keep, note)
+        if is_dry_run or number is not None:
+            collected.append(_delete(repository, model, version, number, is_dry_run=is_dry_run))
+    gone = {release.version for release in collected}
+    return Collection(
+        model=model,
+        kept=tuple(sorted(version for version in read_state(repository, model).releases if version not in gone)),
+        collected=tuple(collected),
+        leftovers=leftovers,
+        is_dry_run=is_dry_run,
+    )
+
+
+def _dispensable(state: ModelState, keep: int) -> list[int]:
+    """Return the versions that neither an alias nor one of the last `keep` records names, ascending."""
+    # A collection names what it deletes: counted, it would make the next one delete more.
+    last = [record for record in state.history if record.kind is not RecordKind.COLLECTED][-keep:]
+    named = {version for record in last for version in (record.version, *record.aliases.values())}
+    needed = {*state.aliases.values(), *named}
+    return sorted(version for version in state.releases if version not in needed)
+
+
+def _record(repository: Path, model: str, version: int, keep: int, note: Note) -> int | None:
+    """Record that a version is collected, and return the number; None if somebody needs it by now."""
+
+    def record_of(state: ModelState) -> Record | None:
+        if version not in _dispensable(state, keep):
+            return None
+        return Record(
+            kind=RecordKind.COLLECTED,
+            time=utc_now(),
+            version=version,
+            reason=note.reason,
+            who=note.who,
+            host=note.host,
+        )
+
+    with staging_folder(repository) as staging:
+        return append_record(repository, model, record_of, staging)
+
+
+def _delete(repository: Path, model: str, version: int, number: int | None, *, is_dry_run: bool) -> CollectedRelease:
+    """Move a collected release into a staging folder, which is deleted, also by the next process after a kill."""
+    folder = release_folder(repository, model, version)
+    size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    if not is_dry_run:
+        with staging_folder(repository) as staging, storage_errors(folder):
+            withdraw(staging / CONTENT, repository, model, version)
+    return CollectedRelease(version=version, record=number, size_bytes=size)
