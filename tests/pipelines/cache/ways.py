@@ -135,6 +135,7 @@ def _short(name: str, code: str, **options: object) -> Way:
 def _unknown(name: str, code: str) -> Way:
     return Way(name=name, code=code, change=_nothing, changes_nothing=True)
 
+
 _COPIES = """
 import os
 def size_of(path):
