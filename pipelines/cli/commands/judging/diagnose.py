@@ -60,7 +60,8 @@ def command(
 
     \b
     Example:
-      convert-and-validate diagnose model.onnx model-wrong.onnx --samples inputs.npz
+      convert-and-validate diagnose model.onnx model-wrong.onnx \\
+        --samples inputs.npz
       convert-and-validate diagnose model.onnx model-fp16.onnx \\
         --samples inputs.npz --json diagnosis.json
     """
