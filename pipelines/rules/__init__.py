@@ -1,1 +1,1 @@
-"""One row for each rule of the gate: the command line, Python, the spec and printed commands read it there."""
+"""The table of rules, which the command line, Python, the spec, evidence and printed commands read."""

@@ -1,4 +1,4 @@
-"""The rules of the gate from what users give, and the options that give them again."""
+"""Make the rules of the gate from options or arguments, and options from the rules."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _TYPES = {Kind.LIMITS: float, Kind.NUMBERS: float, Kind.WHOLE_NUMBERS: int, Kind
 
 
 def values_of_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all rules, as Click hands them over by argument.
+    """Return the values of all rules from Click's parameters.
 
     Raises:
-        UsageError: One is not allowed.
+        UsageError: A value is not allowed.
     """
     return {rule.argument: _of_option(rule, given[rule.argument]) for rule in RULES}
 
@@ -48,10 +48,10 @@ def _of_option(rule: RuleOption, given: Any) -> Any:  # noqa: ANN401 - each rule
 
 
 def values_of_python(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all rules, as the arguments of a function give them.
+    """Return the values of all rules from the arguments of a function.
 
     Raises:
-        UsageError: One is not allowed.
+        UsageError: A value is not allowed.
     """
     return {rule.argument: _of_python(rule, given[rule.argument]) for rule in RULES}
 
@@ -66,7 +66,7 @@ def _of_python(rule: RuleOption, given: Any) -> Any:  # noqa: ANN401 - each rule
         return [f"{output}:{text}" for output, text in by_name(name, given, {"logits": "argmax"}).items()]
     if rule.kind in _BY_NAME:
         return _mapping(rule, given)
-    # A text is a sequence of texts as well, and never meant as one.
+    # A text is a sequence of texts too, and never meant as one.
     return (given,) if rule.kind is Kind.TEXTS and isinstance(given, str) else _of_option(rule, given)
 
 
@@ -74,7 +74,7 @@ def _mapping(rule: RuleOption, given: object) -> dict[str, Any]:
     name, of = rule.argument, _TYPES.get(rule.kind, str)
     if rule.kind is Kind.REASONS:
         return by_name(name, given, {"logits": "REASON"})
-    # Limits of one output are checked where they are parsed.
+    # The parser of limits checks those of one output.
     mapping = given if isinstance(given, Mapping) and rule.kind is Kind.LIMITS else {}
     later = {key: value for key, value in mapping.items() if key == "outputs" or ":" in str(key)}
     rest = {key: mapping[key] for key in mapping if key not in later} if later else given
@@ -89,10 +89,10 @@ def _at_least(name: str, given: object, least: int) -> int:
 
 
 def check_choice(name: str, given: str, allowed: Sequence[str]) -> str:
-    """Return a value that is one of those allowed.
+    """Return a value if it is allowed.
 
     Raises:
-        UsageError: It is not.
+        UsageError: The value is not allowed.
     """
     if given not in allowed:
         msg = f"{name} {given!r} is not known (allowed: {', '.join(allowed)})"
@@ -101,13 +101,10 @@ def check_choice(name: str, given: str, allowed: Sequence[str]) -> str:
 
 
 def gate_rules_of(values: Mapping[str, Any]) -> GateRules:
-    """Return the rules of the gate.
-
-    Args:
-        values: The values of the table by argument.
+    """Return the rules of the gate from the values by argument.
 
     Raises:
-        UsageError: One is not allowed, or they do not go together.
+        UsageError: A value is not allowed, or two do not fit.
     """
     return GateRules(
         tolerance=parse_tolerance(parse_precision(values["precision"]), values["tolerance"]),
@@ -117,7 +114,7 @@ def gate_rules_of(values: Mapping[str, Any]) -> GateRules:
 
 
 def words_of_rules(rules: GateRules, *scopes: Scope) -> Iterator[str]:
-    """Yield the options of `compare` that give the rules of these scopes."""
+    """Yield the options of `compare` for the rules of these scopes."""
     for rule in RULES:
         if rule.scope in scopes:
             for text in _texts(rule, rule.value_in(rules)):
@@ -133,14 +130,14 @@ def _texts(rule: RuleOption, value: Any) -> list[str]:  # noqa: ANN401 - each ru
 
 
 def words_of_roles(roles: Mapping[str, DeclaredRole]) -> Iterator[str]:
-    """Yield the options of `compare` that give what inputs are, each as `roles` of a spec in one line: JSON is YAML."""
+    """Yield the options of `compare` for the roles of inputs, each as YAML of a spec in one line."""
     for name, role in roles.items():
         declared = {key: value for key, value in to_data(role).items() if value is not None}
         yield from ("--role", f"{name}={json.dumps(declared)}")
 
 
 def rules_of_outputs(rules: GateRules, outputs: Sequence[str]) -> GateRules:
-    """Return the rules that hold where these outputs are compared alone; of all outputs if none is named."""
+    """Return the rules for a comparison of these outputs alone; of all outputs if none is named."""
     named = set(outputs)
     if named:
         by_output: dict[str, Any] = {
@@ -148,7 +145,7 @@ def rules_of_outputs(rules: GateRules, outputs: Sequence[str]) -> GateRules:
             for rule in RULES
             if rule.field and rule.kind in _BY_NAME
         }
-        # A label is held to its scores only where both are compared, and beside selected outputs no other is looked at.
+        # A label needs its scores, and outputs that are not selected need not be ignored.
         by_output["argmax_of"] = {a: b for a, b in rules.argmax_of.items() if {a, b} <= named}
         by_output["ignored"] = {}
         limits = {name: declared for name, declared in rules.tolerance.outputs.items() if name in named}
@@ -162,5 +159,5 @@ def rules_of_outputs(rules: GateRules, outputs: Sequence[str]) -> GateRules:
         )
     if rules.decisions or rules.argmax_of:
         return rules
-    # A limit on decisions is refused where none is left.
+    # The gate refuses a limit on decisions without one.
     return replace(rules, tolerance=replace(rules.tolerance, declared=rules.tolerance.declared - DECISION_LIMITS))

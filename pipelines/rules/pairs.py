@@ -1,4 +1,4 @@
-"""Values by name: as `NAME=VALUE` texts of the command line, or as a mapping in Python."""
+"""Parse values by name: `NAME=VALUE` texts of the command line, or a mapping in Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, get_args
 from paritygate.errors import UsageError
 from paritygate.text import is_placeholder
 
-# The classes that a value in Python may have, and their name; NumPy's numbers are of these classes as well.
+# The classes of a value in Python, and their name. NumPy's numbers belong to these classes.
 _KINDS: Mapping[type, tuple[Any, str]] = {
     str: (str, "text"),
     int: (Integral, "whole number"),
@@ -21,14 +21,10 @@ _KINDS: Mapping[type, tuple[Any, str]] = {
 def by_name(argument: str, given: object, example: Mapping[str, Any], *, of: type = str) -> dict[str, Any]:
     """Return an argument that is a mapping by name; an empty one for None.
 
-    Args:
-        argument: The name of the argument, for messages.
-        given: The argument.
-        example: The mapping that hints show.
-        of: What its values are: `str`, `int`, `float`, or `object` for anything.
+    `of` is the type of its values: `str`, `int`, `float`, or `object` for any. Hints show the `example`.
 
     Raises:
-        UsageError: It is something else, such as the text that the command takes, or holds other values.
+        UsageError: It is no mapping, such as the text that the command takes, or has other values.
     """
     hint = f"write for example {argument}={dict(example)!r}"
     if given is None:
@@ -45,12 +41,7 @@ def by_name(argument: str, given: object, example: Mapping[str, Any], *, of: typ
 
 
 def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
-    """Return `NAME=VALUE` texts as a mapping.
-
-    Args:
-        option: The option that they were given with.
-        texts: The texts.
-        example: What one may look like, for hints.
+    """Return `NAME=VALUE` texts as a mapping. Hints show the `example` of a text.
 
     Raises:
         UsageError: A text is not of that form, or a name occurs twice.
@@ -69,7 +60,7 @@ def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
 
 
 def column_lists(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each input, as `--columns INPUT=COLUMN,...` names them.
+    """Return the columns of each input from `INPUT=COLUMN,...` texts.
 
     Raises:
         UsageError: A text is not of this form, or an input is named twice.
@@ -86,10 +77,10 @@ def column_lists(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def columns_by_name(given: object) -> dict[str, tuple[str, ...]]:
-    """Return the argument `columns`: by input, one column or several.
+    """Return the argument `columns`: one column or several, by input.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: It has another form.
     """
     found: dict[str, tuple[str, ...]] = {}
     for name, columns in by_name("columns", given, {"x": ["age", "income"]}, of=object).items():
@@ -105,7 +96,7 @@ def dtypes(casts: Mapping[str, str]) -> dict[str, str]:
     """Return the dtypes that inputs are cast to.
 
     Raises:
-        UsageError: One is no dtype that values are cast to.
+        UsageError: A dtype is not supported.
     """
     from paritygate.validate.samples.columns import CastDtype
 
@@ -128,7 +119,7 @@ def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, flo
 
 
 def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, float | list[float | None]]:
-    """Return `NAME=NUMBER` and `OUTPUT:NAME=NUMBER,...` texts as a mapping; `default` stands for no number.
+    """Return `NAME=NUMBER` and `OUTPUT:NAME=NUMBER,...` texts as a mapping; `default` becomes None.
 
     Raises:
         UsageError: A text is not of that form, a name occurs twice, or a value is no number.
@@ -154,7 +145,7 @@ def _number(option: str, name: str, value: str, example: str) -> float:
 
 
 def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
-    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`. Messages show the `example` of a reason.
+    """Return `NAME=REASON` texts as a mapping; a reason may have `=`. Hints show the `example` of a reason.
 
     Raises:
         UsageError: A text is not of that form, or a name occurs twice.

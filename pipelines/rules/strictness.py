@@ -1,4 +1,4 @@
-"""Find out whether rules ask less of a candidate than earlier ones did. The table says so of each rule."""
+"""Find the rules that ask less of a candidate than earlier rules did, by the table."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _check_declared(name: str, limits: Mapping[str, Any]) -> None:
 
 
 def relaxed_checks(record: Mapping[str, Any], rules: GateRules) -> Iterator[str]:
-    """Yield the checks of a record that the rules leave out, in words."""
+    """Yield a message for each check of a record that the rules leave out."""
     for rule, strictness in _rules():
         now = _recorded(rule, strictness, rules)
         then = record.get(rule.argument, now if strictness.laxer is Laxer.LATER else ())
@@ -72,14 +72,9 @@ def relaxed_checks(record: Mapping[str, Any], rules: GateRules) -> Iterator[str]
 
 
 def relaxed_limits(record: Mapping[str, Any], rules: GateRules, *, is_any: bool = False) -> Iterator[str]:
-    """Yield the limits that are looser than in a record, or no longer declared, in words.
+    """Yield a message for each limit that is looser than in a record, or no longer declared.
 
-    A limit that is declared for the first time is the service's own word on what it bears.
-
-    Args:
-        record: The earlier rules.
-        rules: The rules.
-        is_any: Whether limits count that were not declared then.
+    A first declaration does not count, because it states what the service bears. With `is_any`, it does.
     """
     for rule, strictness in _rules():
         then, now = record.get(rule.argument, {}), _recorded(rule, strictness, rules)

@@ -1,4 +1,4 @@
-"""The rules of the gate as users give them: one row a rule, in the order of the help."""
+"""The table of the gate's rules: one row a rule, in the order of the help."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABOUT_VERDICT = "Options about the verdict"
 
 
 class Kind(Enum):
-    """How a value is given; all but the first four may be given several times."""
+    """The form of a value; options of all but the first four may be repeated."""
 
     TEXT = auto()
     CHOICE = auto()
@@ -39,11 +39,11 @@ class Kind(Enum):
 class Scope(Enum):
     """The printed commands that repeat a rule."""
 
-    # Says what an output is: holds for each comparison of these models.
+    # Describes an output: applies to each comparison of these models.
     OUTPUTS = auto()
-    # Says how far the two may differ: does not hold for a server that runs the released file.
+    # Limits the difference: does not apply to a server that runs the released file.
     LIMITS = auto()
-    # Says which rows are generated: holds where they are generated again.
+    # Selects the generated rows: applies where they are generated again.
     PROBES = auto()
 
 
@@ -64,57 +64,32 @@ class Laxer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Strictness:
-    """How a rule asks less than before: after a failure that needs a reason.
-
-    Attributes:
-        laxer: Which value asks less.
-        words: The sentence about it: `{names}` of `FEWER` are gone, and `{name}` of `MORE` is new with its `{value}`.
-        recorded: Returns what evidence records of the rule; by default its value.
-    """
+    """How a rule asks less than before. After a failure that needs a reason."""
 
     laxer: Laxer
-    words: str = ""
-    recorded: Callable[[GateRules], Any] | None = None
+    words: str = ""  # `{names}` of `FEWER` are gone; `{name}` of `MORE` is new with its `{value}`
+    recorded: Callable[[GateRules], Any] | None = None  # the record in evidence; by default the value
 
 
 @dataclass(frozen=True, slots=True)
 class RuleOption:
-    """A rule, or a setting that both the command `compare` and the function take by name.
+    """A rule, or a setting that both the command `compare` and the function take by name."""
 
-    Attributes:
-        argument: The name of the argument in Python, and of the rule in evidence.
-        option: The option of the command, with the placeholder of its value in the help.
-        kind: How its value is given.
-        help: The help of the option.
-        default: The value of an option that is not repeated.
-        least: The least whole number.
-        allowed: The texts to choose from.
-        example: An example of the option's value, for hints.
-        section: The section of the help; that of all other options if empty.
-        scope: The printed commands that repeat the rule; None for none.
-        field: The field of `GateRules` that it alone makes; empty where there is none.
-        key: The key of the spec with the same value; `outputs.NAME` has it by output. Empty where the spec writes it
-            in another way.
-        made: Makes the field of the value.
-        read: Returns the value that rules have; by default that of the field.
-        strictness: How the rule asks less; None where it cannot, or gives a reason of its own.
-    """
-
-    argument: str
-    option: str
+    argument: str  # in Python, and the name of the rule in evidence
+    option: str  # with the placeholder of its value
     kind: Kind
     help: str
-    default: str | int | None = None
+    default: str | int | None = None  # of an option that is not repeated
     least: int = 0
     allowed: tuple[str, ...] = ()
-    example: str = ""
-    section: str = ABOUT_VERDICT
-    scope: Scope | None = None
-    field: str = ""
-    key: str = ""
-    made: Callable[[Any], Any] = lambda value: value
-    read: Callable[[GateRules], Any] | None = None
-    strictness: Strictness | None = None
+    example: str = ""  # of the option's value, for hints
+    section: str = ABOUT_VERDICT  # of the help; empty for that of all other options
+    scope: Scope | None = None  # the printed commands that repeat the rule
+    field: str = ""  # of `GateRules`, if the rule alone makes one
+    key: str = ""  # of the spec; `outputs.KEY` is below each output; empty if the spec has another form
+    made: Callable[[Any], Any] = lambda value: value  # makes the field
+    read: Callable[[GateRules], Any] | None = None  # returns the value; by default that of the field
+    strictness: Strictness | None = None  # None if the rule cannot ask less, or needs a reason of its own
 
     @property
     def name(self) -> str:

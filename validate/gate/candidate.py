@@ -1,4 +1,4 @@
-"""The candidate: something that answers batches, a loaded model or outputs recorded elsewhere."""
+"""The candidate of a comparison: a loaded model, or recorded outputs."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ if TYPE_CHECKING:
 
 
 class RefusedInputsError(BackendError):
-    """The candidate did not answer a batch: it cannot take the inputs, or raised on them."""
+    """The candidate refused a batch: the inputs do not fit, or it raised an error."""
 
 
 class Candidate(Protocol):
-    """What is compared with the reference."""
+    """The side that is compared with the reference."""
 
     @property
     def output_names(self) -> frozenset[str]:
-        """All outputs that it has."""
+        """The names of all outputs."""
         ...
 
     @property
     def input_names(self) -> frozenset[str] | None:
-        """All inputs that it takes; None where nothing is run."""
+        """The names of all inputs; None for recorded outputs."""
         ...
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """By output, the classes that its columns stand for, where it names them."""
+        """The class of each column, by output, where the candidate names them."""
         ...
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What of it was not seen by now, one sentence each."""
+        """One sentence for each part of it that was not seen yet."""
         ...
 
     def start_pass(self) -> None:
-        """Begin the sequence of batches, again or for the first time."""
+        """Begin the sequence of batches."""
         ...
 
     def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
         """Return all outputs for one batch.
 
         Raises:
-            RefusedInputsError: It did not answer.
+            RefusedInputsError: The candidate did not answer.
         """
         ...
 
@@ -74,22 +74,22 @@ class ModelCandidate:
     """A loaded model."""
 
     def __init__(self, runner: Runner, change: Callable[[Arrays], Arrays] | None = None) -> None:
-        """Take the runner, and what is done to the inputs before it gets them."""
+        """Take the runner, and the function that changes the inputs before it gets them."""
         self._runner = runner
         self._change = change
 
     def fed(self, change: Callable[[Arrays], Arrays]) -> ModelCandidate:
-        """Return the same model, which gets changed inputs."""
+        """Return the same model with changed inputs."""
         return ModelCandidate(self._runner, change)
 
     @property
     def output_names(self) -> frozenset[str]:
-        """All outputs of the model."""
+        """The names of the model's outputs."""
         return frozenset(spec.name for spec in self._runner.signature.outputs)
 
     @property
     def input_names(self) -> frozenset[str] | None:
-        """All inputs of the model."""
+        """The names of the model's inputs."""
         return frozenset(spec.name for spec in self._runner.signature.inputs)
 
     @property
@@ -99,47 +99,47 @@ class ModelCandidate:
 
     @property
     def may_be_called_at_once(self) -> bool:
-        """Whether its runner may be called from several threads at once."""
+        """Whether several threads may call its runner at once."""
         return self._runner.facts.may_be_called_at_once
 
     @property
     def runtime(self) -> str:
-        """What runs it."""
+        """The runtime."""
         return self._runner.facts.runtime
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its runner has to say by now."""
+        """The notes of its runner so far."""
         return self._runner.facts.notes
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """By output, the classes that its columns stand for, where the model names them."""
+        """The class of each column, by output, where the model names them."""
         return self._runner.facts.classes
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What of the model was not seen by now."""
+        """One sentence for each part of the model that was not seen yet."""
         return self._runner.facts.warnings
 
     @property
     def largest_batch(self) -> int | None:
-        """How many rows a server takes at once; None where it does not say."""
+        """The most rows of a request that a server declares; None where it declares none."""
         return self._runner.facts.largest_batch
 
     @property
     def answered_as(self) -> tuple[str, ...]:
-        """The versions that a server answered as by now."""
+        """The versions of the model that a server ran so far."""
         return self._runner.facts.answered_as
 
     def start_pass(self) -> None:
-        """Do nothing: every pass runs in the session that is open."""
+        """Do nothing: every pass uses the open session."""
 
     def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
         """Return all outputs for one batch.
 
         Raises:
-            RefusedInputsError: The inputs do not fit the model, or the runtime failed on them.
+            RefusedInputsError: The inputs do not fit, or the runtime failed on them.
         """
         batch = batch if self._change is None else replace(batch, inputs=self._change(batch.inputs))
         try:
@@ -153,7 +153,7 @@ class ModelCandidate:
 
 
 class RecordedCandidate:
-    """Outputs recorded elsewhere; nothing is run."""
+    """Outputs that were recorded elsewhere."""
 
     def __init__(self, *, output_names: Iterable[str], open_reader: Callable[[], OutputReader]) -> None:
         self._names = frozenset(output_names)
@@ -162,22 +162,22 @@ class RecordedCandidate:
 
     @property
     def output_names(self) -> frozenset[str]:
-        """All outputs recorded."""
+        """The names of the recorded outputs."""
         return self._names
 
     @property
     def input_names(self) -> frozenset[str] | None:
-        """None: what the outputs were recorded on is not known here."""
+        """None, because the inputs of a recording are unknown."""
         return None
 
     @property
     def classes(self) -> Mapping[str, Sequence[int | str]]:
-        """Nothing: a file of outputs names no classes."""
+        """Empty, because a file of outputs names no classes."""
         return {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Nothing: nothing is run."""
+        """Empty, because nothing runs."""
         return ()
 
     def start_pass(self) -> None:
@@ -188,12 +188,12 @@ class RecordedCandidate:
         """Return the outputs recorded for one batch.
 
         Raises:
-            MeasurementError: None were recorded.
+            MeasurementError: The recording lacks rows.
         """
         return self._reader.take(batch)
 
     def end_pass(self, samples_digest: str) -> None:
-        """Check that nothing recorded is left over.
+        """Check that no recorded row is left over.
 
         Raises:
             MeasurementError: Rows are left over.

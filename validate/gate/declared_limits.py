@@ -1,4 +1,4 @@
-"""The limits that a user declares: for all outputs, for one of them, or for each of its columns."""
+"""Declared limits: for all outputs, for one output, or for each of its columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, LIMIT_NAME
 DeclaredLimit = float | Sequence[float | None] | Mapping[str, float]
 
 _OUTPUTS = "outputs"
-# In an option, what stands for a column whose default holds.
+# In an option, a column with the default limit.
 DEFAULT_LIMIT = "default"
 _HINT = "write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3"
 _HINT_OF_OUTPUT = (
@@ -31,13 +31,10 @@ def parse_tolerance(
     declared: Mapping[str, Any],
     columns: Mapping[str, Sequence[str]] | None = None,
 ) -> Tolerance:
-    """Return the default tolerance of `precision` with the declared limits in place of its own.
+    """Return the default tolerance of a precision with the declared limits in place of its own.
 
-    Args:
-        precision: What the candidate is judged as.
-        declared: Limits by name; `outputs` and `OUTPUT:NAME` declare those of one output, each a number, a list with a
-            number for each column, or a mapping by the names of columns.
-        columns: By output, the names of its columns.
+    `declared` has limits by name. `outputs` and `OUTPUT:NAME` declare those of one output. Each of these is a number,
+    a list with a number for each column, or a mapping by the names of columns.
 
     Raises:
         UsageError: A name is not a limit or a column, or a value is negative, not finite, or not a count.
@@ -68,19 +65,19 @@ def parse_tolerance(
 
 
 def limit_in_text(limits: Sequence[float | None]) -> str:
-    """Return the limits of an output as an option has them."""
+    """Return the limits of an output as the value of an option."""
     return ",".join(DEFAULT_LIMIT if limit is None else repr(limit) for limit in limits)
 
 
 def limits_of_result(tolerance: Mapping[str, Any], name: str) -> list[float | None]:
-    """Return the numbers of a declared limit, None where the default holds."""
+    """Return the numbers of a declared limit; None is the default."""
     output, colon, limit = name.rpartition(":")
     found: list[float | None] = tolerance["outputs"][output][limit] if colon else [tolerance[name]]
     return found
 
 
 def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return limits in which those written as `OUTPUT:NAME` are below `outputs`, as a spec has them."""
+    """Return the limits with those written as `OUTPUT:NAME` below `outputs`, as in a spec."""
     found: dict[str, Any] = {}
     outputs: dict[str, dict[str, Any]] = {}
     for key, value in declared.items():
@@ -105,7 +102,7 @@ def _mapping(key: str, value: object) -> Mapping[str, Any]:
 def _of_output(
     output: str, name: str, value: DeclaredLimit, columns: Mapping[str, Sequence[str]]
 ) -> tuple[float | None, ...]:
-    """Return the limit of an output: one number, or one for each column, None where the default holds."""
+    """Return the limit of an output: one number, or one for each column. None is the default."""
     key = f"{output}:{name}"
     if name not in OUTPUT_LIMITS:
         allowed = ", ".join(OUTPUT_LIMITS)

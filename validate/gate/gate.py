@@ -1,4 +1,4 @@
-"""The gate: a candidate against expected outputs on the same samples, measured and judged."""
+"""The gate: compare a candidate with expected outputs on the same samples, and judge it."""
 
 from __future__ import annotations
 
@@ -49,33 +49,21 @@ _LABEL_FIRST = "name the integer output first, then the scores: argmax_of: {LABE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateResult:
-    """What was measured and what it means.
-
-    Attributes:
-        measurement: All numbers.
-        checks: Every check.
-        limits: The limits of each output compared.
-        samples_digest: Digest of the samples.
-        left_out: Outputs that were not compared because others were selected.
-        strata: All numbers again for each value of each declared stratum.
-        looks_like: Of outputs that failed, what the difference looks like, in words.
-        gold: The metrics against gold, as the rules are written.
-        matches: The detections matched, by the name of their rule.
-    """
+    """The measurement and its checks."""
 
     measurement: Measurement
     checks: tuple[Check, ...]
     limits: Mapping[str, Limits]
     samples_digest: str
-    left_out: tuple[str, ...]
-    strata: Mapping[str, Mapping[str, Measurement]]
-    looks_like: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    gold: Mapping[str, GoldStatistics] = field(default_factory=dict)
-    matches: Mapping[str, MatchStatistics] = field(default_factory=dict)
+    left_out: tuple[str, ...]  # outputs that were not selected
+    strata: Mapping[str, Mapping[str, Measurement]]  # by stratum and its value
+    looks_like: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of outputs that failed
+    gold: Mapping[str, GoldStatistics] = field(default_factory=dict)  # by the text of the rule
+    matches: Mapping[str, MatchStatistics] = field(default_factory=dict)  # by the name of the rule
 
 
 class _Observer(Protocol):
-    """What looks at both sides' outputs besides the comparison value by value."""
+    """A second measurement of both sides' outputs, beside the comparison value by value."""
 
     def add(
         self, batch: Batch, actual: Mapping[str, NDArray[np.generic]], expected: Mapping[str, NDArray[np.generic]]
@@ -98,19 +86,13 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
     left_out: RowsLeftOut | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> GateResult:
-    """Run the candidate over all samples and judge it against the expected outputs.
+    """Run the candidate on all samples and judge it by the expected outputs.
 
-    Args:
-        candidate: What answers.
-        expected: The reference's outputs.
-        read: Starts reading the samples.
-        rules: What is asked.
-        workspace: An empty folder for what passes are compared by.
-        left_out: The rows of the samples that the candidate is not judged by, counted while they are read.
-        progress: Called with the pass and the number of rows done in it.
+    `read` starts the samples again for each pass. `workspace` is an empty folder for the first pass. `left_out` counts
+    the rows that are not compared. `progress` gets the pass and the number of its finished rows.
 
     Raises:
-        UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
+        UsageError: A rule names an output that does not exist, or whose dtype does not fit.
         ZeroRowsError: There are no samples.
         MeasurementError: Samples and expected outputs do not hold the same rows.
     """
@@ -192,7 +174,7 @@ def _gold_comparison(rule: GoldRule, rules: GateRules) -> GoldComparison:
 
 
 def _left_out_checks(measured: Measurement, positions: Mapping[str, ValidWhere]) -> Iterator[Check]:
-    """Yield for each output how many of its positions count; nothing is judged by it."""
+    """Yield a check with the number of positions that count, for each output; it never fails."""
     for name, where in positions.items():
         statistics = measured.statistics.get(name)
         if statistics is not None:
@@ -216,7 +198,7 @@ def _check_positions(expected: ExpectedOutputs, rules: GateRules) -> None:
 
 
 def _health_check(found: Health) -> Check:
-    # What could not be looked at did not pass, nor what is no fault of the candidate: it is left to the reader.
+    # A check that did not run did not pass, and a fault of the reference is none of the candidate.
     status = Status.PASS if found.kind is Kind.MEASURED else Status.WARNING
     return Check(name=found.name, status=status, kind=found.kind, words=found.words)
 
@@ -233,14 +215,12 @@ def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, rules: GateR
 
 
 def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]:
-    """Return the outputs that are compared value by value, once all that is asked is found to fit the outputs.
+    """Return the outputs that are compared value by value, after a check that the rules fit the outputs.
 
-    Args:
-        outputs: The dtypes of the reference's outputs.
-        rules: What is asked.
+    `outputs` has the dtype of each of the reference's outputs.
 
     Raises:
-        UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
+        UsageError: A rule names an output that does not exist, or whose dtype does not fit.
     """
     check_selected(rules.outputs, outputs)
     chosen = tuple(name for name in rules.outputs or tuple(outputs) if name not in rules.ignored)
@@ -281,7 +261,7 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
 
 
 def _check_floats(named: Iterable[tuple[str, str]], compared: Mapping[str, str]) -> None:
-    """Check that rules name float outputs among those compared, which are given with their dtypes."""
+    """Check that rules name float outputs; `compared` has the dtypes."""
     floats = [name for name, dtype in compared.items() if is_float_dtype(dtype)]
     for rule, name in named:
         if name not in floats:
@@ -338,7 +318,7 @@ def _compare_names(
 def _compare_inputs(comparison: OutputComparison, actual: frozenset[str], expected: frozenset[str]) -> None:
     lacks, more = sorted(expected - actual), sorted(actual - expected)
     if lacks and more:
-        # Names that differ, or models that have nothing to do with each other: both are seen side by side.
+        # Both lists show whether names differ or the models are unrelated.
         words = say("contract.takes", expected_names=sorted(expected), actual_names=sorted(actual))
         comparison.violate("inputs", None, words)
         return
@@ -350,10 +330,10 @@ def _compare_inputs(comparison: OutputComparison, actual: frozenset[str], expect
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Passes:
-    """The sequence of batches, run as often as asked for, each pass in step with the expected outputs.
+    """All passes over the sequence of batches, each in step with the expected outputs.
 
-    The outputs of `kept` are stored in the first pass, for the later ones to be held to. Both sides answer the rows of
-    `left_out` as well: in other batches than the reference's, the others might be answered otherwise.
+    The first pass stores the outputs of `kept`, and later passes are compared with it. Both sides run on the rows of
+    `left_out` too, because other batches than the reference's can change the outputs of the remaining rows.
     """
 
     candidate: Candidate
@@ -370,7 +350,7 @@ class _Passes:
     number: int
 
     def run(self, read: Callable[[], Iterator[Batch]], progress: Callable[[int, int], None]) -> str:
-        """Run every pass and return the digest of the samples."""
+        """Run every pass, and return the digest of the samples."""
         first_pass = ChunkWriter(self.workspace) if self.number > 1 else None
         digest_of_first = ""
         for number in range(1, self.number + 1):
@@ -426,7 +406,7 @@ class _Passes:
     def _compare(
         self, whole: Batch, batch: Batch, wanted: Mapping[str, NDArray[np.generic]], is_kept: list[bool]
     ) -> Mapping[str, NDArray[np.generic]]:
-        """Compare those rows of a batch that are kept, and return what of the candidate's answers is stored."""
+        """Compare the kept rows of a batch, and return the candidate's outputs to store."""
         answered = _answer(self.candidate, whole.with_answer(wanted), self.comparison, self.expected)
         if answered is None:
             return {}
@@ -446,12 +426,12 @@ class _Passes:
             repeat.add(batch, again, first)
 
     def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:
-        # What is no number has broken the contract already and cannot be stored.
+        # An output without numbers breaks the contract, and cannot be stored.
         return name in self.kept and is_comparable_dtype(dtype_name(array.dtype))
 
 
 def _rows_of(outputs: Mapping[str, NDArray[np.generic]], is_kept: list[bool]) -> dict[str, NDArray[np.generic]]:
-    """Return of each output the rows for which `is_kept` holds; one that has no axis of rows as it is."""
+    """Return the kept rows of each output; an output without rows stays whole."""
     if all(is_kept):
         return dict(outputs)
     return {
@@ -467,7 +447,7 @@ def _answer(
         return candidate.answer(batch)
     except RefusedInputsError as err:
         if expected.inputs is None and isinstance(err.__cause__, UsageError):
-            # Nothing shows that the reference took these inputs: then it is the samples that are wrong.
+            # Nothing shows that the reference took these inputs, so the samples are wrong.
             raise err.__cause__ from None
         comparison.refuse(batch, str(err))
         return None

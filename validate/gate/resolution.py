@@ -1,4 +1,4 @@
-"""Channels that cannot be judged: rounding is as large as what tells one answer from another, or nothing varies."""
+"""Channels that cannot be judged, because rounding is as large as their spread, or nothing varies."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from paritygate.validate.words.sentence import Words, say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# What arithmetic alone moves a value by may be this share of the spread of its channel.
+# The most that arithmetic may move a value, as a share of its channel's spread.
 _MOST_OF_SPREAD = 0.25
-# Or this share of how far its few largest values are: rare answers are told apart where common ones are all alike.
+# The same as a share of the distance of its few largest values, for channels whose common values are all alike.
 _MOST_OF_TAIL = 1 / 16
-# Behind a bounded function in FP32, it may be this share of the size of a channel, or this one of its largest value:
-# else, where a candidate is 1 % off, its mean is within its limit, an eighth of the floor, and no value is beyond it.
+# Behind a bounded function in FP32: the same as a share of a channel's size, or of its largest value. With more, a
+# candidate that is 1 % off passes, because the limit of the mean is an eighth of the floor.
 _MOST_OF_SIZE, _MOST_OF_LARGEST = 0.08, 0.01
-# So many channels are named.
 _NAMED = 3
 
 
@@ -36,9 +35,9 @@ def resolution_checks(
     decisions: Collection[Decision] = (),
     columns: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Check, ...]:
-    """Return a check for each float output of which some channels cannot be judged, and for those that hardly vary.
+    """Return a check for each float output with channels that cannot be judged or hardly vary.
 
-    Who declares `max_abs_diff`, or a decision that reads the channel, has said what is near enough.
+    A channel can be judged if `max_abs_diff` or a decision on it is declared.
     """
     named = columns or {}
     return tuple(
@@ -62,7 +61,7 @@ def _checks(
     is_lost = has_spread & (floor > most) & ~_is_read(profile, decisions) & ~is_declared_near
     if is_lost.any():
         yield _not_resolved(tolerance, profile, _named(profile, is_lost, columns), (is_lost, floor, most))
-    # Of so few values none has a spread: the number of rows says that already.
+    # So few values never have a spread, and the check of rows reports that.
     values = profile.values // max(1, profile.channels)
     has_spread |= is_declared_near
     if not has_spread.all() and values >= LEAST_VARYING:
@@ -79,7 +78,7 @@ def _checks(
 
 
 def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDArray[np.bool_]) -> Words:
-    """Return what a limit that is larger than every value of its channel lets pass; empty where none is."""
+    """Return the remark on a limit that is larger than every value of its channel; empty without one."""
     limits = limits_for(tolerance, profile).max_abs_diff
     places = np.flatnonzero(chosen & (profile.max_abs > 0) & (limits >= profile.max_abs))
     if not places.size:
@@ -95,7 +94,7 @@ def _where_zeros_pass(tolerance: Tolerance, profile: OutputProfile, chosen: NDAr
 
 
 def _most(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return up to which floor each channel can be judged."""
+    """Return the largest floor with which each channel can be judged."""
     most = np.maximum(_MOST_OF_SPREAD * profile.own_spread, _MOST_OF_TAIL * profile.tail)
     if tolerance.precision is not Precision.FP32:
         return most
@@ -106,7 +105,7 @@ def _most(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float6
 
 
 def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray[np.bool_]:
-    """Return which channels a decision reads: of a threshold, those whose values can reach it."""
+    """Return which channels a decision reads: for a threshold, those whose values can reach it."""
     found = np.zeros(profile.channels, dtype=bool)
     for rule in decisions:
         found |= not rule.has_threshold or profile.channels == 1 or abs(rule.threshold) <= profile.max_abs
@@ -119,7 +118,7 @@ def _not_resolved(
     names: Words,
     found: tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]],
 ) -> Check:
-    """Return the check of channels that are lost, by what arithmetic moves each by and what it may at most."""
+    """Return the check of lost channels; `found` has which are lost, their floors and the largest floors allowed."""
     is_lost, floor, most = found
     spread = profile.own_spread
     worst = int(np.argmax(np.where(is_lost, floor / np.maximum(most, np.finfo(float).tiny), 0.0)))
@@ -147,7 +146,7 @@ def _not_resolved(
 
 
 def _named(profile: OutputProfile, chosen: NDArray[np.bool_], columns: Sequence[str]) -> Words:
-    """Return the names of the first channels that are chosen, and how many there are."""
+    """Return the names of the first chosen channels, and their number."""
     if profile.channels == 1:
         return say("channels.all")
     places = np.flatnonzero(chosen)

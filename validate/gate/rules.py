@@ -1,4 +1,4 @@
-"""What is asked of a candidate, as one object: made once by the spec or the command line, and handed on whole."""
+"""The rules for a candidate, as one object that the spec or the command line makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paritygate.validate.measure.tolerance import Tolerance
 
 
 class EdgeRule(str, Enum):
-    """What a difference comes to in a made-up row that is unlike every sample."""
+    """The status of a difference in a generated row that is unlike every sample."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -26,15 +26,10 @@ class EdgeRule(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Floor:
-    """A rule that requires a least figure of a float output.
-
-    Attributes:
-        figure: The statistic of `DiffStatistics`.
-        row: The statistic with the id of its lowest row; empty if the figure is of all rows together.
-    """
+    """A rule that requires a least figure of a float output: names of statistics in `DiffStatistics`."""
 
     figure: str
-    row: str = ""
+    row: str = ""  # the id of the lowest row; empty if the figure is of all rows together
 
 
 # By the name of the rule, of its check and of its field in `GateRules`.
@@ -46,62 +41,40 @@ FLOORS: Mapping[str, Floor] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateRules:
-    """The rules by which a candidate passes or fails.
-
-    Attributes:
-        tolerance: The limits, and the precision that they are for: what the candidate is judged as.
-        decisions: The rules by which outputs become answers.
-        outputs: The outputs to compare; empty for all.
-        argmax_of: Integer output: the scores whose argmax it is.
-        gold: The metrics against the gold that samples carry.
-        matches: The outputs that are lists of detections, matched before they are compared.
-        ignored: The outputs that are not compared, each with the reason.
-        axes: The channel axis by output, where it is declared.
-        passes: How often the whole sequence of batches is run.
-        min_rows: Fewer rows are inconclusive.
-        columns: By output, the names of its columns, for messages.
-        is_non_finite_declared: Whether NaN and infinity in the reference are right.
-        min_cosine_similarity: By output, the least cosine similarity of a row's two answers, each as one vector.
-        min_sqnr: By output, the least signal-to-quantization-noise ratio in decibels.
-        valid_where: By output, the input that says which of its positions count: those where it is set.
-        strata: The strata that are measured apart.
-        probes: The probes to ask, in the order of the table of those there are.
-        edge: What a difference comes to in a made-up row that is unlike every sample; `off` asks none of them.
-        seed: Seed of all choices: of rows that are run twice, of probes, of the resamples that intervals come from.
-    """
+    """The rules by which a candidate passes or fails. Mappings are by output."""
 
     tolerance: Tolerance
     decisions: tuple[Decision, ...] = ()
-    outputs: tuple[str, ...] = ()
-    argmax_of: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()  # to compare; empty for all
+    argmax_of: Mapping[str, str] = field(default_factory=dict)  # by an integer output, its scores
     gold: tuple[GoldRule, ...] = ()
     matches: tuple[MatchRule, ...] = ()
-    ignored: Mapping[str, str] = field(default_factory=dict)
-    axes: Mapping[str, int] = field(default_factory=dict)
-    passes: int = 1
-    min_rows: int = 1
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    is_non_finite_declared: bool = False
-    min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
-    min_sqnr: Mapping[str, float] = field(default_factory=dict)
-    valid_where: Mapping[str, str] = field(default_factory=dict)
+    ignored: Mapping[str, str] = field(default_factory=dict)  # the reasons
+    axes: Mapping[str, int] = field(default_factory=dict)  # channel axes
+    passes: int = 1  # over the whole sequence of batches
+    min_rows: int = 1  # fewer are inconclusive
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names, for messages
+    is_non_finite_declared: bool = False  # NaN and infinity of the reference are correct
+    min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)  # of the two outputs for any row
+    min_sqnr: Mapping[str, float] = field(default_factory=dict)  # in decibels
+    valid_where: Mapping[str, str] = field(default_factory=dict)  # the input that is set where positions count
     strata: tuple[str, ...] = ()
-    probes: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()  # in the order of the catalogue
     edge: EdgeRule = EdgeRule.WARN
-    seed: int = 0
+    seed: int = 0  # of all random choices: rows that run twice, probes, resamples for intervals
 
     @property
     def precision(self) -> Precision:
-        """What the candidate is judged as."""
+        """The precision that selects the limits."""
         return self.tolerance.precision
 
     @property
     def matched(self) -> tuple[str, ...]:
-        """The outputs that are matched and not compared value by value."""
+        """The outputs of detections, which are not compared value by value."""
         return tuple(name for rule in self.matches for name in rule.outputs)
 
     def outputs_named(self) -> Iterator[str]:
-        """Yield every output that a rule names; a name may come more than once."""
+        """Yield every output that a rule names, some more than once."""
         yield from self.outputs
         yield from (decision.output for decision in self.decisions)
         yield from (rule.output for rule in self.gold)

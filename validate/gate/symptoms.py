@@ -1,7 +1,6 @@
-"""What the difference of an output that failed looks like, in words that say where to look for the fault.
+"""Describe the difference of an output that failed, so that a reader finds the fault.
 
-A sentence is only said where it would be no chance: rows that differ are attributed to what they have in common
-if so many rows picked at random would hardly all have it.
+Rows that differ get a common trait only if random rows would hardly all have it.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ _ONE_SIDED = 0.9
 _APPROXIMATE = 0.1
 # Nearly everywhere: half of the differences are at least this part of their mean.
 _USUAL = 0.1
-# Not everywhere: half of the differences are below this part of their mean, as the noise beside one huge row is.
+# Not everywhere: half of the differences are below this part of their mean, like the noise beside one huge row.
 _HARDLY_ANY = 1e-5
 # Few rows: their largest difference is this many times the mean, and no more rows than this share.
 _FAR_ABOVE_MEAN = 20.0
 _FEW = 0.05
-# Rows of one kind by less than this chance are of it for a reason.
+# Rows have a trait for a reason if the chance of it is less than this.
 _CHANCE = 1e-3
 # All rows of a kind differ if this share of them does.
 _NEARLY_ALL = 0.9
-# It grows with the length: at least this correlation over this range of lengths, to that many times the difference.
+# The difference grows with the length: the least correlation, range of lengths, and growth.
 _CORRELATION = 0.8
 _LENGTH_RANGE = 1.5
 _GROWN = 2.0
 _LEAST_VALUES = 8
-# Checks of what an output is, not of what it holds.
+# Prefix of checks on names, dtypes and shapes.
 _CONTRACT = "contract"
 _NAMED = 5
 _SPREADS = 3.0
@@ -57,9 +56,9 @@ def symptoms_of(
     strata: Mapping[str, Mapping[str, Measurement]],
     profiles: Mapping[str, OutputProfile],
 ) -> dict[str, tuple[str, ...]]:
-    """Return what the difference of each output with a failed check looks like; outputs it says nothing of are absent.
+    """Return the symptoms of each output with a failed check; outputs without any are absent.
 
-    An output that breaks the contract alone is absent as well: its difference is not what failed.
+    Outputs that fail by the contract alone are absent too.
     """
     failed = dict.fromkeys(
         check.output
@@ -81,7 +80,7 @@ def _looks_like(
     strata: Mapping[str, Mapping[str, Measurement]],
 ) -> tuple[str, ...]:
     if not _is_number(profile):
-        # Such values are equal or not: no difference of them has a size or a side.
+        # Such values are equal or not: their difference has no size and no sign.
         return () if pattern is None else _of_rows(profile, statistics, pattern, strata)
     if pattern is not None:
         wired = tuple(_wiring(pattern))
@@ -91,7 +90,7 @@ def _looks_like(
     if everywhere:
         return everywhere
     found = () if pattern is None else _of_rows(profile, statistics, pattern, strata)
-    # Of labels, one that is above another is no more than another.
+    # The sign of a difference of labels means nothing.
     if found or not profile.is_float:
         return found
     is_everywhere = pattern is not None and pattern.beyond >= _NEARLY_ALL * pattern.rows
@@ -108,7 +107,7 @@ def _of_rows(
     pattern: RowPattern,
     strata: Mapping[str, Mapping[str, Measurement]],
 ) -> tuple[str, ...]:
-    """Return which rows or columns differ, where those that do are of one kind."""
+    """Return which rows or columns differ, if these have a common trait."""
     rows = _Rows.of(pattern)
     found = (*_attributed(pattern, rows, _strata_of(profile.name, strata)), *_channel(pattern))
     grown = tuple(_growth(pattern)) if _is_number(profile) else ()
@@ -135,7 +134,7 @@ def _wiring(pattern: RowPattern) -> Iterator[str]:
 
 def _moved_columns(pattern: RowPattern, where: str) -> Iterator[str]:
     moved = pattern.moved
-    # Where each holds another's place, all of them together are the reference's; of few values, some are by chance.
+    # A permutation uses each column once; few values can match by chance.
     if sorted(moved) != sorted(moved.values()) or pattern.rows_near * len(moved) < _LEAST_VALUES:
         return
     first, held = min(moved.items())
@@ -160,10 +159,9 @@ def _all_over(statistics: DiffStatistics) -> Iterator[str]:
 
 
 def _is_scaled(statistics: DiffStatistics) -> bool:
-    """Return whether a factor explains the difference, and the candidate too.
+    """Return whether a factor explains the difference and the candidate.
 
-    Of a candidate that hardly follows the reference, such as one that is zero all over, a factor near 0 explains the
-    difference alone.
+    For a candidate that hardly follows the reference, such as zeros, a factor near 0 explains the difference alone.
     """
     slope, beyond = statistics.slope, statistics.slope - 1
     is_followed = statistics.off_slope * beyond * beyond < _UNEXPLAINED * slope * slope
@@ -173,10 +171,10 @@ def _is_scaled(statistics: DiffStatistics) -> bool:
 def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool) -> Iterator[str]:
     bias, mean = statistics.bias, statistics.mean_abs_diff
     is_spread = statistics.max_abs_diff <= _FAR_ABOVE_MEAN * mean and statistics.p50_abs_diff >= _USUAL * mean
-    # Of answers that are equal there is no side.
+    # Equal outputs have no sign.
     if statistics.compared >= _LEAST_VALUES and is_spread and bias and abs(bias) >= _ONE_SIDED * mean:
         side = "above" if bias > 0 else "below"
-        # An approximation is near, in every row: what is far off, or in some rows alone, has another cause.
+        # An approximation is near in every row.
         is_approximate = is_everywhere and statistics.max_row_rel_diff <= _APPROXIMATE
         why = ", as where a function is approximated" if is_approximate else ""
         yield (
@@ -187,7 +185,7 @@ def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool) -> Iterator[s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rows:
-    """How many rows there are, how many are beyond the limits, and what is said of them."""
+    """The number of rows, of those beyond the limits, and the verb for these."""
 
     rows: int
     beyond: int
@@ -199,19 +197,18 @@ class _Rows:
         return cls(rows=pattern.rows, beyond=pattern.beyond, verb="are not finite" if is_broken else "differ")
 
     def only(self, which: str, of_kind: int) -> str:
-        """Return that only these rows are beyond the limits."""
+        """Return the sentence that only these rows are beyond the limits."""
         return f"only rows {which} {self.verb}: {self.beyond} of {of_kind}, and none of the other {self.rows - of_kind}"
 
     def is_no_chance(self, of_kind: int, *, tries: int = 1) -> bool:
-        """Return whether rows picked at random would hardly all be of this kind, in the best of some tries."""
+        """Return whether random rows would hardly all be of this kind, in the best of some tries."""
         return tries * chance_of_all(of_kind, self.rows, self.beyond) < _CHANCE
 
 
 def chance_of_all(of_kind: int, rows: int, picked: int) -> float:
     """Return the chance that rows picked without replacement are all of one kind.
 
-    Source:
-        The hypergeometric distribution: C(of_kind, picked) / C(rows, picked).
+    Source: the hypergeometric distribution, C(of_kind, picked) / C(rows, picked).
     """
     if picked > of_kind:
         return 0.0
@@ -235,15 +232,15 @@ def _strata_of(output: str, strata: Mapping[str, Mapping[str, Measurement]]) -> 
 
 
 def _attributed(pattern: RowPattern, rows: _Rows, strata: _Strata) -> tuple[str, ...]:
-    """Return what the rows beyond the limits, and no others, have in common."""
+    """Return the traits that all rows beyond the limits have, and no others."""
     if not 0 < rows.beyond < rows.rows:
         return ()
-    # What can be done about empty rows is said however few there are.
+    # The advice on empty rows helps even for a few.
     empty = tuple(_empty_rows(pattern, rows))
     if empty:
         return empty
     trait = tuple(_trait(pattern, rows))
-    # Batches of one size are often rows of one length; what is special about a row says more than how long it is.
+    # Batches of one size often have rows of one length, and the batch tells more than the length.
     where = tuple(_sizes(pattern, rows)) or tuple(_places(pattern, rows))
     found = (*trait, *_stratum(strata, rows), *where)
     return found or tuple(_widths(pattern, rows)) or tuple(_lengths(pattern, rows)) or tuple(_magnitudes(pattern, rows))
@@ -315,7 +312,7 @@ def _places(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
     batches = pattern.batches
     at = pattern.beyond_at
     first = min(at)
-    # Where all batches are of one size, the last row is always at one place; that it is the last says more.
+    # In batches of one size the last row is always at one place, and being the last tells more.
     if pattern.beyond_last == rows.beyond and rows.is_no_chance(batches):
         yield rows.only("at the last place of their batch", batches)
         return
@@ -351,7 +348,7 @@ def _magnitudes(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
 
 
 def _apart(beyond: Ends, within: Ends) -> str:
-    """Return on which side of the others some numbers all are; empty if they are not."""
+    """Return the bound that separates some numbers from the others; empty without one."""
     if beyond.low > beyond.high or within.low > within.high:
         return ""
     if beyond.low > within.high:

@@ -1,8 +1,7 @@
-"""Differences where a mask that nobody declared leaves an output out: they are said, and fail only what is told here.
+"""Compare the padding of an output whose mask nobody declared.
 
-What counts of such an output is judged as with `valid_where`. What does not is compared apart: a difference there is a
-finding, for a right conversion may answer otherwise where nothing is. NaN and infinity fail, and so does what the model
-puts there by itself: a constant that stands in for no value.
+The other positions are judged as with `valid_where`. A difference at padding is a finding, because a correct conversion
+can differ there. NaN, infinity and the model's own fill values still fail.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-# These are never excused.
+# Checks that are never excused.
 _HELD = frozenset({"finite", "fill_values"})
 
 
 def is_excused(check: Check, padding: UndeclaredPadding, edge: EdgeRule) -> bool:
-    """Return whether a check that fails where an output is padded is a finding and no failure."""
+    """Return whether a failed check at padding is a finding and no failure."""
     if padding.mask.is_of_empty_rows:
-        # They are declared never to occur: no answer to them is wrong.
+        # The spec declares that such rows never occur.
         return True
     return check.name not in _HELD and not padding.is_fill and edge is not EdgeRule.FAIL
 
 
 def left_out_alone(outputs: Outputs, padding: Mapping[str, UndeclaredPadding]) -> dict[str, NDArray[np.generic]]:
-    """Return those outputs of which an undeclared mask leaves something out, with all else of them masked."""
+    """Return the outputs with undeclared padding, with all other positions masked."""
     return only_left_out(
         {name: array for name, array in outputs.items() if name in padding and left_out_of(array) is not None}
     )
 
 
 class PaddingComparison:
-    """Compares what undeclared masks leave out."""
+    """Compares the positions that undeclared masks leave out."""
 
     def __init__(self, padding: Mapping[str, UndeclaredPadding], rules: GateRules) -> None:
         self._padding = padding
@@ -61,7 +60,7 @@ class PaddingComparison:
         )
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
-        """Take in one batch; of the expected outputs, what does not count is masked."""
+        """Take in one batch; positions of the expected outputs that do not count are masked."""
         alone = left_out_alone(expected, self._padding)
         if alone:
             self._comparison.add(batch, actual, alone)
@@ -71,7 +70,7 @@ class PaddingComparison:
         self._comparison.end_pass()
 
     def finish(self) -> Iterator[Check]:
-        """Yield a check for each output of which something is left out: a finding where it differs."""
+        """Yield a check for each output with such positions: a finding where they differ."""
         measured = self._comparison.finish()
         plan = JudgePlan(rules=GateRules(tolerance=self._rules.tolerance), limits=self._limits, profiles=self._profiles)
         failed: dict[str, list[Check]] = {}
@@ -103,7 +102,7 @@ class PaddingComparison:
             facts = {"where": where, "output": name, "check": first.name}
             key = "padding.differs_rows" if rows else "padding.differs"
             if held is None:
-                # What to write comes before what explains it: a terminal shows the beginning.
+                # The advice comes before its reason, because a terminal shows the beginning.
                 words = say(key, **facts, rows=rows, difference=first.words[:1])
                 words += say("padding.excused", advice=item.advice(name), cause=item.mask.why, left_out=left_out)
                 yield replace(about, status=Status.EDGE, kind=Kind.EDGE, words=words + first.words[1:])
@@ -114,7 +113,7 @@ class PaddingComparison:
 
 
 def said_once(checks: Iterable[Check]) -> Iterator[Check]:
-    """Yield checks, but of the findings at padding the first one of each output alone."""
+    """Yield checks, with only the first finding at padding of each output."""
     said: set[str | None] = set()
     for check in checks:
         if check.name == UNDECLARED_PADDING and check.status is not Status.PASS:

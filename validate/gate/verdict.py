@@ -1,8 +1,4 @@
-"""The verdict: each check of a measurement, and the worst of them all.
-
-Pure: what was measured goes in, what it means comes out. A number that could not be measured never
-passes, whatever it compares like.
-"""
+"""Judge a measurement: each check, without side effects. A number that was not measured never passes."""
 
 from __future__ import annotations
 
@@ -34,36 +30,29 @@ from paritygate.validate.words.sentence import Words, joined, say
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Above this many values the largest of honest rounding errors exceeds the limit by chance: the max limit
-# then holds for the 99.99 % quantile, and ten times as much for the maximum.
+# Above this many values, the largest correct rounding error exceeds the limit by chance. So the 99.99 % quantile has
+# the limit, and the maximum has ten times as much.
 _MANY_VALUES = 1_000_000
 _MANY_VALUES_FACTOR = 10.0
-# Flips inside the band that are taken as noise: so many at least, and this share of the decisions. What is rounded to
-# 8 bits, or to 8 of mantissa, answers otherwise next to the boundary more often.
+# Flips inside the band that count as noise: at least so many, and this share of the decisions. 8 bits, or 8 bits of
+# mantissa, flip more decisions next to the boundary.
 _IN_BAND = (1, 0.005)
 _IN_BAND_COARSE = (2, 0.02)
 _COARSE = frozenset({Precision.BF16, Precision.INT8})
-# Whole numbers of which no larger share differs may be choices that rounding tips.
+# The largest share of whole numbers that rounding may flip, as choices between near ties.
 _TIPPED = 0.01
-# A side of a decision with a smaller share of the rows than this is said to be not covered.
+# A side of a decision with a smaller share of the rows is not covered.
 _COVERED_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgePlan:
-    """What a measurement is held against.
-
-    Attributes:
-        rules: What is asked.
-        limits: What they come to for each output.
-        profiles: The reference's profile of each output.
-        left_out: Rows of the samples that are not compared, because the candidate was calibrated on them.
-    """
+    """The rules for a measurement, with the limits and the reference's profiles by output."""
 
     rules: GateRules
     limits: Mapping[str, Limits]
     profiles: Mapping[str, OutputProfile]
-    left_out: int = 0
+    left_out: int = 0  # rows that are not compared, because the candidate was calibrated on them
 
 
 def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
@@ -128,7 +117,7 @@ def _check_accepts(measured: Measurement) -> Check:
         for item in measured.refused
     )
     words = say("accepts_inputs.refused", count=count) + joined(refused, "; ")
-    # What was said at length stands below it, of the first batch alone.
+    # The long message of the first batch is below it.
     below = measured.refused[0].below
     words += say("below", text=below) if below else ()
     return Check(name="accepts_inputs", status=Status.FAIL, words=words, measured=count, limit=0)
@@ -192,19 +181,15 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
 def _check_row(name: str, statistics: DiffStatistics, limits: Limits, *, is_bounded: bool) -> Check:
     """Return the check of the row nearest to its limit, or furthest beyond it.
 
-    Args:
-        name: The output.
-        statistics: What was measured of it.
-        limits: Its limits.
-        is_bounded: Whether every value is within its own limit: then channels within [-1, 1] have the floor of a
-            bounded function, whose rounding is absolute while the row may be small.
+    If every value is within its own limit (`is_bounded`), channels within [-1, 1] have the floor of a bounded function.
+    Its rounding is absolute, and the row may be small.
     """
     row = statistics.nearest_bounded_row if is_bounded else statistics.nearest_row
     if row is None:
         return _within("max_row_rel_diff", name, statistics.max_row_rel_diff, limits.max_row_rel_diff)
     where = say("worst_row", row=row.row_id) if row.row_id and row.max_row_rel_diff else ()
     found = _within("max_row_rel_diff", name, row.max_row_rel_diff, row.limit, where)
-    # The division by the limit decides, as it does for values.
+    # As for values, the division by the limit decides.
     return replace(found, status=Status.PASS if row.in_limits <= 1 else Status.FAIL)
 
 
@@ -260,7 +245,7 @@ def _none_wrong(check: str, output: str, wrong: int, words: Words) -> Check:
 
 
 def _within(check: str, output: str, measured: float, limit: float, remark: Words = ()) -> Check:
-    # `not <=` rather than `>`: NaN is never within a limit.
+    # `<=` does not hold for NaN, which is never within a limit.
     status = Status.PASS if measured <= limit else Status.FAIL
     words = say("at_most" if status is Status.PASS else "above", measured=measured, limit=limit)
     return Check(name=check, status=status, words=words + remark, output=output, measured=measured, limit=limit)
@@ -276,7 +261,7 @@ def _worst_channel(
 ) -> Check:
     """Return the check of the channel nearest to its limit, or furthest beyond it.
 
-    Where that fails, what `of_failure(channel, value)` returns is added.
+    `of_failure(channel, value)` returns the remark of a failure.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         badness = np.where(np.isnan(measured), np.inf, np.where(measured == 0, 0.0, measured / limits))
@@ -327,7 +312,7 @@ def _check_nearest(
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
-    """Return a warning where the mean of the signed difference of a channel is above half the limit of its mean."""
+    """Return the check that warns if a channel's signed mean difference is above half its mean limit."""
     bars = np.minimum(limits.mean_abs_diff, limits.mean_of_columns) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(statistics.bias_by_channel == 0, 0.0, np.abs(statistics.bias_by_channel) / bars)
@@ -342,7 +327,7 @@ def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:
     if limits.mean_abs_diff.size > 1:
         words += say("bias.channel", channel=at, channels=limits.mean_abs_diff.size)
     words += say("bias.half", low=low, high=high)
-    # A mean that may as well be 0 shows no bias.
+    # An interval around 0 shows no bias.
     is_none = math.isfinite(bias) and low <= 0 <= high
     if is_large and is_none:
         words += say("bias.none")
@@ -392,7 +377,7 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
 
 
 def flips_allowed(precision: Precision) -> tuple[int, float]:
-    """Return how many flips next to the boundary are allowed at least, and which share of the decisions."""
+    """Return the flips next to the boundary that are allowed: a number, and a share of the decisions."""
     return _IN_BAND_COARSE if precision in _COARSE else _IN_BAND
 
 
@@ -401,7 +386,7 @@ def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Chec
     status = Status.PASS
     words = say("rate", bound=upper_bound_text(bound), allowed=allowed)
     if not bound <= allowed:
-        # With no mismatch at all these rows could not have shown it: that is too few rows, not a fault.
+        # Without a mismatch, so few rows could not show it either.
         is_too_few = mismatch_rate_upper_95(0, decision.rows) > allowed
         status = Status.INCONCLUSIVE if is_too_few else Status.FAIL
         if is_too_few:
@@ -412,7 +397,7 @@ def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Chec
 
 def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) -> Check:
     total = max(1, sum(decision.classes.values()))
-    # After the last colon stands the rule; the output's name may hold any word.
+    # The rule is after the last colon, because an output's name can have colons.
     is_yes_or_no = not decision.rule.rpartition(":")[2].startswith(("argmax", "top_k"))
     counts = {"0": 0, "1": 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
     if is_yes_or_no:
