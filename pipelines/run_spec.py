@@ -237,26 +237,22 @@ def _run(
     repository = options.repository or repository_of(run, options.root)
     unmet = _unmet(run, results, failures, options.device)
 
-    def outcome_of(promotion: _Promotion) -> RunOutcome:
-        return RunOutcome(
-            run=run,
-            results=results,
-            failures=failures,
-            release=promotion.release,
-            repository=repository,
-            not_released=promotion.not_released,
-            would_release=promotion.would_release,
-            advice=promotion.advice,
-            exit_code=worst_code([code, promotion.exit_code]),
-            reports=(),
-            jobs=() if run.cache is None else tuple(run.cache.done),
-        )
-
+    outcome = RunOutcome(
+        run=run,
+        results=results,
+        failures=failures,
+        release=None,
+        repository=repository,
+        not_released="",
+        exit_code=code,
+        reports=(),
+        jobs=() if run.cache is None else tuple(run.cache.done),
+    )
     commit = Commit[StoredRelease]()
     if before_release is not None:
-        commit.prepare = lambda release: before_release(outcome_of(_Promotion(release=release)))
-    promotion = _promote(run, options, repository, unmet, after, commit)
-    release = promotion.release
+        commit.prepare = lambda release: before_release(replace(outcome, release=release))
+    promoted = _promote(outcome, options, unmet, after, commit)
+    release = promoted.release
     said = None if release is None else to_data(release)
     # The release has its report already: if this one cannot be written, only the run folder lacks it.
     reports: tuple[Path, ...] = ()
@@ -265,7 +261,7 @@ def _run(
     if release is not None:
         model, aliases = release.model, release.aliases
         views = after.do("write views", lambda: update_views(repository, model, *aliases), otherwise=())
-    return replace(outcome_of(promotion), reports=reports, views=views)
+    return replace(promoted, reports=reports, views=views)
 
 
 def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
@@ -280,26 +276,18 @@ def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
         benchmark_stage(run, plan, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Promotion:
-    release: StoredRelease | None = None
-    not_released: str = ""
-    would_release: str = ""
-    advice: tuple[str, ...] = ()
-    exit_code: int = int(ExitCode.PASS)
-
-
-def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what follows it
-    run: RunFolder,
+def _promote(
+    outcome: RunOutcome,
     options: RunOptions,
-    repository: Path,
     unmet: Mapping[str, str],
     after: Afterwards,
     commit: Commit[StoredRelease],
-) -> _Promotion:
+) -> RunOutcome:
     """Release the best passing variant, unless a required one did not pass: then the exit code is not 0."""
     if not options.is_promoting:
-        return _Promotion(not_released="not asked for")
+        return replace(outcome, not_released="not asked for")
+    run = outcome.run
+    repository = options.repository or repository_of(run, options.root)
     alias = options.alias or run.resolved.spec.promote.alias
     try:
         choice = choose_stage(run, limits=options.limits)
@@ -311,19 +299,22 @@ def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what 
                 run, repository=repository, alias=alias, limits=options.limits, choice=choice, commit=commit
             ),
         )
-        return _Promotion(release=release)
+        return replace(outcome, release=release)
     except ParitygateError as err:
-        return _without_release(run, repository, err, unmet)
+        return _without_release(outcome, repository, err, unmet)
 
 
-def _without_release(run: RunFolder, repository: Path, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
+def _without_release(
+    outcome: RunOutcome, repository: Path, err: ParitygateError, unmet: Mapping[str, str]
+) -> RunOutcome:
     """Return why there is no release, together with what a later release needs."""
     if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
-        return _Promotion(not_released=str(err), would_release=err.would_release, advice=advice)
+        return replace(outcome, not_released=str(err), would_release=err.would_release, advice=advice)
     if unmet:
-        return _Promotion(not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
+        return replace(outcome, not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
     if isinstance(err, NothingToRelease):
-        return _Promotion(not_released=str(err))
-    again = f"hint: {err.hint}; then: {promote_command(run, repository)}"
-    return _Promotion(not_released=f"error: {err}", advice=(again,), exit_code=int(err.exit_code))
+        return replace(outcome, not_released=str(err))
+    again = f"hint: {err.hint}; then: {promote_command(outcome.run, repository)}"
+    code = worst_code([outcome.exit_code, int(err.exit_code)])
+    return replace(outcome, not_released=f"error: {err}", advice=(again,), exit_code=code)

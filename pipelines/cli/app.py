@@ -11,7 +11,7 @@ import click
 from paritygate import __version__
 from paritygate.errors import ExitCode, UsageError
 from paritygate.pipelines.serving import SERVERS
-from paritygate.text import echo_block
+from paritygate.text import echo_block, meant
 
 # Short helps are here because Click would import every command to get them.
 COMMANDS: Mapping[str, str] = {
@@ -113,11 +113,8 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            known = f"did you mean {close[0]!r}?" if close else f"commands are: {', '.join(COMMANDS)}"
-            msg = f"No such command {args[0]!r}; {known}"
+            near = meant(args[0], COMMANDS) or f" (commands: {', '.join(COMMANDS)})"
+            msg = f"no such command {args[0]!r}{near}"
             raise click.UsageError(msg, ctx)
         return super().resolve_command(ctx, args)
 

@@ -130,11 +130,7 @@ class _Line:
 
 
 def write_json(target: str | None, data: Mapping[str, Any]) -> None:
-    """Write JSON data to a file, or to standard output for `-`, or nowhere for None.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
+    """Write JSON to a file, to standard output for `-`, or nowhere for None; a `StorageError` if it cannot."""
     if target is None:
         return
     if target == "-":

@@ -51,46 +51,21 @@ class Result:
     json_target: str | None
     _suites: list[Suite] = field(default_factory=list)
     _summaries: list[tuple[str, str]] = field(default_factory=list)
-    _after: Afterwards = field(init=False)
-    _json: JsonFile = field(init=False)
+    after: Afterwards = field(init=False)  # the work after a release, and its failures
+    json: JsonFile = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check that only one format is for standard output.
-
-        Raises:
-            UsageError: Two are.
-        """
+        """Raise a `UsageError` if two formats are for standard output."""
         if self.json_target == "-" and self.form not in {"text", "json"}:
             msg = f"--json - and --format {self.form} both write to standard output"
             raise UsageError(msg, hint="give --json a file, or leave one of them out")
         from paritygate.pipelines.cli.json_file import JsonFile
         from paritygate.pipelines.release.afterwards import Afterwards
 
-        self._after, self._json = Afterwards(), JsonFile(self.json_target)
-
-    @property
-    def after(self) -> Afterwards:
-        """The work after a release, and its failures."""
-        return self._after
-
-    def prepare(self, data: Mapping[str, Any]) -> None:
-        """Write the JSON to a temporary file before a release.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
-        self._json.prepare(data)
-
-    def discard(self) -> None:
-        """Remove the temporary file."""
-        self._json.discard()
+        self.after, self.json = Afterwards(), JsonFile(self.json_target)
 
     def shown(self, *, quiet: bool, verbose: bool) -> Shown:
-        """Return what to print for people, and where.
-
-        Raises:
-            UsageError: The two options contradict each other.
-        """
+        """Return what to print for people, and where; a `UsageError` if the two options contradict each other."""
         from paritygate.pipelines.report.terminal.printing import Shown
 
         is_text = self.form in {"text", "github"} and self.json_target != "-"
@@ -151,13 +126,9 @@ class Result:
         self._suites.append(suite_of_error(spec.name, error, is_hiding=is_hiding))
 
     def write(self, data: Mapping[str, Any]) -> None:
-        """Write the result: `data` as JSON, and everything added in the other formats.
-
-        Raises:
-            StorageError: The JSON file cannot be written.
-        """
-        self._after.do(self._json.words, lambda: self._json.write(data), otherwise=None)
-        self._after.do(f"write {self.form} to standard output", lambda: self._write_form(data), otherwise=None)
+        """Write `data` as JSON, and everything added in the other formats; failures are in `after`."""
+        self.after.do(self.json.words, lambda: self.json.write(data), otherwise=None)
+        self.after.do(f"write {self.form} to standard output", lambda: self._write_form(data), otherwise=None)
 
     def _write_form(self, data: Mapping[str, Any]) -> None:
         from paritygate.pipelines.cli.console import write_json
@@ -178,10 +149,7 @@ class Result:
 
 
 def _write_summaries(summaries: Sequence[tuple[str, str]]) -> list[Any]:
-    """Append the pages to the job's summary, if there is one, and return an annotation for each that is left out.
-
-    A failure does not change the exit code, because the log has everything.
-    """
+    """Append the pages to the job's summary, if there is one; return annotations, not errors, for those left out."""
     from paritygate.pipelines.report.ci.github import Annotation
 
     place = os.environ.get(_SUMMARY_FILE)

@@ -29,11 +29,7 @@ class JsonFile:
         return "write the JSON to standard output" if self._target == "-" else f"write {self._target}"
 
     def prepare(self, data: Mapping[str, Any]) -> None:
-        """Write a temporary file next to the target; nothing for standard output, a device or a pipe.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Write a temporary file next to the target, unless that is standard output, a device or a pipe."""
         if self._path is None:
             return
         if self._prepared is None:
@@ -41,11 +37,7 @@ class JsonFile:
         write_json_atomically(self._prepared, data, elsewhere=OTHER_JSON)
 
     def write(self, data: Mapping[str, Any]) -> None:
-        """Write the target; after a failure, the prepared file replaces it.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Write the target, or raise a `StorageError`; then the prepared file replaces it."""
         try:
             write_json(self._target, data)
         except BaseException:

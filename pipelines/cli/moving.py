@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from paritygate.codec import to_data
+from paritygate.machine import user_name
 from paritygate.pipelines.cli.json_file import JsonFile
 from paritygate.pipelines.release.afterwards import Afterwards
-from paritygate.pipelines.release.repository.aliases import AliasMove
+from paritygate.pipelines.release.repository.aliases import AliasMove, Note
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.terminal.printing import print_errors
+from paritygate.pipelines.report.terminal.release import print_alias_move
 from paritygate.pipelines.report.terminal.serving import code_of_views, print_view_updates
 
 _Moved = TypeVar("_Moved", StoredRelease, AliasMove)
@@ -55,6 +58,25 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
         written.discard()
     print_errors(*after.left_out)
     return code_of_views(views)
+
+
+def move_alias(
+    repository: Path,
+    work: Callable[[Note, Commit[AliasMove]], AliasMove],
+    *,
+    reason: str,
+    json_target: str | None,
+    is_quiet: bool,
+) -> int:
+    """Move an alias to a release that exists; see `move_and_follow`."""
+    note = Note(reason=reason, who=user_name(), host=platform.node())
+    return move_and_follow(
+        repository,
+        lambda commit: work(note, commit),
+        show=lambda move: print_alias_move(move, is_quiet=is_quiet, to_stderr=json_target == "-"),
+        json_target=json_target,
+        is_quiet=is_quiet,
+    )
 
 
 def _data(moved: StoredRelease | AliasMove, views: tuple[ViewUpdate, ...]) -> dict[str, Any]:

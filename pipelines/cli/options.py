@@ -9,15 +9,19 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from paritygate.errors import ParitygateError, StorageError, UsageError
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
-from paritygate.pipelines.rules.pairs import numbers
+from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
 from paritygate.pipelines.rules.table import PROBES, RULES, Kind, RuleOption
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.run.workspace import RunFolder
+    from paritygate.validate.samples.source import SampleSource
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -26,11 +30,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
     """Remove the result of an earlier call, so that nobody takes it for that of this one.
 
-    A device or a pipe stays. A file that is no result may be a model or samples, so it stays too.
-
-    Raises:
-        StorageError: The file cannot be removed.
-        UsageError: The file is no result of an earlier call.
+    A device or a pipe stays. A file that is no result may be a model or samples, so it stays, and is an error.
     """
     del param
     if target is None or target == "-" or ctx.resilient_parsing:
@@ -50,17 +50,9 @@ def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None
 
 def _check_target(path: Path) -> None:
     if path.is_dir():
-        msg = f"{path} cannot be written because it is a folder"
-        raise StorageError(msg, hint="name a file with --json")
-    # Checked now, because a command cannot undo a release when it writes its result.
-    folder = path.parent
-    if not folder.exists():
-        # A typing error should not make a folder.
-        msg = f"{path} could not be written: the folder {folder} does not exist"
-        raise StorageError(msg, hint=f"create it: {shlex.join(['mkdir', '-p', str(folder)])}")
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        msg = f"{path} could not be written: {folder} is no folder that may be written to"
-        raise StorageError(msg, hint="name another file with --json")
+        msg = f"--json cannot write {path} because it is a folder"
+        raise UsageError(msg, hint="name a file with --json")
+    _check_folder("--json", path, path.parent)
     if path.is_file() and not _is_result(path):
         msg = f"{path} exists and is not a JSON result, so it is not overwritten"
         raise UsageError(msg, hint="name another file with --json")
@@ -76,29 +68,55 @@ def _is_result(path: Path) -> bool:
         return False
 
 
+def _check_folder(option: str, path: Path, folder: Path) -> None:
+    """Check, before any work is done, that a folder is there in which a path can be written.
+
+    What a command has released by the time that it writes its result, it cannot take back.
+
+    Raises:
+        UsageError: The folder is missing, or may not be written to.
+    """
+    if not folder.exists():
+        # A typing error is no reason to make a folder.
+        msg = f"{option} cannot write {path}: the folder {folder} does not exist"
+        raise UsageError(msg, hint="create it", command=shlex.join(["mkdir", "-p", str(folder)]))
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        msg = f"{option} cannot write {path}: {folder} is no folder that may be written to"
+        raise UsageError(msg, hint=f"name another place with {option}")
+
+
 class LocalPath(click.Path):
     """A path on this machine: an address, as of an object store, would make a folder `s3:`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path, or raise a `BadParameter` if it is an address, or no such path."""
+        if isinstance(value, str) and _ADDRESS.match(value):
+            self.fail(f"{value!r} is an address, and only a path on this machine is written to.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class WrittenPath(LocalPath):
+    """A file in a folder that is there, or a folder that is made if its own place may be written to."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
         """Return the path.
 
         Raises:
             click.BadParameter: It is an address, or no such path.
+            UsageError: It cannot be written.
         """
-        if isinstance(value, str) and _ADDRESS.match(value):
-            self.fail(f"{value!r} is an address, and only a path on this machine is written to.", param, ctx)
-        return super().convert(value, param, ctx)
+        path: Path = super().convert(value, param, ctx)
+        folders = (path, *path.absolute().parents) if self.dir_okay else (path.parent,)
+        if param is not None and ctx is not None and not ctx.resilient_parsing:
+            _check_folder(param.opts[0], path, next((each for each in folders if each.exists()), folders[0]))
+        return path
 
 
 class _FiniteFloat(click.FloatRange):
     """A finite number above 0: for Click, NaN is within every range, and infinity above every bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
-        """Return the number.
-
-        Raises:
-            click.BadParameter: It is none, or outside of the range.
-        """
+        """Return the number, or raise a `BadParameter`."""
         found: float = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -146,11 +164,7 @@ time_limit_option = click.option(
 
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
-    """Limit the memory of every child that the command starts.
-
-    Raises:
-        click.BadParameter: It is no number above 0 with a unit.
-    """
+    """Limit the memory of every child that the command starts."""
     del param
     if text is None:
         return
@@ -194,6 +208,27 @@ cast_option = click.option(
 )
 
 
+def samples_given(
+    text: str,
+    *,
+    batch_size: int,
+    columns: Iterable[str],
+    cast: Iterable[str],
+    pad: Iterable[str],
+) -> SampleSource:
+    """Return the samples of --samples and of the options above; paths start from the current directory."""
+    from paritygate.validate.samples.source import SampleSource
+
+    return SampleSource(
+        text=text,
+        folder=Path.cwd(),
+        batch_size=batch_size,
+        columns=column_lists(columns),
+        cast=dtypes(pairs("--cast", cast, example="x=float32")),
+        pad=numbers("--pad", pad, example="input_ids=0"),
+    )
+
+
 def _rule_option(rule: RuleOption) -> Callable[[_Command], _Command]:
     """Return the option of a row of the table of rules."""
     name, _, metavar = rule.option.partition(" ")
@@ -233,11 +268,7 @@ class _RunPath(click.Path):
         super().__init__(file_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path of the run folder.
-
-        Raises:
-            UsageError: There is no such run, or several match.
-        """
+        """Return the path of the run folder, or raise a `UsageError` if there is no such run, or several match."""
         from paritygate.pipelines.past_runs.finding import find_run
         from paritygate.text import echo
 
@@ -250,17 +281,27 @@ class _RunPath(click.Path):
         return super().convert(found, param, ctx)
 
 
+def _root_option(
+    text: str, *, is_argument: bool = True, kind: type[LocalPath] = LocalPath
+) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--root",
+        type=kind(file_okay=False, path_type=Path),
+        default="artifacts",
+        show_default=True,
+        # Before a run is searched there.
+        is_eager=True,
+        expose_value=is_argument,
+        callback=_keep_root,
+        help=text,
+    )
+
+
 run_path = _RunPath()
-root_option = click.option(
-    "--root",
-    type=LocalPath(file_okay=False, path_type=Path),
-    default="artifacts",
-    show_default=True,
-    # Before a run is searched there.
-    is_eager=True,
-    callback=_keep_root,
-    help="The folder of runs and repository.",
-)
+_ROOT = "The folder of runs and repository."
+root_option = _root_option(_ROOT)
+# Of commands that make a run there.
+written_root_option = _root_option(_ROOT, kind=WrittenPath)
 run_option = click.option(
     "--run",
     "run_folder",
@@ -272,17 +313,23 @@ run_option = click.option(
 
 def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option --run, and --root to search it, for commands that need no root themselves."""
-    root = click.option(
-        "--root",
-        type=LocalPath(file_okay=False, path_type=Path),
-        default="artifacts",
-        show_default=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_root,
-        help="The folder where --run latest and ids of runs are looked for.",
-    )
+    root = _root_option("The folder where --run latest and ids of runs are looked for.", is_argument=False)
     return run_option(root(command))
+
+
+def open_given_run(folder: Path | None, printed_by: str) -> RunFolder:
+    """Return the run of --run, whose folder these commands print.
+
+    Raises:
+        UsageError: There is no --run.
+        InputFileError: As `open_run`.
+    """
+    if folder is None:
+        msg = f"{click.get_current_context().command.name} needs --run DIR"
+        raise UsageError(msg, hint=f"give the run folder that {printed_by} printed")
+    from paritygate.pipelines.run.workspace import open_run
+
+    return open_run(folder)
 
 
 releases_option = click.option(
@@ -337,10 +384,6 @@ reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; 
 
 
 def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, example: str) -> dict[str, float]:
-    """Return the limits of a server in `--endpoint` and `--max-answer-mb`.
-
-    Raises:
-        UsageError: As `numbers`.
-    """
+    """Return the limits of a server in `--endpoint` and `--max-answer-mb`; raises as `numbers`."""
     found = numbers("--endpoint", texts, example=example)
     return found if max_answer_mb is None else {**found, "max_answer_mb": max_answer_mb}

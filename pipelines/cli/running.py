@@ -60,7 +60,7 @@ class SpecRuns:
         return worst_code(self._codes)
 
     def _prepare(self, outcome: RunOutcome) -> None:
-        self.written.prepare(self._data(outcome))
+        self.written.json.prepare(self._data(outcome))
 
     def _data(self, *outcomes: RunOutcome) -> dict[str, object]:
         codes: Sequence[int] = (*self._codes, *(outcome.exit_code for outcome in outcomes))

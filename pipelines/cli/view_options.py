@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from paritygate.pipelines.cli.options import LocalPath, json_option, quiet_option, repository_option
+from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, repository_option
 
 _OPTIONS = (
     click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given."),
@@ -37,7 +37,9 @@ def view_options(out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     of_view = (
         click.argument("model"),
         click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
-        click.option("--out", required=True, type=LocalPath(file_okay=False, path_type=Path), metavar="DIR", help=out),
+        click.option(
+            "--out", required=True, type=WrittenPath(file_okay=False, path_type=Path), metavar="DIR", help=out
+        ),
         *_OPTIONS,
     )
 
@@ -67,11 +69,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     base_path: str | None = None,
     storage_uri: str | None = None,
 ) -> int:
-    """Write a view, keep its request, and print what was written.
-
-    Raises:
-        ParitygateError: It cannot be written.
-    """
+    """Write a view, keep its request, and print what was written."""
     from paritygate.errors import ChangedViewError, StorageError, UsageError
     from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.views.publish import publish_view

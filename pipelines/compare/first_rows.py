@@ -98,11 +98,7 @@ class _CannotBeCopiedError(Exception):
 
 
 def _with_own_state(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of the module with shared parameters and its own buffers and attributes.
-
-    Raises:
-        _CannotBeCopiedError: It cannot be copied.
-    """
+    """Return a copy of the module with shared parameters and its own buffers and attributes."""
     parameters = list(module.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         # Running it here would move the parameters themselves.

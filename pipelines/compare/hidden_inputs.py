@@ -17,63 +17,26 @@ from paritygate.validate.words import sentence
 _T = TypeVar("_T")
 
 # Names that a spec, a model or this program declares, and facts of machines and files.
-_TEXTS = frozenset(
-    {
-        *("accelerator", "artifact", "baseline", "batching", "check", "clock", "convert", "converter", "device"),
-        *("digest", "dtype", "edge_rule", "evidence", "execution", "failed_check", "format", "gpu", "kind", "library"),
-        *("limits_source", "looser_than_default", "mark", "metric", "missing_output", "mode", "model", "not_recorded"),
-        *(
-            "optimisation",
-            "output",
-            "outputs",
-            "outputs_left_out",
-            "paritygate",
-            "precision",
-            "precision_found",
-            "probe",
-        ),
-        *("probes", "profile", "provider", "provider_warnings", "ran_in", "role", "rule", "run", "runtime", "samples"),
-        *("samples_digest", "schema", "seed", "spec", "stage", "status", "switched_off", "unit", "unpacked", "variant"),
-        *("variants", "verdict", "version", "versions", "decisions", "valid_where", "mutation", "group", "what"),
-        *(
-            "looks_for",
-            "in_words",
-            "outcome",
-            "title",
-            "where",
-            "unchanged",
-            "probes_off",
-            "cells_digest",
-            "flips_digest",
-            "name",
-            "trust",
-            "written",
-            "worker",
-            "backend",
-        ),
-        *(
-            "asked_less",
-            "constant",
-            "notes",
-            "why",
-            "about",
-            "error_kind",
-            "limits",
-            "if_it_occurs",
-            "if_it_never_occurs",
-            "edge",
-            "gold",
-        ),
-    }
-)
+_TEXTS = frozenset({
+    "about", "accelerator", "artifact", "asked_less", "backend", "baseline", "batching", "cells_digest", "check",
+    "clock", "constant", "convert", "converter", "decisions", "device", "digest", "dtype", "edge", "edge_rule",
+    "error_kind", "evidence", "execution", "failed_check", "flips_digest", "format", "gold", "gpu", "group",
+    "if_it_never_occurs", "if_it_occurs", "in_words", "kind", "library", "limits", "limits_source", "looks_for",
+    "looser_than_default", "mark", "metric", "missing_output", "mode", "model", "mutation", "name", "not_recorded",
+    "notes", "optimisation", "outcome", "output", "outputs", "outputs_left_out", "paritygate", "precision",
+    "precision_found", "probe", "probes", "probes_off", "profile", "provider", "provider_warnings", "ran_in", "role",
+    "rule", "run", "runtime", "samples", "samples_digest", "schema", "seed", "spec", "stage", "status", "switched_off",
+    "title", "trust", "unchanged", "unit", "unpacked", "valid_where", "variant", "variants", "verdict", "version",
+    "versions", "what", "where", "why", "worker", "written",
+})  # fmt: skip
 # Mappings about machines, models, limits and inputs of stages, without data of rows.
-_WHOLE = frozenset(
-    {"outputs_ignored", "machine", "machines", "model", "reads", "runtime", "stage", "tolerance", "limits", "load"}
-)
+_WHOLE = frozenset({
+    "limits", "load", "machine", "machines", "model", "outputs_ignored", "reads", "runtime", "stage", "tolerance",
+})  # fmt: skip
 # Figures of single rows, and drawings in which a cell may be one row.
-_OF_ROWS = frozenset(
-    {"cells", "examples", "flips", "grid", "index", "inputs", "looks_like", "max_row_rel_id", "row_id"}
-)
+_OF_ROWS = frozenset({
+    "cells", "examples", "flips", "grid", "index", "inputs", "looks_like", "max_row_rel_id", "row_id",
+})  # fmt: skip
 # The samples name these values, so their names become numbers.
 _BY_STRATUM = "strata"
 # Errors of a machine or a model, before any row is read.

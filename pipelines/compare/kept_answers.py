@@ -90,11 +90,7 @@ class KeptAnswers:
         return open_it()
 
     def samples(self, open_them: Callable[[], Read]) -> Read:
-        """Return the function that reads the samples.
-
-        Raises:
-            ParitygateError: As `open_them`.
-        """
+        """Return the function that reads the samples; raises as `open_them`."""
         return open_them()
 
     def measured(self, name: str, seconds: float) -> float:

@@ -66,11 +66,7 @@ def recorded_model(path: Path, *, name: str) -> ModelRef:
 
 
 def check_mapping_is_used(models: Iterable[ModelRef], mapping: JsonMapping | None) -> None:
-    """Check that a JSON mapping belongs to a model of the comparison.
-
-    Raises:
-        UsageError: No model is a server that needs it.
-    """
+    """Raise a `UsageError` if there is a JSON mapping, and no model is a server that needs it."""
     if mapping is not None and all(model.endpoint_json is None for model in models):
         msg = "a mapping of JSON is given, and no model is the address of a server that speaks no known protocol"
         raise UsageError(

@@ -81,11 +81,7 @@ class Prober:
         return {} if self._request.graph is None else floors_of_graph(self._request.graph)
 
     def record(self, recording: Recording, folder: Path, report: Progress) -> ProbesRecording:
-        """Run the reference on the probes, and store its outputs in the new `folder`.
-
-        Raises:
-            StorageError: The disk is full.
-        """
+        """Run the reference on the probes, and store its outputs in the new `folder`."""
         request = self._request
         survey, roles = self._inferred()
         folder.mkdir()

@@ -216,9 +216,6 @@ def _check_out(out: Path, *, is_replacing: bool) -> None:
         msg = f"{out} exists, and is left alone"
         hint = "name another file with --out" if out.is_dir() else "name another file with --out, or add --force"
         raise UsageError(msg, hint=hint)
-    if not out.parent.is_dir():
-        msg = f"{out} cannot be written: {out.parent} is no folder"
-        raise UsageError(msg, hint="make the folder, or name another file with --out")
 
 
 def _beside(text: str | None, here: Path, folder: Path) -> str | None:

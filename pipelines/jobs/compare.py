@@ -237,11 +237,7 @@ def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:
 
 
 def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:
-    """Return why no probe can run, where the sides take different inputs of the samples.
-
-    Raises:
-        UsageError: A side takes other inputs than declared, or none that the other lacks.
-    """
+    """Return why no probe can run, where the sides take different inputs of the samples."""
     sides = (("reference", job.reference, reference), ("candidate", job.candidate, candidate))
     for side, model, inputs in sides:
         if model.takes and frozenset(model.takes) != inputs:
@@ -346,10 +342,8 @@ def _open_reference(
         partial.add_reference(described)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
-    ref = with_rows_apart(_asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values())), read)
-    runner = open_model(
-        ref, job.device, example=_example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
-    )
+    ref = with_rows_apart(_reference_by_order(job, ref), read)
+    runner = _open_model(job, ref, read)
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     _check_roles(job, runner.signature)
     if is_table(job.samples):
@@ -410,23 +404,13 @@ def _check_roles(job: ComparisonJob, signature: Signature) -> None:
 def _reference_again(
     job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]], models: KeptAnswers
 ) -> Runner | None:
-    """Return the reference, loaded again; None where only its outputs are here, or every call loads another one.
-
-    Raises:
-        ArtifactIntegrityError: It is not the recorded one.
-    """
+    """Return the reference, loaded again; None where only its outputs are here, or every call loads another one."""
     ref = job.source if job.reference.is_recorded else job.reference
     if ref is None:
         return None
-    ref = _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
-
-    def opens() -> Runner:
-        return open_model(
-            ref, job.device, example=_example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
-        )
-
+    ref = _reference_by_order(job, ref)
     try:
-        runner = models.opened("reference", ref, opens)
+        runner = models.opened("reference", ref, lambda: _open_model(job, ref, read))
     except NotAskedBeforeError:
         raise
     except ParitygateError:
@@ -436,6 +420,15 @@ def _reference_again(
         check_is_recorded(runner.loaded, Recording.load(job.reference.path).model)
         return runner
     return runner if opened.side.digest in {None, runner.loaded.digest} else None
+
+
+def _reference_by_order(job: ComparisonJob, ref: ModelRef) -> ModelRef:
+    return _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+
+
+def _open_model(job: ComparisonJob, ref: ModelRef, read: Callable[[], Iterator[Batch]]) -> Runner:
+    example = _example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
+    return open_model(ref, job.device, example=example)
 
 
 def _positions(
@@ -570,17 +563,13 @@ def _side_result(
     ref: ModelRef, kind: str, digest: str | None, facts: Mapping[str, Any], *, executes_code: bool
 ) -> SideResult:
     precision = facts.get("precision_found")
+    names = ("runtime", "version", "device", "provider", "tf32", "optimisation")
     return SideResult(
         name=ref.name,
         kind=kind,
         digest=digest,
-        runtime=facts.get("runtime"),
-        version=facts.get("version"),
-        device=facts.get("device"),
-        provider=facts.get("provider"),
+        **{name: facts.get(name) for name in names},
         precision_found=None if precision is None else str(precision),
-        tf32=facts.get("tf32"),
-        optimisation=facts.get("optimisation"),
         executes_code=executes_code,
         notes=list(facts.get("notes", ())),
         provider_warnings=list(facts.get("provider_warnings", ())),

@@ -112,11 +112,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
 
 
 def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Progress) -> dict[str, str]:
-    """Check that the source has the outputs in the spec and accepts all samples, and return ties of symbolic dims.
-
-    Raises:
-        UsageError: It has not, or does not.
-    """
+    """Check that the source has the outputs in the spec and accepts all samples, and return ties of symbolic dims."""
     # A conversion of an artifact needs no spec, whose import takes half a second.
     from paritygate.pipelines.spec.checks import check_output_uses
     from paritygate.pipelines.spec.output_limits import AskedLimit, check_output_limits
@@ -163,11 +159,7 @@ def _undeclared(name: str, declaration: str) -> UsageError:
 
 
 def _with_dims(signature: Signature, declared: Mapping[str, Mapping[str, int]]) -> Signature:
-    """Return the signature with the declared sizes of dims.
-
-    Raises:
-        UsageError: A name is no dim of the model, although all its dims have names.
-    """
+    """Return the signature with the declared sizes of dims."""
     tensors = (*signature.inputs, *signature.outputs)
     has_nameless = any(spec.shape is None or None in spec.shape for spec in tensors)
     for name in declared:

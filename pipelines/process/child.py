@@ -183,11 +183,7 @@ def do_job(
     is_kept: Callable[[Any], bool] = lambda _: True,
     answers: ModelAnswers | None = None,
 ) -> Any:  # noqa: ANN401 - the job's JSON
-    """Do a job in a child process, without any cache.
-
-    Raises:
-        ParitygateError: As `run_child`.
-    """
+    """Do a job in a child process, without any cache; raises as `run_child`."""
     del makes, is_kept, answers
     return run_child(job, progress)
 
@@ -373,11 +369,7 @@ def _time_to_look(child: StartedChild, deadline: float, stage: str) -> float:
 
 
 def check_memory(child: StartedChild, excess: int | None, stage: str) -> None:
-    """End a child that exceeds its memory limit, by the `excess` of its `MemoryWatch`.
-
-    Raises:
-        ParitygateError: It exceeds the limit; it is ended.
-    """
+    """End a child that exceeds its memory limit, by the `excess` of its `MemoryWatch`, and raise the job's error."""
     if excess is None:
         return
     stop_child(child, at_once=True)
@@ -471,11 +463,7 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
 
 
 def _outcome(child: StartedChild) -> dict[str, Any]:
-    """Return the child's result file, its status and what belongs to that.
-
-    Raises:
-        ParitygateError: Paritygate did not write it.
-    """
+    """Return the child's result file, or raise the job's error if paritygate did not write it."""
     try:
         outcome = json.loads(child.result.read_bytes())
         if isinstance(outcome, dict) and _OUTCOMES[outcome["status"]] <= outcome.keys():
@@ -487,11 +475,7 @@ def _outcome(child: StartedChild) -> dict[str, Any]:
 
 
 def _check_room(folder: Path) -> None:
-    """Check that no full disk stopped the child, because frameworks report that in many ways.
-
-    Raises:
-        StorageError: The disk is full.
-    """
+    """Raise a `StorageError` if the disk is full, because frameworks report that in many ways."""
     probe = folder / ".room"
     with storage_errors(folder):
         try:

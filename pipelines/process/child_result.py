@@ -27,11 +27,7 @@ class _Job(Protocol):
 
 @contextlib.contextmanager
 def reading_result(job: _Job) -> Iterator[None]:
-    """Read the result of a job inside.
-
-    Raises:
-        ParitygateError: The job did not write it: `job.crash_error`.
-    """
+    """Read the result of a job inside, and raise `job.crash_error` if the job did not write it."""
     try:
         yield
     except ParitygateError:

@@ -26,9 +26,6 @@ def check_report_file(path: Path) -> None:
     if path.suffix not in _SUFFIXES:
         msg = f"--report names {path} (got the suffix {path.suffix!r}, expected {' or '.join(_SUFFIXES)})"
         raise UsageError(msg, hint="write for example --report report.html")
-    if not path.parent.is_dir():
-        msg = f"--report cannot write {path}: {path.parent} is no folder"
-        raise UsageError(msg, hint="make the folder, or name another file")
 
 
 def write_comparison_report(result: ComparisonResult, path: Path) -> None:

@@ -137,7 +137,16 @@ def benchmark_stage(
         for subject in subjects:
             if not subject.errors:
                 progress(f"benchmark: loading {subject.name}", 0, 0)
-                job = _job(subject, run, plan, device=device, time_limit_s=time_limit_s)
+                job = WorkerJob(
+                    model=subject.model,
+                    kind=kind_of(subject),
+                    samples=run.resolved.samples(run.samples_path),
+                    batch_sizes=plan.batch_sizes,
+                    device=device,
+                    folder=run.jobs(f"benchmark-{subject.name}"),
+                    time_limit_s=time_limit_s,
+                    recorded=subject.recorded,
+                )
                 _load(subject, job, stack)
         digest = _check_same_rows(subjects)
         cycles = _warm_up(subjects, plan, progress)
@@ -167,14 +176,10 @@ def benchmark_stage(
     write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
     # Neither doubtful figures nor failures are for other runs. Those of a busy machine have a note.
     if not (doubts or distrust or any(subject.may_be_released and subject.errors for subject in subjects)):
-        _keep(run, plan, device, result)
+        inputs = _asked(run, plan, device)
+        if run.cache is not None and inputs is not None:
+            run.cache.keep(BENCHMARK, inputs, to_data(result))
     return result
-
-
-def _keep(run: RunFolder, plan: BenchmarkPlan, device: str, result: BenchmarkResult) -> None:
-    asked = _asked(run, plan, device)
-    if run.cache is not None and asked is not None:
-        run.cache.keep(BENCHMARK, asked, to_data(result))
 
 
 def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
@@ -213,21 +218,6 @@ def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:
     needed = (result.of(name) for name in (SOURCE, *required_variants(run, result.device)))
     is_measured = all(item is not None and item.points for item in needed)
     return int(ExitCode.PASS if is_measured else ExitCode.NOT_MEASURED)
-
-
-def _job(
-    subject: BenchmarkSubject, run: RunFolder, plan: BenchmarkPlan, *, device: str, time_limit_s: float
-) -> WorkerJob:
-    return WorkerJob(
-        model=subject.model,
-        kind=kind_of(subject),
-        samples=run.resolved.samples(run.samples_path),
-        batch_sizes=plan.batch_sizes,
-        device=device,
-        folder=run.jobs(f"benchmark-{subject.name}"),
-        time_limit_s=time_limit_s,
-        recorded=subject.recorded,
-    )
 
 
 def _load(subject: BenchmarkSubject, job: WorkerJob, stack: ExitStack) -> None:

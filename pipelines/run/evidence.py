@@ -237,20 +237,12 @@ class Evidence:
         return (replace(item, others=()) for item in (self, *self.others))
 
     def write(self, path: Path) -> None:
-        """Write the evidence to a file.
-
-        Raises:
-            StorageError: The disk is full.
-        """
+        """Write the evidence to a file, or raise a `StorageError` if the disk is full."""
         write_json_atomically(path, to_data(self))
 
 
 def read_evidence(path: Path) -> Evidence:
-    """Return the evidence in a file.
-
-    Raises:
-        InputFileError: It is corrupt or of another version.
-    """
+    """Return the evidence in a file, or raise an `InputFileError` if it is corrupt or of another version."""
     again = f"convert-and-validate validate --run {shlex.quote(str(path.parent))}"
     try:
         return _evidence_of(path.read_text(encoding="utf-8"))

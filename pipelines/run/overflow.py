@@ -51,11 +51,7 @@ class OverflowFinding:
         return {"overflow_check": {"precision": str(self.precision), "rows": self.rows}}
 
     def stop(self, engine: Variant) -> None:
-        """Stop the build of an engine after an overflow.
-
-        Raises:
-            ConversionError: Some rows overflowed.
-        """
+        """Raise a `ConversionError` if rows overflowed."""
         if not self.non_finite + self.hidden:
             return
         ways = [

@@ -31,14 +31,9 @@ _RULES = "rules_digest"
 class RecordRequest:
     """A recording without a run."""
 
-    model: str  # a path
-    samples: str  # a path, or `module:callable`
-    here: Path  # where relative paths start
+    model: str  # a path, relative to the folder of the samples
+    samples: SampleSource
     out: Path  # must not exist, or be one of ours
-    batch_size: int  # where the samples do not say
-    pad: Mapping[str, float]  # by input, fills up shorter lists of JSON lines
-    columns: Mapping[str, tuple[str, ...]]  # of a table, by input
-    cast: Mapping[str, str]  # by input, the dtype to cast to
     valid_where: Mapping[str, str]  # by output, the input that masks its positions
     is_non_finite_declared: bool  # NaN and infinity in the outputs are correct
     seed: int  # of the choice of rows that run twice
@@ -77,11 +72,7 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
 
 
 def check_recording_rules(run: RunFolder, recording: Recording) -> None:
-    """Check that the reference was recorded by the rules of the run's spec, because limits and probes follow from them.
-
-    Raises:
-        ArtifactIntegrityError: The rules differ, or are not recorded.
-    """
+    """Raise an `ArtifactIntegrityError` if the reference was recorded by other or unknown rules than the spec's."""
     found = recording.settings.get(_RULES)
     if found == _rules(run):
         return
@@ -146,22 +137,15 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         InputFileError: The model or the samples do not exist or are corrupt.
         ParitygateError: As `record_stage`.
     """
-    source = with_signature_key(parse_source(request.model, request.here), request.signature_key, "--signature")
+    source = parse_source(request.model, request.samples.folder)
+    source = with_signature_key(source, request.signature_key, "--signature")
     if source.kind is SourceKind.CALLABLE:
         msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
         raise UsageError(
             msg, hint="write a spec that names them, and start a run", command="convert-and-validate run SPEC"
         )
-    samples = SampleSource(
-        text=request.samples,
-        folder=request.here,
-        batch_size=request.batch_size,
-        pad=request.pad,
-        columns=request.columns,
-        cast=request.cast,
-    )
     args = {
-        **_args_of(request.model, source, samples, is_non_finite_declared=request.is_non_finite_declared),
+        **_args_of(request.model, source, request.samples, is_non_finite_declared=request.is_non_finite_declared),
         "valid_where": dict(request.valid_where),
         "seed": request.seed,
         "device": request.device,
@@ -179,11 +163,7 @@ def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
     time_limit_s: float,
     progress: Progress,
 ) -> Recording:
-    """Record the outputs of an artifact, without those that are not compared.
-
-    Raises:
-        ParitygateError: As `record_stage`.
-    """
+    """Record the outputs of an artifact that are compared; raises as `record_stage`."""
     args = {
         **_args_of(
             str(artifact.variant),

@@ -75,11 +75,7 @@ def check_asks_enough(run: RunFolder) -> None:
 
 
 def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
-    """Check that a spec which asks less than what failed earlier gives a reason.
-
-    Raises:
-        UsageError: It has none.
-    """
+    """Raise a `UsageError` if a spec asks less than what failed earlier without a reason."""
     weaker = [item for item in failures if item.asked_less]
     if not weaker or run.resolved.spec.reason:
         return

@@ -18,11 +18,7 @@ _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def released_to(folder: Path) -> tuple[Path, ...]:
-    """Return the repositories that a run was released to, or was about to be.
-
-    Raises:
-        InputFileError: The note is corrupt.
-    """
+    """Return the repositories of a run's releases, made or begun; an `InputFileError` if the note is corrupt."""
     path = folder / RELEASED_TO
     try:
         names = read_json(path)["repositories"]
@@ -52,11 +48,7 @@ def note_release_to(folder: Path, repository: Path) -> tuple[Path, ...]:
 
 
 def write_released_to(folder: Path, repositories: tuple[Path, ...]) -> None:
-    """Write the note of a run folder; do nothing where the folder is not writable.
-
-    Raises:
-        StorageError: The disk is full.
-    """
+    """Write the note of a run folder if it is writable; a `StorageError` if the disk is full."""
     path = folder / RELEASED_TO
     try:
         if repositories:

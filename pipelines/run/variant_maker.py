@@ -118,12 +118,7 @@ class VariantMaker:
             return _failure(self._run, variant, err)
 
     def _overflow_of(self, variant: Variant, base: Artifact | None) -> OverflowFinding | None:
-        """Return the overflow finding on an engine's model; None where no check is needed.
-
-        Raises:
-            MissingBackendError: The engine's library or GPU is missing, so there is nothing to build.
-            ConversionError: Rows overflow.
-        """
+        """Return the overflow finding on an engine's model, None where no check is needed; raises where no build is."""
         if variant.format not in ENGINE_FORMATS or base is None or base.variant.precision not in OVERFLOW_PRECISIONS:
             return None
         require_builder(variant.format)

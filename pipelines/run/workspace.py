@@ -148,11 +148,7 @@ class RunFolder:
         write_json_atomically(self.folder / _FAILURES_FILE, {name: to_data(item) for name, item in failures.items()})
 
     def failures(self) -> dict[str, FailedVariant]:
-        """Return which variants could not be made.
-
-        Raises:
-            InputFileError: Their record is corrupt.
-        """
+        """Return which variants could not be made, or raise an `InputFileError` if their record is corrupt."""
         path = self.folder / _FAILURES_FILE
         if not path.is_file():
             return {}
@@ -172,11 +168,7 @@ class RunFolder:
         return BenchmarkResult.read(data)
 
     def unpacked_mark(self) -> str | None:
-        """Return the mark of evidence that was made here since the run was unpacked; None where it was not unpacked.
-
-        Raises:
-            InputFileError: The run was unpacked, and its mark is corrupt.
-        """
+        """Return the mark of evidence made here since the run was unpacked; an `InputFileError` if it is corrupt."""
         folder = self.folder / UNPACKED
         if not folder.exists():
             return None
@@ -196,11 +188,7 @@ class RunFolder:
         return {} if mark is None else {UNPACKED: mark}
 
     def evidence(self) -> Evidence | None:
-        """Return the evidence of the run; None if it was not validated.
-
-        Raises:
-            InputFileError: It is corrupt.
-        """
+        """Return the evidence of the run, None before validation; an `InputFileError` if it is corrupt."""
         return read_evidence(self.evidence_file) if self.evidence_file.is_file() else None
 
 
@@ -279,11 +267,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
 
 
 def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
-    """Check that this version of paritygate can go on with a run, by `data`, its `spec.json`.
-
-    Raises:
-        InputFileError: An earlier or a later version wrote it.
-    """
+    """Raise an `InputFileError` if another version wrote the run with this `spec.json`."""
     schema = data.get("schema", 1)
     if schema == _SCHEMA:
         return

@@ -30,11 +30,7 @@ FIGURES: Mapping[str, AgainstFigure] = {
 
 
 def check_factors(factors: Mapping[str, float]) -> dict[str, float]:
-    """Return the factors, checked.
-
-    Raises:
-        ValueError: A name is unknown, or a value is not a finite number of at least 1.
-    """
+    """Return the factors; a ValueError for an unknown name, or a value that is not finite and at least 1."""
     for name, value in factors.items():
         if name not in FIGURES:
             msg = f"figure {name!r} is not known (allowed: {', '.join(FIGURES)})"

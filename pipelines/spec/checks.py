@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from paritygate.convert.int8.settings import DYNAMIC
@@ -15,7 +14,7 @@ from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.spec.targets import check_targets
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
-from paritygate.text import nearest_first
+from paritygate.text import hint_of_meant, nearest_first
 from paritygate.validate.detections.measurement import check_match_rules
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.measure.decisions import axes_of, check_classes, check_rank
@@ -27,11 +26,7 @@ _OUTPUTS = "outputs: {logits: {dtype: float32, shape: [batch, 3]}}"
 
 
 def check_spec(resolved: ResolvedSpec) -> None:
-    """Check that the names in a spec refer to something, and that its values fit each other.
-
-    Raises:
-        UsageError: They do not.
-    """
+    """Raise a `UsageError` if names in a spec refer to nothing, or its values do not fit each other."""
     _check_targets(resolved)
     _check_names(resolved)
     _check_calibration(resolved)
@@ -156,8 +151,7 @@ def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:
     for name in resolved.spec.roles:
         if name not in inputs:
             msg = f"spec {resolved.origin}: roles names {name!r}, which is not an input (inputs: {', '.join(inputs)})"
-            close = difflib.get_close_matches(name, inputs, n=1)
-            raise UsageError(msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these inputs")
+            raise UsageError(msg, hint=hint_of_meant(name, inputs, "name one of these inputs"))
 
 
 def _check_tensor_names(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
@@ -175,8 +169,7 @@ def _meant(name: str, resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec])
     served = resolved.spec.model.rename.get(name)
     if served in outputs:
         return f"rename serves it as {served!r}: name that"
-    close = difflib.get_close_matches(name, outputs, n=1)
-    return f"did you mean {close[0]!r}?" if close else "name one of these outputs"
+    return hint_of_meant(name, outputs, "name one of these outputs")
 
 
 def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, get_args
@@ -14,6 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.rules.table import RULES
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.pipelines.spec.targets import place_in_spec
+from paritygate.text import closest
 
 # As pydantic describes it.
 _Problem = Mapping[str, Any]
@@ -27,79 +27,43 @@ _OF_OUTPUTS = {
 # An example of every key, for hints. Names of inputs, outputs, dims and targets are those of one model.
 EXAMPLE: Mapping[str, Any] = {
     "model": {
-        "name": "scores",
-        "source": "model.onnx",
-        "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
-        "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
-        "rename": {"output_0": "logits"},
-        "dims": {"batch": {"min": 1, "opt": 8, "max": 64}},
-        "files": ["weights.safetensors"],
-        "signature": "serving_default",
-        "exporter": "dynamo",
+        "name": "scores", "source": "model.onnx", "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
+        "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}}, "rename": {"output_0": "logits"},
+        "dims": {"batch": {"min": 1, "opt": 8, "max": 64}}, "files": ["weights.safetensors"],
+        "signature": "serving_default", "exporter": "dynamo",
     },
     "samples": {
-        "source": "inputs.npz",
-        "path": "dev.json",
-        "batch_size": 16,
-        "pad": {"x": 0},
+        "source": "inputs.npz", "path": "dev.json", "batch_size": 16, "pad": {"x": 0},
         "images": {
-            "input": "pixel_values",
-            "size": [224, 224],
-            "resize": "shorter",
-            "shorter": 256,
-            "resample": "bilinear",
-            "crop": "center",
-            "layout": "NCHW",
-            "channels": "RGB",
-            "scale": 0.00392156862745098,
-            "mean": [0.485, 0.456, 0.406],
-            "std": [0.229, 0.224, 0.225],
-            "dtype": "float32",
+            "input": "pixel_values", "size": [224, 224], "resize": "shorter", "shorter": 256, "resample": "bilinear",
+            "crop": "center", "layout": "NCHW", "channels": "RGB", "scale": 0.00392156862745098,
+            "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "dtype": "float32",
         },
         "random": {
             "rows": 128,
             "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4], "low": 0, "high": 1, "mask": False}},
         },
-        "columns": {"x": ["age", "income"]},
-        "cast": {"x": "float32"},
-        "strata": ["source"],
+        "columns": {"x": ["age", "income"]}, "cast": {"x": "float32"}, "strata": ["source"],
     },
     "decisions": {
         "logits": {
-            "argmax": True,
-            "threshold": 0.5,
-            "top_k": 5,
-            "multilabel": 0.5,
-            "axis": 1,
+            "argmax": True, "threshold": 0.5, "top_k": 5, "multilabel": 0.5, "axis": 1,
             "constant": "all rows are of one class",
-        }
+        },
     },
-    "targets": ["onnx-fp32", "onnx-fp16"],
-    "required": ["onnx-fp32"],
+    "targets": ["onnx-fp32", "onnx-fp16"], "required": ["onnx-fp32"],
     "tolerance": {"onnx-fp16": {"max_abs_diff": 0.01}},
     "argmax_of": {"label": "logits"},
     "gold": {
-        "metric": "accuracy",
-        "output": "logits",
-        "tolerance": {"ratio": 0.99, "max_drop": 0.01, "mlperf": 99},
+        "metric": "accuracy", "output": "logits", "tolerance": {"ratio": 0.99, "max_drop": 0.01, "mlperf": 99},
         "gold_above": 3.0,
     },
     "matches": {
         "faces": {
-            "boxes": "boxes",
-            "scores": "scores",
-            "classes": "classes",
-            "num": "num",
-            "iou": 0.9,
-            "score_tolerance": 0.01,
-            "score_floor": 0.3,
-            "max_box_diff": 0.01,
-            "output": "output0",
-            "picture": 0,
-            "axis": 1,
-            "other_tolerance": 0.01,
-            "format": "xyxy",
-        }
+            "boxes": "boxes", "scores": "scores", "classes": "classes", "num": "num", "iou": 0.9,
+            "score_tolerance": 0.01, "score_floor": 0.3, "max_box_diff": 0.01, "output": "output0", "picture": 0,
+            "axis": 1, "other_tolerance": 0.01, "format": "xyxy",
+        },
     },
     "outputs": {
         "debug": {"ignore": "random by design"},
@@ -110,59 +74,30 @@ EXAMPLE: Mapping[str, Any] = {
     "non_finite": "match",
     "roles": {
         "x": {
-            "role": "number",
-            "low": 0,
-            "high": 255,
-            "of": "input_ids",
-            "pad": 0,
-            "empty": False,
-            "padding": "right",
-            "shortest": 1,
-            "nan": True,
-            "infinity": False,
-        }
+            "role": "number", "low": 0, "high": 255, "of": "input_ids", "pad": 0, "empty": False, "padding": "right",
+            "shortest": 1, "nan": True, "infinity": False,
+        },
     },
-    "edge": "fail",
-    "probes": ["batches", "masks"],
-    "reason": "the service never sends one row alone",
-    "min_rows": 100,
-    "repeat": 3,
-    "opset": 18,
-    "seed": 0,
+    "edge": "fail", "probes": ["batches", "masks"], "reason": "the service never sends one row alone", "min_rows": 100,
+    "repeat": 3, "opset": 18, "seed": 0,
     "calibration": {
-        "source": "calibration.npz",
-        "path": "train.json",
-        "batch_size": 16,
-        "pad": {"x": 0},
-        "share": 0.2,
-        "rows": 128,
-        "tool": "onnxruntime",
-        "method": "minmax",
-        "activations": "int8",
+        "source": "calibration.npz", "path": "train.json", "batch_size": 16, "pad": {"x": 0}, "share": 0.2, "rows": 128,
+        "tool": "onnxruntime", "method": "minmax", "activations": "int8",
     },
     "benchmark": {"batch_sizes": [1, 8], "concurrency": [1, 4], "rounds": 7, "seconds": 0.25, "price_per_hour": 1.5},
     "onnxruntime": {"provider": "cuda"},
     "tensorrt": {
-        "workspace_mb": 1024,
-        "optimization_level": 3,
-        "hardware_compatibility": "ampere_plus",
-        "version_compatible": True,
-        "timing_cache": "timings.cache",
+        "workspace_mb": 1024, "optimization_level": 3, "hardware_compatibility": "ampere_plus",
+        "version_compatible": True, "timing_cache": "timings.cache",
     },
     "tensorrt_rtx": {"compute_capabilities": ["8.9"], "workspace_mb": 1024},
     "promote": {
-        "to": "artifacts/repository",
-        "alias": "prod",
-        "prefer": "fastest",
-        "limits": {"latency_p95_ms": 20},
-        "against": {"size_mb": 1.05},
-        "for": ["cpu"],
-        "accept": {"tensorrt-fp16": "emulated"},
-        "fallback": "source",
+        "to": "artifacts/repository", "alias": "prod", "prefer": "fastest", "limits": {"latency_p95_ms": 20},
+        "against": {"size_mb": 1.05}, "for": ["cpu"], "accept": {"tensorrt-fp16": "emulated"}, "fallback": "source",
     },
     "serve": {"triton": {"max_batch_size": 8}},
     "report": {"inputs": "hide"},
-}
+}  # fmt: skip
 # Targets may be mappings too, with their own keys.
 _STATIC_TARGET: Mapping[str, Any] = {
     "name": "onnx-fp32",
@@ -194,19 +129,11 @@ _SHORT: Mapping[tuple[str, ...], Any] = {
 # The needed value, by pydantic's kind of problem.
 _NEEDED = {
     "string_type": "text",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "dataclass_type": "a mapping",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), "a mapping"),
     "list_type": "a list",
     "greater_than_equal": "a number of at least {ge:g}",
     "greater_than": "a number above {gt:g}",
@@ -214,8 +141,7 @@ _NEEDED = {
     "less_than": "a number below {lt:g}",
     "too_short": "at least {min_length} of them",
     "string_too_short": "text that is not empty",
-    "literal_error": "{expected}",
-    "enum": "{expected}",
+    **dict.fromkeys(("literal_error", "enum"), "{expected}"),
 }
 # Descriptions of patterns.
 _PATTERNS = {
@@ -315,8 +241,8 @@ def _meant(place: Sequence[int | str], kind: str) -> str:
     """Return a hint on the key that an unknown one may mean; empty where none is near."""
     if kind != "extra_forbidden":
         return ""
-    close = difflib.get_close_matches(str(place[-1]), _keys_beside(place), n=1)
-    return f"did you mean {close[0]!r} instead of {place[-1]!r}?" if close else ""
+    close = closest(str(place[-1]), _keys_beside(place))
+    return f"did you mean {close!r} instead of {place[-1]!r}?" if close else ""
 
 
 def _example_hint(place: Sequence[int | str]) -> str:

@@ -43,11 +43,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
 
 
 def check_limits(limits: Mapping[str, float]) -> dict[str, float]:
-    """Return the limits, checked.
-
-    Raises:
-        ValueError: A name is unknown, or a value is not a finite number above 0.
-    """
+    """Return the limits; a ValueError for an unknown name, or a value that is not finite and above 0."""
     for name, value in limits.items():
         if name not in CONSTRAINTS:
             msg = f"limit {name!r} is not known (allowed: {', '.join(CONSTRAINTS)})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.resources
 import shlex
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from paritygate.pipelines.spec.checks import check_spec
 from paritygate.pipelines.spec.errors import spec_error, words_of
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.yaml import MOST_BYTES, load_yaml
-from paritygate.text import beside_meant
+from paritygate.text import beside_meant, hint_of_meant
 from paritygate.validate.samples.samples import SUFFIXES, SampleSource, open_samples
 
 
@@ -41,8 +40,7 @@ def load_spec(text: str) -> ResolvedSpec:
         return parse_spec(_read_spec(path), folder=path.resolve().parent, origin=str(path))
     packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"
     if text not in packaged_specs():
-        close = difflib.get_close_matches(text, packaged_specs(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"packaged specs are: {', '.join(packaged_specs())}"
+        hint = hint_of_meant(str(text), packaged_specs(), f"packaged specs are: {', '.join(packaged_specs())}")
         msg = f"spec {text!r} is no file and no packaged spec"
         raise InputFileError(msg, hint=hint)
     # A packaged spec names modules, not paths; other paths start from the current directory.
@@ -124,11 +122,7 @@ def _check_samples(resolved: ResolvedSpec, samples: SampleSource, *, key: str) -
 
 
 def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
-    """Return the spec in a YAML text, checked.
-
-    Raises:
-        UsageError: It is no YAML, has a wrong key or value, or contradicts itself.
-    """
+    """Return the spec in a YAML text, or raise a `UsageError` for bad YAML, keys, values or contradictions."""
     data = load_yaml(text, origin=origin)
     if not isinstance(data, dict):
         msg = f"spec {origin} is {words_of(data)}, and a mapping is needed"

@@ -30,11 +30,7 @@ def check_name(what: str, name: str) -> str:
 
 
 def check_variant(name: str) -> str:
-    """Return `name` if it is a safe name, with or without fixed dims after an `@`.
-
-    Raises:
-        UsageError: It is not.
-    """
+    """Return `name` if it is safe, with or without fixed dims after an `@`; else raise a `UsageError`."""
     plain, at, dims = name.partition("@")
     check_name("variant", plain if at else name)
     if at and (not _FIXED_DIMS.fullmatch(dims) or len(name) > _LONGEST):
@@ -44,11 +40,7 @@ def check_variant(name: str) -> str:
 
 
 def check_alias(name: str) -> str:
-    """Return `name` if it is a safe name that is no version number.
-
-    Raises:
-        UsageError: It is not.
-    """
+    """Return `name` if it is safe and no version number; else raise a `UsageError`."""
     check_name("alias", name)
     if name.isdecimal():
         msg = f"alias name {name!r} is a number and would be taken for a version"

@@ -51,11 +51,7 @@ def check_output_limits(
 
 
 def check_limits_of_profiles(resolved: ResolvedSpec, profiles: Mapping[str, OutputProfile]) -> None:
-    """Check the same by the outputs of the reference.
-
-    Raises:
-        UsageError: They do not fit.
-    """
+    """Check the same by the outputs of the reference, with the same error."""
     floats = {name: profile.channels for name, profile in profiles.items() if profile.is_float}
     _check(resolved, asked_limits(resolved), floats)
 

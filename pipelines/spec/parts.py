@@ -25,33 +25,6 @@ from paritygate.validate.samples.columns import CastDtype
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.random_rows import RANDOM, RandomInput
 
-__all__ = [
-    "BenchmarkPart",
-    "CalibrationPart",
-    "DecisionPart",
-    "DimPart",
-    "GoldPart",
-    "GoldParts",
-    "ImagesPart",
-    "MatchPart",
-    "ModelPart",
-    "OnnxruntimePart",
-    "OutputLimits",
-    "OutputPart",
-    "ProbeName",
-    "PromotePart",
-    "RandomInputPart",
-    "RandomPart",
-    "Reason",
-    "ReportPart",
-    "SamplesPart",
-    "ServePart",
-    "SpecPart",
-    "TensorPart",
-    "TensorrtPart",
-    "TensorrtRtxPart",
-]
-
 # As `device_name` returns them.
 _DEVICE = re.compile(r"cpu|cuda:sm[0-9]{2,3}")
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -138,26 +111,8 @@ class ImagesPart(SpecPart):
 
     @property
     def rules(self) -> PictureRules:
-        """The rules of preparation.
-
-        Raises:
-            ValueError: The values contradict one another.
-        """
-        height, width = self.size
-        return PictureRules(
-            input=self.input,
-            size=(height, width),
-            channels=self.channels,
-            resize=self.resize,
-            shorter=self.shorter,
-            resample=self.resample,
-            crop=self.crop,
-            scale=self.scale,
-            mean=tuple(self.mean),
-            std=tuple(self.std),
-            dtype=self.dtype,
-            layout=self.layout,
-        )
+        """The rules of preparation; a ValueError for contradictions."""
+        return PictureRules(**{**dict(self), **{name: tuple(getattr(self, name)) for name in ("size", "mean", "std")}})
 
 
 class RandomInputPart(TensorPart):
@@ -175,12 +130,8 @@ class RandomInputPart(TensorPart):
 
     @property
     def rule(self) -> RandomInput:
-        """The rule of generation.
-
-        Raises:
-            ValueError: The values contradict one another.
-        """
-        return RandomInput(dtype=self.dtype, shape=tuple(self.shape), low=self.low, high=self.high, mask=self.mask)
+        """The rule of generation; a ValueError for contradictions."""
+        return RandomInput(**{**dict(self), "shape": tuple(self.shape)})
 
 
 class RandomPart(SpecPart):
@@ -540,13 +491,8 @@ class TensorrtPart(SpecPart):
 
     def settings(self, folder: Path) -> EngineSettings:
         """Return the settings, with paths relative to `folder`."""
-        return EngineSettings(
-            workspace_mb=self.workspace_mb,
-            optimization_level=self.optimization_level,
-            hardware_compatibility=self.hardware_compatibility,
-            version_compatible=self.version_compatible,
-            timing_cache=None if self.timing_cache is None else (folder / self.timing_cache).resolve(),
-        )
+        cache = None if self.timing_cache is None else (folder / self.timing_cache).resolve()
+        return EngineSettings(**{**dict(self), "timing_cache": cache})
 
 
 class TensorrtRtxPart(SpecPart):

@@ -42,15 +42,4 @@ class RolePart(SpecPart):
     def role_of_input(self) -> DeclaredRole:
         """The role."""
         padding = [self.padding] if isinstance(self.padding, str) else self.padding
-        return DeclaredRole(
-            role=self.role,
-            low=self.low,
-            high=self.high,
-            of=self.of,
-            pad=self.pad,
-            empty=self.empty,
-            padding=None if padding is None else tuple(map(Padding, padding)),
-            shortest=self.shortest,
-            nan=self.nan,
-            infinity=self.infinity,
-        )
+        return DeclaredRole(**{**dict(self), "padding": None if padding is None else tuple(map(Padding, padding))})

@@ -20,28 +20,8 @@ from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import ModelRef, parse_source, with_signature_key
 from paritygate.pipelines.rules.table import RULES
-from paritygate.pipelines.spec.parts import (
-    BenchmarkPart,
-    CalibrationPart,
-    DecisionPart,
-    GoldPart,
-    GoldParts,
-    MatchPart,
-    ModelPart,
-    OnnxruntimePart,
-    OutputLimits,
-    OutputPart,
-    ProbeName,
-    PromotePart,
-    Reason,
-    ReportPart,
-    SamplesPart,
-    ServePart,
-    SpecPart,
-    TensorPart,
-    TensorrtPart,
-    TensorrtRtxPart,
-)
+from paritygate.pipelines.spec import parts
+from paritygate.pipelines.spec.part import SpecPart
 from paritygate.pipelines.spec.role_part import RolePart
 from paritygate.pipelines.spec.targets import Target, fixed_shape_of, variant_of_target
 from paritygate.precision import Precision, Variant
@@ -74,20 +54,20 @@ _HELD_OUT_SHARE = 0.2
 class Spec(SpecPart):
     """Everything that a run needs."""
 
-    model: ModelPart
-    samples: SamplesPart
-    decisions: dict[str, DecisionPart] = Field(default_factory=dict)
+    model: parts.ModelPart
+    samples: parts.SamplesPart
+    decisions: dict[str, parts.DecisionPart] = Field(default_factory=dict)
     targets: list[Target] = Field(min_length=1)
     required: list[str] | None = Field(
         default=None,
         description="The targets that the outcome of a run depends on; [] for none. Every target whose packages are "
         "installed, but for those that do not run on the device, if absent.",
     )
-    tolerance: dict[str, dict[str, float | OutputLimits]] = Field(default_factory=dict)
+    tolerance: dict[str, dict[str, float | parts.OutputLimits]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
-    gold: GoldParts = Field(default_factory=list, description="One metric against gold, or a list of them.")
-    matches: dict[str, MatchPart] = Field(default_factory=dict)
-    outputs: dict[str, OutputPart] = Field(
+    gold: parts.GoldParts = Field(default_factory=list, description="One metric against gold, or a list of them.")
+    matches: dict[str, parts.MatchPart] = Field(default_factory=dict)
+    outputs: dict[str, parts.OutputPart] = Field(
         default_factory=dict,
         description="Outputs that are not compared, each with the reason: {ignore: REASON}; or one more limit of those "
         "that are: {min_cosine_similarity: V}; or the input that says which positions count: {valid_where: INPUT}.",
@@ -102,11 +82,11 @@ class Spec(SpecPart):
         default="warn",
         description="What a difference comes to in made-up rows that are unlike every sample; off asks none of them.",
     )
-    probes: list[ProbeName] | Literal["none"] | None = Field(
+    probes: list[parts.ProbeName] | Literal["none"] | None = Field(
         default=None,
         description="The probes to make; all of them if absent. What is left out is recorded in a release.",
     )
-    reason: Reason | None = Field(
+    reason: parts.Reason | None = Field(
         default=None,
         pattern=r"\S",
         description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "
@@ -116,16 +96,16 @@ class Spec(SpecPart):
     repeat: Annotated[int, Field(ge=1)] = 1
     opset: int | None = None
     seed: Annotated[int, Field(ge=0)] = 0
-    calibration: CalibrationPart = Field(default_factory=CalibrationPart)
-    benchmark: BenchmarkPart | None = Field(
+    calibration: parts.CalibrationPart = Field(default_factory=parts.CalibrationPart)
+    benchmark: parts.BenchmarkPart | None = Field(
         default=None, description="Measured where this is there, `benchmark: {}` included."
     )
-    onnxruntime: OnnxruntimePart = Field(default_factory=OnnxruntimePart)
-    tensorrt: TensorrtPart = Field(default_factory=TensorrtPart)
-    tensorrt_rtx: TensorrtRtxPart = Field(default_factory=TensorrtRtxPart)
-    promote: PromotePart = Field(default_factory=PromotePart)
-    serve: ServePart = Field(default_factory=ServePart)
-    report: ReportPart = Field(default_factory=ReportPart)
+    onnxruntime: parts.OnnxruntimePart = Field(default_factory=parts.OnnxruntimePart)
+    tensorrt: parts.TensorrtPart = Field(default_factory=parts.TensorrtPart)
+    tensorrt_rtx: parts.TensorrtRtxPart = Field(default_factory=parts.TensorrtRtxPart)
+    promote: parts.PromotePart = Field(default_factory=parts.PromotePart)
+    serve: parts.ServePart = Field(default_factory=parts.ServePart)
+    report: parts.ReportPart = Field(default_factory=parts.ReportPart)
 
 
 def schema_of_spec() -> dict[str, Any]:
@@ -161,11 +141,7 @@ class ResolvedSpec:
         return tuple(map(str, self.variants))
 
     def fixed_shape(self, variant: Variant, signature: Signature) -> FixedShape | None:
-        """Return how the dims of a target of the model's signature are fixed; None if none is.
-
-        Raises:
-            UsageError: They cannot be fixed so.
-        """
+        """Return how the dims of a target of this signature are fixed, None if none is; raises as `fixed_shape_of`."""
         found = (target for target in self.spec.targets if variant_of_target(target) == variant)
         target = next(found, None)
         return None if target is None else fixed_shape_of(target, signature)
@@ -302,12 +278,8 @@ class ResolvedSpec:
 
     @property
     def gold(self) -> tuple[GoldRule, ...]:
-        """The metrics against gold.
-
-        Raises:
-            UsageError: A metric or its tolerance is not allowed.
-        """
-        parts = [self.spec.gold] if isinstance(self.spec.gold, GoldPart) else self.spec.gold
+        """The metrics against gold; a `UsageError` for a wrong metric or tolerance."""
+        gold = [self.spec.gold] if isinstance(self.spec.gold, parts.GoldPart) else self.spec.gold
         return tuple(
             make_gold_rule(
                 part.metric,
@@ -315,16 +287,12 @@ class ResolvedSpec:
                 gold_above=part.gold_above,
                 **({} if part.tolerance is None else part.tolerance.model_dump()),
             )
-            for part in parts
+            for part in gold
         )
 
     @property
     def matches(self) -> tuple[MatchRule, ...]:
-        """The outputs that are lists of detections.
-
-        Raises:
-            UsageError: The values of a rule do not fit.
-        """
+        """The outputs that are lists of detections; a `UsageError` for values that do not fit."""
         return tuple(make_match_rule(name, **part.model_dump()) for name, part in self.spec.matches.items())
 
     @property
@@ -409,5 +377,5 @@ class ResolvedSpec:
         return {output: value for output, value in values.items() if value is not None}
 
 
-def _tensor(name: str, part: TensorPart) -> TensorSpec:
+def _tensor(name: str, part: parts.TensorPart) -> TensorSpec:
     return TensorSpec(name=name, dtype=part.dtype, shape=tuple(part.shape))

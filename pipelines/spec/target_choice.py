@@ -14,11 +14,7 @@ from paritygate.text import nearest_first
 
 
 def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
-    """Check that all names are targets of the spec.
-
-    Raises:
-        UsageError: One is not.
-    """
+    """Raise a `UsageError` if a name is no target of the spec."""
     known = resolved.target_names
     for name in names:
         if name not in known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from paritygate.errors import UsageError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.precision import Variant
 from paritygate.signature import Signature
-from paritygate.text import nearest_first
+from paritygate.text import closest, nearest_first
 
 # The largest size for every runtime: some use 32 bits.
 _LARGEST_SIZE = 2**31 - 1
@@ -52,11 +51,7 @@ def place_in_spec(location: Sequence[int | str]) -> tuple[int | str, ...]:
 
 
 def variant_of_target(target: str | StaticTarget) -> Variant:
-    """Return the variant of a target.
-
-    Raises:
-        UsageError: There is no such variant, or a size is larger than any runtime allows.
-    """
+    """Return the variant of a target; a `UsageError` if there is none, or a size exceeds every runtime's limit."""
     variant = _variant(target)
     for name, size in variant.static:
         if size > _LARGEST_SIZE:
@@ -76,11 +71,7 @@ def _variant(target: str | StaticTarget) -> Variant:
 
 
 def name_of_target(target: str | StaticTarget) -> str:
-    """Return the name of a target's variant.
-
-    Raises:
-        UsageError: There is no such variant.
-    """
+    """Return the name of a target's variant; raises as `variant_of_target`."""
     return str(variant_of_target(target))
 
 
@@ -127,11 +118,10 @@ def check_targets(
 
 def target_meant(name: str, known: Sequence[str]) -> str:
     """Return a hint on the target that may be meant; empty where none is near, or for the name of one."""
-    plain = name.partition("@")[0].lower()
+    plain = name.partition("@")[0]
+    close = closest(plain, known)
     # onnx-fp64 is no typo of onnx-fp16: digits must agree.
-    alike = [each for each in known if _digits(each) == _digits(plain)]
-    close = difflib.get_close_matches(plain, alike, n=1)
-    return f"did you mean {close[0]}?" if close and close[0] != name.partition("@")[0] else ""
+    return f"did you mean {close}?" if close and close != plain and _digits(close) == _digits(plain) else ""
 
 
 def _digits(name: str) -> str:

@@ -198,8 +198,15 @@ def _messages_of_click(err: click.ClickException) -> Iterator[str]:
     import click
 
     # Click's own message names the option.
-    yield f"error: {err.format_message()}"
     context = err.ctx if isinstance(err, click.UsageError) else None
+    if isinstance(err, click.NoSuchOption) and context is not None:
+        from paritygate.text import meant
+
+        options = (item for item in context.command.get_params(context) if isinstance(item, click.Option))
+        names = (name for option in options if not option.hidden for name in (*option.opts, *option.secondary_opts))
+        yield f"error: no such option {err.option_name!r}{meant(err.option_name, names)}"
+    else:
+        yield f"error: {err.format_message()}"
     if context is not None:
         usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
         yield f"hint: {usage}; for more: {context.command_path} --help"

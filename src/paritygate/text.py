@@ -48,10 +48,23 @@ def in_full(number: float) -> str:
     return str(int(number)) if is_whole else repr(float(number))
 
 
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return the name that is most like the one given, in whatever case, as `difflib` counts; empty if none is near."""
+    # Of names that differ in case alone, the last one stands for all.
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else ""
+
+
 def meant(name: str, known: Iterable[str]) -> str:
     """Return `: did you mean 'logits'?` for the nearest name; empty where none is near."""
-    found = difflib.get_close_matches(name, list(known), n=1)
-    return f": did you mean {found[0]!r}?" if found else ""
+    found = closest(name, known)
+    return f": did you mean {found!r}?" if found else ""
+
+
+def hint_of_meant(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the same as a hint; another hint if no name is near."""
+    return meant(name, known).removeprefix(": ") or otherwise
 
 
 def beside_meant(path: Path) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.text import (
+    closest,
     counted,
     echo,
     echo_block,
@@ -95,6 +96,20 @@ def test_a_count_has_its_noun(count: int, noun: str, text: str) -> None:
 
 def test_a_word_agrees_with_the_count() -> None:
     assert [one_or_many(count, "is", "are") for count in (0, 1, 2)] == ["are", "is", "are"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("--precison", ["--decision", "--json", "--precision"], "--precision"),
+        ("Prod", ["prod", "test"], "prod"),
+        ("LOGITS", ["Logits", "labels"], "Logits"),
+        ("--zzzz", ["--size", "--json"], ""),
+        ("x", [], ""),
+    ],
+)
+def test_the_closest_name_is_named_if_it_is_close(name: str, known: list[str], expected: str) -> None:
+    assert closest(name, known) == expected
 
 
 def test_names_come_with_the_nearest_first_and_else_in_their_order() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
+from paritygate.text import hint_of_meant
 
 # What values may be cast to.
 CastDtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
@@ -35,11 +35,10 @@ def wanted_columns(path: Path, names: Sequence[str], source: SampleSource) -> li
         msg += f"{source.columns_option})"
         raise InputFileError(msg, hint=f"leave {ID_COLUMN!r} out, or rename the column if the model takes its numbers")
     for column in wanted - {*names}:
-        close = difflib.get_close_matches(column, names, n=1)
         msg = (
             f"samples {path} have no column {column!r}, which {source.columns_option} names (seen: {', '.join(names)})"
         )
-        raise InputFileError(msg, hint=f"did you mean {close[0]!r}?" if close else "name columns of the table")
+        raise InputFileError(msg, hint=hint_of_meant(column, names, "name columns of the table"))
     return [name for name in names if name in wanted]
 
 

@@ -6,7 +6,6 @@ batches.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import inspect
 import json
@@ -22,7 +21,7 @@ from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object
-from paritygate.text import beside_meant, counted
+from paritygate.text import beside_meant, counted, hint_of_meant
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.columns import cast_inputs
 from paritygate.validate.samples.csv_table import read_csv
@@ -97,10 +96,7 @@ def _of_known_pads(batches: Iterator[Batch], source: SampleSource) -> Iterator[B
             if name not in batch.inputs:
                 seen = ", ".join(batch.inputs)
                 msg = f"{source.pad_option} names {name!r}, which is not an input of the samples (seen: {seen})"
-                close = difflib.get_close_matches(name, batch.inputs, n=1)
-                raise UsageError(
-                    msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these, or leave it out"
-                )
+                raise UsageError(msg, hint=hint_of_meant(name, batch.inputs, "name one of these, or leave it out"))
         yield batch
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.signature import TensorSpec
-from paritygate.text import counted
+from paritygate.text import counted, hint_of_meant
 from paritygate.validate.samples.columns import wanted_columns
 from paritygate.validate.samples.csv_table import no_number, survey_csv
 from paritygate.validate.samples.table_columns import Column, ColumnKind, choices_of_numbers, columns_of_table
@@ -57,8 +56,7 @@ def check_inputs_named(source: SampleSource, names: Sequence[str]) -> None:
         if name not in names:
             listed = ", ".join(names)
             msg = f"{source.columns_option} names {name!r}, which is not an input of the model (expected: {listed})"
-            close = difflib.get_close_matches(name, names, n=1)
-            raise UsageError(msg, hint=f"did you mean {close[0]!r}?" if close else "name one of its inputs")
+            raise UsageError(msg, hint=hint_of_meant(name, names, "name one of its inputs"))
 
 
 def _check_numbers(path: Path, source: SampleSource, name: str, parts: Sequence[Column]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
 from paritygate.pipelines.compare.excused.own_noise import Again
-from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
+from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers, with_excused
 from paritygate.validate.gate.candidate import RefusedInputsError
 from paritygate.validate.gate.gate import GateResult
 from paritygate.validate.gate.verdict import flips_allowed
@@ -66,25 +65,10 @@ def without_jumps(result: GateResult, again: Again) -> GateResult:
     if runner is None or not any(spec.dtype.startswith("float") for spec in runner.signature.inputs):
         return result
     candidate = _WithoutJumps(result, again, runner, cap)
-    found = again.run(candidate)
+    without = again.run(candidate)
     if not candidate.excused:
         return result
-    passed = {(check.name, check.output): check for check in found.checks if check.status is Status.PASS}
-    checks = tuple(
-        replace(
-            passed[check.name, check.output],
-            words=passed[check.name, check.output].words + say("jumps.excused", difference=check.words),
-        )
-        if check.status is Status.FAIL and check.name in _OF_ROWS and (check.name, check.output) in passed
-        else check
-        for check in result.checks
-    )
-    still = {check.output for check in checks if check.status is Status.FAIL}
-    return replace(
-        result,
-        checks=(*checks, candidate.check()),
-        looks_like={name: words for name, words in result.looks_like.items() if name in still},
-    )
+    return with_excused(result, without, _OF_ROWS, "jumps.excused", candidate.check())
 
 
 class _WithoutJumps(ReplacedAnswers):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
-from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers
+from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers, with_excused
 from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
@@ -85,25 +85,9 @@ def with_own_noise(result: GateResult, again: Again) -> GateResult:
     excusing = {place: item for place, item in noise.items() if item.warning is None and item.noise}
     if not excusing:
         return replace(result, checks=(*result.checks, *unsound))
-    held = _HeldToNoise(again.candidate, excusing, result, again)
-    found = again.run(held)
-    passed = {(check.name, check.output): check for check in found.checks if check.status is Status.PASS}
-    checks = tuple(
-        replace(passed[check.name, check.output], words=_excused_words(check, passed[check.name, check.output]))
-        if check.status is Status.FAIL and check.name in _OF_ROWS and (check.name, check.output) in passed
-        else check
-        for check in result.checks
-    )
-    failed = {check.output for check in checks if check.status is Status.FAIL}
-    return replace(
-        result,
-        checks=(*checks, *held.checks(), *unsound),
-        looks_like={name: words for name, words in result.looks_like.items() if name in failed},
-    )
-
-
-def _excused_words(before: Check, after: Check) -> Words:
-    return after.words + say("noise.excused_rows", difference=before.words)
+    within_noise = _HeldToNoise(again.candidate, excusing, result, again)
+    excused = again.run(within_noise)
+    return with_excused(result, excused, _OF_ROWS, "noise.excused_rows", *within_noise.checks(), *unsound)
 
 
 def _rows_beyond(result: GateResult) -> frozenset[str]:

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paritygate.validate.gate.candidate import Candidate
+from paritygate.validate.gate.gate import GateResult
+from paritygate.validate.measure.check import Check, Status
+from paritygate.validate.words.sentence import say
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
+
+
+def with_excused(result: GateResult, excused: GateResult, names: Collection[str], key: str, *more: Check) -> GateResult:
+    """Return the result, passing the failed checks of these names that pass in `excused`, with replaced outputs.
+
+    The sentence `key` explains such a check. `more` are warnings on the excused rows.
+    """
+    passed = {(check.name, check.output): check for check in excused.checks if check.status is Status.PASS}
+
+    def judged(check: Check) -> Check:
+        after = passed.get((check.name, check.output))
+        if after is None or check.status is not Status.FAIL or check.name not in names:
+            return check
+        return replace(after, words=after.words + say(key, difference=check.words))
+
+    checks = tuple(map(judged, result.checks))
+    failed = {check.output for check in checks if check.status is Status.FAIL}
+    looks_like = {name: words for name, words in result.looks_like.items() if name in failed}
+    return replace(result, checks=(*checks, *more), looks_like=looks_like)
 
 
 class ReplacedAnswers:
@@ -47,11 +70,7 @@ class ReplacedAnswers:
         self._candidate.start_pass()
 
     def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
-        """Return all outputs for one batch.
-
-        Raises:
-            RefusedInputsError: The candidate refused the batch.
-        """
+        """Return all outputs for one batch, or raise a `RefusedInputsError` if the candidate refused it."""
         self._number += 1
         return self.replaced(self._number, batch, dict(self._candidate.answer(batch)))
 

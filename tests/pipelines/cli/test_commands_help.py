@@ -96,7 +96,7 @@ def test_a_command_that_does_not_exist_is_wrong_usage(desk: Desk) -> None:
 
     assert called.code == 2
     assert called.err == (
-        "error: No such command 'promot'; did you mean 'promote'?\n"
+        "error: no such command 'promot': did you mean 'promote'?\n"
         "hint: convert-and-validate [OPTIONS] COMMAND [ARGS]...; for more: convert-and-validate --help\n"
     )
 

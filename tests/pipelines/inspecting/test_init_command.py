@@ -140,7 +140,7 @@ def test_what_cannot_be_written_whole_is_not_written(desk: Desk, monkeypatch: py
 
     assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--force").code == 5
     assert (desk.folder / "spec.yaml").read_text(encoding="utf-8") == before
-    assert desk.call("init", "model.onnx", "--out", "no/such.yaml").err.count("is no folder") == 1
+    assert desk.call("init", "model.onnx", "--out", "no/such.yaml").code == 2
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ def test_what_engines_are_built_from_is_said(targets: str, more: str) -> None:
         ("onnx-f16@batch=1", "did you mean onnx-fp16?"),
         # As near in letters, and another precision all the same.
         ("onnx-fp64", "name one of these, the nearest of which come first"),
+        ("onnx-fp8", "name one of these, the nearest of which come first"),
         ("onnx-tf32@batch=1", "did you mean onnx-fp32?"),
         ("onnx-fp32@batch", "write for example onnx-fp32@batch=1,sequence=128"),
     ],

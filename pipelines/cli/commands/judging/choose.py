@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paritygate.pipelines.cli.options import constraint_option, json_option, run_and_root_options, verbose_option
+from paritygate.pipelines.cli.options import (
+    constraint_option,
+    json_option,
+    open_given_run,
+    run_and_root_options,
+    verbose_option,
+)
 
 if TYPE_CHECKING:
     from paritygate.pipelines.spec.limits import Preference
@@ -53,19 +59,14 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
         --constraint latency_p95_ms=20
     """
-    from paritygate.errors import UsageError
     from paritygate.pipelines.choice.choose import choose_stage
     from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.report.terminal.choice import exit_code_of_choice, print_choice
     from paritygate.pipelines.report.terminal.printing import Shown
-    from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.limits import parse_constraints
 
     limits = parse_constraints(constraints)
-    if run_folder is None:
-        msg = "choose needs --run DIR"
-        raise UsageError(msg, hint="give the run folder that run or validate printed")
-    run = open_run(run_folder)
+    run = open_given_run(run_folder, "run or validate")
     wanted = prefer or (None if run.resolved.spec.promote.prefer else "fastest")
     choice = choose_stage(run, devices=devices or None, prefer=wanted, limits=limits)
     print_choice(choice, run, Shown(is_verbose=verbose, to_stderr=json_target == "-"))

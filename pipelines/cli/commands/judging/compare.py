@@ -9,7 +9,7 @@ import click
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     batch_size_option,
     cast_option,
     columns_option,
@@ -22,10 +22,10 @@ from paritygate.pipelines.cli.options import (
     quiet_option,
     repository_option,
     rule_options,
+    samples_given,
     time_limit_option,
     verbose_option,
 )
-from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
 
 _ABOUT_PLACE = (
@@ -77,7 +77,7 @@ class _InSections(click.Command):
 )
 @click.option(
     "--failures",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Put every batch of a probe that the candidate fails here, with the answers of both.",
 )
@@ -113,7 +113,7 @@ class _InSections(click.Command):
     "--report",
     "reports",
     multiple=True,
-    type=LocalPath(dir_okay=False, path_type=Path),
+    type=WrittenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write a report of the comparison: .html, one page with drawings, or .md, which names no rows. Repeatable.",
 )
@@ -173,7 +173,6 @@ def command(
     from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
-    from paritygate.validate.samples.source import SampleSource
 
     for report in reports:
         from paritygate.pipelines.report.comparison_page import check_report_file
@@ -183,7 +182,7 @@ def command(
     shown = written.shown(quiet=quiet, verbose=verbose)
     here = Path.cwd()
     values = values_of_options(options)
-    fill = numbers("--pad", pad, example="input_ids=0")
+    source = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
     mapping = None if endpoint_json is None else read_json_mapping(endpoint_json)
     one = model_or_release(reference, here, repository, endpoint_json=mapping)
     other = model_or_release(candidate, here, repository, rename=values["rename"], endpoint_json=mapping)
@@ -192,14 +191,7 @@ def command(
         ComparisonJob(
             reference=one,
             candidate=other,
-            samples=SampleSource(
-                text=samples,
-                folder=here,
-                batch_size=batch_size,
-                columns=column_lists(columns),
-                cast=dtypes(pairs("--cast", cast, example="x=float32")),
-                pad=fill,
-            ),
+            samples=source,
             rules=gate_rules_of(values),
             roles=parse_roles(values["roles"]),
             is_emulated=emulate,

@@ -10,6 +10,7 @@ from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     LocalPath,
     json_option,
+    open_given_run,
     quiet_option,
     root_option,
     run_option,
@@ -78,22 +79,17 @@ def command(
       convert-and-validate gate \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
     """
-    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.against import FIRST_RELEASE, first_release, hold_against
     from paritygate.pipelines.release.promote import repository_of
     from paritygate.pipelines.release.repository.inspect import show
     from paritygate.pipelines.report.terminal.gate import print_held
     from paritygate.pipelines.report.terminal.printing import Shown
-    from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.against import parse_factors
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     in_force = parse_factors(factors)
-    if run_folder is None:
-        msg = "gate needs --run DIR"
-        raise UsageError(msg, hint="give the run folder that run or validate printed")
-    run = open_run(run_folder)
+    run = open_given_run(run_folder, "run or validate")
     place = repository or repository_of(run, root)
     first = first_release(run, place, in_force) if FIRST_RELEASE in allowed else None
     if first is not None:

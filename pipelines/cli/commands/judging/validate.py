@@ -12,6 +12,7 @@ from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
     memory_limit_option,
+    open_given_run,
     probes_option,
     quiet_option,
     run_and_root_options,
@@ -60,23 +61,18 @@ def command(
       convert-and-validate validate \\
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
-    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.report.terminal.run import print_outcome
     from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.validate import validate_stage
-    from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.run_spec import RunOutcome, exit_code_of_run
     from paritygate.text import echo
     from paritygate.validate.probes.catalogue import probes_named
 
-    if run_folder is None:
-        msg = "validate needs --run DIR"
-        raise UsageError(msg, hint="give the run folder that export printed")
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
     asked = probes_named(probes)
-    run = open_run(run_folder)
+    run = open_given_run(run_folder, "export")
     left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
     # Fewer probes than in the spec are no evidence.
     run = replace(run, is_scratch=is_scratch or bool(left_out))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import LocalPath, json_option, quiet_option, run_and_root_options, run_path
+from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, run_and_root_options, run_path
 
 
 class _Unlisted(click.Argument):
@@ -25,7 +25,7 @@ class _Unlisted(click.Argument):
 @click.option(
     "--output",
     "-o",
-    type=LocalPath(dir_okay=False, path_type=Path),
+    type=WrittenPath(dir_okay=False, path_type=Path),
     help="The file to write; MODEL-RUN.paritygate.tar in the current folder if not given. A pack "
     "of the same run is replaced, any other file is left alone.",
 )

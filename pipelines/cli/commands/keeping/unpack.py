@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, quiet_option, root_option
+from paritygate.pipelines.cli.options import json_option, quiet_option, written_root_option
 
 
 @click.command("unpack")
 @click.argument("pack", metavar="FILE", type=click.Path(path_type=Path))
-@root_option
+@written_root_option
 @click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

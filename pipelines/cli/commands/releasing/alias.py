@@ -55,26 +55,16 @@ def command(
       convert-and-validate alias klue-sts prod 3 \\
         --also previous=prod --if-current 2
     """
-    import platform
+    from paritygate.pipelines.cli.moving import move_alias
+    from paritygate.pipelines.release.repository.aliases import point_alias
 
-    from paritygate.machine import user_name
-    from paritygate.pipelines.cli.moving import move_and_follow
-    from paritygate.pipelines.release.repository.aliases import AliasMove, Note, point_alias
-    from paritygate.pipelines.release.repository.commit import Commit
-    from paritygate.pipelines.report.terminal.release import print_alias_move
-
-    note = Note(reason=reason, who=user_name(), host=platform.node())
     others = _others(also)
-
-    def work(commit: Commit[AliasMove]) -> AliasMove:
-        return point_alias(
-            repository, model, name, version, also=others, if_current=if_current, note=note, commit=commit
-        )
-
-    return move_and_follow(
+    return move_alias(
         repository,
-        work,
-        show=lambda move: print_alias_move(move, is_quiet=quiet, to_stderr=json_target == "-"),
+        lambda note, commit: point_alias(
+            repository, model, name, version, also=others, if_current=if_current, note=note, commit=commit
+        ),
+        reason=reason,
         json_target=json_target,
         is_quiet=quiet,
     )

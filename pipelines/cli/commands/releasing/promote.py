@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     constraint_option,
     if_current_option,
     json_option,
+    open_given_run,
     quiet_option,
     root_option,
     run_option,
@@ -22,7 +23,7 @@ from paritygate.pipelines.cli.options import (
 @run_option
 @click.option(
     "--repository",
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False, path_type=Path),
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
@@ -87,22 +88,17 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
         --for cpu --for cuda:sm90
     """
-    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.moving import move_and_follow
     from paritygate.pipelines.release.promote import promote_stage, repository_of
     from paritygate.pipelines.release.repository.commit import Commit
     from paritygate.pipelines.release.repository.release import StoredRelease
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.release import print_next_of_release, print_release
-    from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.limits import parse_constraints
 
-    if run_folder is None:
-        msg = "promote needs --run DIR"
-        raise UsageError(msg, hint="give the run folder that run or validate printed")
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     limits = parse_constraints(constraints)
-    run = open_run(run_folder)
+    run = open_given_run(run_folder, "run or validate")
     place = repository or repository_of(run, root)
 
     def work(commit: Commit[StoredRelease]) -> StoredRelease:

@@ -51,23 +51,15 @@ def command(
       convert-and-validate rollback klue-sts --alias prod --to 1 \\
         --reason "answers too slowly"
     """
-    import platform
+    from paritygate.pipelines.cli.moving import move_alias
+    from paritygate.pipelines.release.repository.aliases import roll_back
 
-    from paritygate.machine import user_name
-    from paritygate.pipelines.cli.moving import move_and_follow
-    from paritygate.pipelines.release.repository.aliases import AliasMove, Note, roll_back
-    from paritygate.pipelines.release.repository.commit import Commit
-    from paritygate.pipelines.report.terminal.release import print_alias_move
-
-    note = Note(reason=reason, who=user_name(), host=platform.node())
-
-    def work(commit: Commit[AliasMove]) -> AliasMove:
-        return roll_back(repository, model, alias=alias, to=to, if_current=if_current, note=note, commit=commit)
-
-    return move_and_follow(
+    return move_alias(
         repository,
-        work,
-        show=lambda move: print_alias_move(move, is_quiet=quiet, to_stderr=json_target == "-"),
+        lambda note, commit: roll_back(
+            repository, model, alias=alias, to=to, if_current=if_current, note=note, commit=commit
+        ),
+        reason=reason,
         json_target=json_target,
         is_quiet=quiet,
     )

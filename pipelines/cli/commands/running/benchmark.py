@@ -12,6 +12,7 @@ from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
     memory_limit_option,
+    open_given_run,
     quiet_option,
     run_and_root_options,
     time_limit_option,
@@ -85,21 +86,16 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
         --batch-size 1 --batch-size 32
     """
-    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.report.report_data import collect_report
     from paritygate.pipelines.report.terminal.benchmark import print_benchmark
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
-    from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.benchmark_plan import plan_of
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
-    if run_folder is None:
-        msg = "benchmark needs --run DIR"
-        raise UsageError(msg, hint="give the run folder that export or run printed")
-    run = open_run(run_folder)
+    run = open_given_run(run_folder, "export or run")
     asked = {
         "batch_sizes": batch_sizes,
         "concurrency": concurrency,

@@ -9,6 +9,7 @@ import click
 from paritygate.pipelines.cli.options import (
     json_option,
     memory_limit_option,
+    open_given_run,
     quiet_option,
     run_and_root_options,
     target_option,
@@ -52,18 +53,14 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
         --target tensorrt-fp16 --rebuild
     """
-    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.report.terminal.made import made_to_json, print_made
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.run.build import build_stage
-    from paritygate.pipelines.run.workspace import open_run, worst_code
+    from paritygate.pipelines.run.workspace import worst_code
     from paritygate.text import echo
 
-    if run_folder is None:
-        msg = "build needs --run DIR"
-        raise UsageError(msg, hint="give the run folder that export, run or unpack printed")
-    run = open_run(run_folder)
+    run = open_given_run(run_folder, "export, run or unpack")
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         outcome = build_stage(

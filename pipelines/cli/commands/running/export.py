@@ -10,10 +10,10 @@ from paritygate.pipelines.cli.options import (
     json_option,
     memory_limit_option,
     quiet_option,
-    root_option,
     target_option,
     time_limit_option,
     verbose_option,
+    written_root_option,
 )
 
 
@@ -21,7 +21,7 @@ from paritygate.pipelines.cli.options import (
 @click.argument("spec")
 @click.option("--samples", "samples_path", metavar="PATH", help="Samples file that later stages of this run shall use.")
 @target_option
-@root_option
+@written_root_option
 @time_limit_option
 @memory_limit_option
 @quiet_option

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     batch_size_option,
     cast_option,
     columns_option,
@@ -18,9 +18,10 @@ from paritygate.pipelines.cli.options import (
     pad_option,
     quiet_option,
     run_and_root_options,
+    samples_given,
     time_limit_option,
 )
-from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
+from paritygate.pipelines.rules.pairs import pairs
 
 # A run's spec has these.
 _MODEL_OPTIONS = {
@@ -55,7 +56,7 @@ def _check_options(*, is_of_run: bool) -> None:
 @click.argument("model", required=False)
 @run_and_root_options
 @click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
-@click.option("--out", type=LocalPath(path_type=Path), help="The folder to write, where MODEL is given.")
+@click.option("--out", type=WrittenPath(path_type=Path), help="The folder to write, where MODEL is given.")
 @click.option(
     "--signature",
     default=None,
@@ -144,13 +145,8 @@ def command(
             recording = record_model(
                 RecordRequest(
                     model=model,
-                    samples=samples,
-                    here=Path.cwd(),
+                    samples=samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad),
                     out=out,
-                    batch_size=batch_size,
-                    columns=column_lists(columns),
-                    cast=dtypes(pairs("--cast", cast, example="x=float32")),
-                    pad=numbers("--pad", pad, example="input_ids=0"),
                     valid_where=pairs("--valid-where", valid_where, example="logits=attention_mask"),
                     is_non_finite_declared=non_finite == "match",
                     seed=seed,

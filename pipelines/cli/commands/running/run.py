@@ -8,17 +8,17 @@ import click
 
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     constraint_option,
     device_option,
     json_option,
     memory_limit_option,
     probes_option,
     quiet_option,
-    root_option,
     target_option,
     time_limit_option,
     verbose_option,
+    written_root_option,
 )
 
 
@@ -39,7 +39,7 @@ from paritygate.pipelines.cli.options import (
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
 @click.option(
     "--repository",
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False, path_type=Path),
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
@@ -53,7 +53,7 @@ from paritygate.pipelines.cli.options import (
 @target_option
 @probes_option
 @constraint_option
-@root_option
+@written_root_option
 @device_option
 @time_limit_option
 @memory_limit_option
@@ -129,7 +129,7 @@ def command(
             runs.run(spec, asked[at] if is_cached else None)
         return runs.finish()
     finally:
-        written.discard()
+        written.json.discard()
 
 
 def _options_of_run() -> dict[str, object]:

@@ -8,7 +8,7 @@ import click
 
 from paritygate.pipelines.cli.options import (
     AMOUNT,
-    LocalPath,
+    WrittenPath,
     endpoint_limits,
     json_option,
     max_answer_option,
@@ -28,7 +28,7 @@ from paritygate.pipelines.rules.pairs import numbers
 @click.option(
     "--out",
     required=True,
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="The folder that `triton` wrote the view to: the best settings are written there.",
 )

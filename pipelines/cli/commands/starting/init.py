@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    WrittenPath,
     columns_option,
     json_option,
     memory_limit_option,
@@ -27,7 +27,7 @@ from paritygate.pipelines.cli.options import (
 @columns_option
 @click.option(
     "--out",
-    type=LocalPath(dir_okay=False, path_type=Path),
+    type=WrittenPath(dir_okay=False, path_type=Path),
     default="spec.yaml",
     show_default=True,
     help="The file to write.",
