@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -93,9 +94,9 @@ class _Search:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
         if self._error <= _AGREE:
             return Divergence(outcome=EQUAL, error=self._error, tensors=len(self._ours.inner()))
-        spread = self._spread_over_weights()
-        if spread is not None:
-            return self._divergence([spread], min(_TOLERANCES))
+        known = self._exchanged() or self._spread_over_weights()
+        if known:
+            return self._divergence(known, min(_TOLERANCES))
         tried: list[Divergence] = []
         for tolerance in _TOLERANCES:
             if self._error > tolerance:
@@ -104,14 +105,32 @@ class _Search:
                     break
         return min(tried, key=lambda each: (not any(place.proven for place in each.located), _places_of(each)))
 
-    def _spread_over_weights(self) -> Located | None:
+    def _exchanged(self) -> list[Located]:
+        """Return the outputs with the values of another output of the reference, if that explains all differences."""
+        wrong = [name for name, error in self._errors.items() if error > _AGREE]
+        places = []
+        for name in wrong:
+            equal = [
+                other
+                for other in self._outputs.values()
+                if error_between(self._sketches[name], self._wanted[other]) <= _AGREE
+            ]
+            node = self._ours.producers.get(name)
+            if not equal or node is None:
+                return []
+            others = [self._theirs.producers[other] for other in equal if other in self._theirs.producers]
+            what = f"output {name} has the values of the reference's output {equal[0]}"
+            places.append(_located(Region(candidate=[node], reference=others[:1], start=(), what=what), PROVEN))
+        return places
+
+    def _spread_over_weights(self) -> list[Located]:
         """Return the nodes that read weights which were rounded, if that explains the difference."""
         words, pairs = changed_weights(self._ours, self._theirs)
         if not pairs or self._forcing.error_with(pairs) > _LEFT * self._error:
-            return None
+            return []
         nodes = [node for node in self._ours.nodes if set(pairs).intersection(node.input)]
         others = [node for node in self._theirs.nodes if set(pairs.values()).intersection(node.input)]
-        return _located(Region(candidate=nodes, reference=others, start=(), what=words), PROVEN)
+        return [_located(Region(candidate=nodes, reference=others, start=(), what=words), PROVEN)]
 
     def _places(self, tolerance: float) -> list[Located]:
         """Return where the models part at this tolerance: places are forced until the outputs agree."""
@@ -134,7 +153,8 @@ class _Search:
             partners, errors = self._matched(sketches), self._errors_of(sketches)
         if left <= _LEFT * self._error:
             return [_located(chosen[name], PROVEN) for name in self._needed(left)]
-        first = regions[:_MOST_REGIONS]
+        # A place where the files show a difference is likelier than one where only values differ.
+        first = sorted(regions[:_MOST_REGIONS], key=lambda region: not region.is_clear)
         return [_located(region, LIKELY if len(first) <= _FEW else POSSIBLE) for region in first]
 
     def _parted(
@@ -192,7 +212,7 @@ class _Search:
         return Divergence(
             outcome=LOCATED if places else CANNOT_TELL,
             detail="" if places else "every inner tensor has a partner",
-            error=self._error,
+            error=self._error if math.isfinite(self._error) else None,
             tolerance=tolerance,
             matched=sum(bool(self._partners.matched(name, tolerance)) for name in names),
             tensors=len(names),

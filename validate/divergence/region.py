@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Region:
-    """A node of the candidate at which it parts from the reference, and what the reference has there.
+    """A place at which the candidate parts from the reference.
 
     Attributes:
         reference: The nodes of the reference between the same tensors; empty where the candidate has one too many.
         start: The tensors that both have: the candidate's name, and the reference's.
         what: The difference in words.
+        is_clear: What differs was seen in the files.
     """
 
     candidate: Sequence[onnx.NodeProto]
     reference: Sequence[onnx.NodeProto]
     start: Sequence[tuple[str, str]]
     what: str
+    is_clear: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +65,8 @@ def region_at(node: onnx.NodeProto, sides: Sides, reference_frontier: Frontier) 
             other = next(each for each in alike if each.name == name)
             return Region(candidate=[node], reference=[other], start=start, what="; ".join(differences))
     if not parted:
-        what = f"the candidate has {node.op_type}, and the reference nothing that reads the same tensors"
-        return Region(candidate=[node], reference=same[:1], start=start, what=what)
+        what = f"the candidate has {node.op_type}, and no tensor of the reference has its values"
+        return Region(candidate=[node], reference=[], start=start, what=what, is_clear=False)
     if (
         _following(node, sides.candidate) == _following(parted[0], sides.reference)
         and node.op_type != parted[0].op_type
@@ -81,10 +83,11 @@ def region_at(node: onnx.NodeProto, sides: Sides, reference_frontier: Frontier) 
         extra = ", ".join(each.op_type for each in added[:-1])
         what = f"the candidate has {extra} before {parted[0].op_type}, the reference has nothing here"
         return Region(candidate=added[:-1], reference=[], start=start, what=what)
+    is_clear = parted[0].op_type != node.op_type
     what = f"the reference has {parted[0].op_type}, the candidate {node.op_type}"
-    if parted[0].op_type == node.op_type:
+    if not is_clear:
         what = f"both have {node.op_type}, with equal attributes and constants, but its outputs differ"
-    return Region(candidate=[node], reference=parted[:1], start=start, what=what)
+    return Region(candidate=[node], reference=parted[:1], start=start, what=what, is_clear=is_clear)
 
 
 def _following(node: onnx.NodeProto, graph: TensorGraph) -> list[str]:
@@ -127,12 +130,14 @@ def _differences_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Si
         found = difference(mine[at], wanted[at])
         if found:
             words.append(f"input {at} ({node.input[at]}) {found}")
-    for at in range(min(len(node.input), len(other.input))):
-        name = node.input[at]
-        if name and name not in sides.candidate.constants and other.input[at] not in sides.reference.constants:
-            partners = sides.partners.matched(name, sides.tolerance)
-            if partners and other.input[at] not in partners:
-                words.append(f"input {at} is another tensor ({name})")
+    for at, (name, wanted_name) in enumerate(zip(node.input, other.input, strict=False)):
+        is_constant, is_wanted_constant = name in sides.candidate.constants, wanted_name in sides.reference.constants
+        partners = sides.partners.matched(name, sides.tolerance)
+        if name and wanted_name and is_constant != is_wanted_constant:
+            kinds = ("constant", "computed") if is_constant else ("computed", "constant")
+            words.append(f"input {at} ({name}) is {kinds[0]}, and {kinds[1]} in the reference")
+        elif not is_constant and partners and wanted_name not in partners:
+            words.append(f"input {at} is another tensor ({name})")
     return words
 
 

@@ -50,7 +50,7 @@ class Divergence:
         outcome: `located`, `equal` (the outputs do not differ), `contract` (inputs or outputs differ in kind) or
             `cannot_tell`.
         detail: For the last two, why.
-        error: The largest relative error of the outputs.
+        error: The largest relative error of the outputs; None if it has no end.
         tolerance: The relative error up to which inner tensors count as equal; None unless located.
         matched: Number of the candidate's inner tensors with a partner within the tolerance.
         tensors: Number of the candidate's inner tensors.
@@ -59,7 +59,7 @@ class Divergence:
 
     outcome: str
     detail: str = ""
-    error: float = 0.0
+    error: float | None = 0.0
     tolerance: float | None = None
     matched: int = 0
     tensors: int = 0

@@ -123,7 +123,7 @@ def _signs(size: int) -> NDArray[np.int8]:
 
 
 def error_between(actual: Sketch, expected: Sketch) -> float:
-    """Return the largest relative error of `actual`: 0 if equal, infinity if the two cannot be compared.
+    """Return the largest relative error of `actual`; of whole numbers 0 or 1; infinity if sizes or kinds differ.
 
     It is relative to the size of a value plus the root mean square of the whole tensor.
     """
@@ -131,6 +131,6 @@ def error_between(actual: Sketch, expected: Sketch) -> float:
         return float("inf")
     off = np.abs(actual.values - expected.values)
     if actual.kind != "f":
-        return 0.0 if not off.any() else float("inf")
+        return float(off.any())
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.nan_to_num(off / expected.scale, nan=0.0, posinf=np.inf).max())

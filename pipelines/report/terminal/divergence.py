@@ -22,14 +22,14 @@ def print_divergence(divergence: Divergence, *, is_verbose: bool) -> None:
 def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[str]:
     """Yield the lines that `print_divergence` prints."""
     if divergence.outcome == EQUAL:
-        yield from _wrapped(f"no difference: the outputs agree (largest relative error {divergence.error:.2g})")
+        yield from _wrapped(f"no difference: the outputs agree (largest relative error {_error(divergence)})")
         return
     if divergence.outcome == CONTRACT:
         yield from _wrapped(f"other inputs or outputs: {divergence.detail}")
         return
     matched = f"{divergence.matched} of {counted(divergence.tensors, 'inner tensor')}"
     yield from _wrapped(
-        f"the outputs differ (largest relative error {divergence.error:.2g}); {matched} of the candidate match the "
+        f"the outputs differ (largest relative error {_error(divergence)}); {matched} of the candidate match the "
         "reference"
     )
     if not divergence.located:
@@ -44,6 +44,10 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         for step in divergence.growth:
             error = "no partner" if step.error is None else f"{step.error:.1e}  {step.partner}"
             yield f"  {one_line(step.tensor)}  {one_line(error)}"
+
+
+def _error(divergence: Divergence) -> str:
+    return "infinite" if divergence.error is None else f"{divergence.error:.2g}"
 
 
 def _names(names: tuple[str, ...]) -> str:
