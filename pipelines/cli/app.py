@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "Run all steps of one or more specs: export, record, validate, benchmark, report, promote.",
     "plan": "Show which steps a run would reuse and which it would redo.",
     "compare": "Compare a model with a reference model or recorded outputs. No spec needed.",
+    "diagnose": "Name the operators at which two ONNX files part.",
     "export": "Convert a spec's model to its target formats.",
     "build": "Build the missing targets of a run, such as engines.",
     "record": "Record the reference outputs of a spec's model, or of a model file.",
@@ -52,7 +53,7 @@ COMMANDS: Mapping[str, str] = {
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "starting": ("init", "inspect", "backends", "schema"),
     "running": ("run", "plan", "export", "build", "record", "benchmark"),
-    "judging": ("compare", "validate", "selftest", "gate", "choose", "report"),
+    "judging": ("compare", "diagnose", "validate", "selftest", "gate", "choose", "report"),
     "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
     "serving": (*SERVERS, "tune", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),

@@ -25,6 +25,7 @@ JOBS: Mapping[str, str] = {
     "answer": "paritygate.pipelines.jobs.answer",
     "benchmark": "paritygate.pipelines.jobs.benchmark",
     "compare": "paritygate.pipelines.jobs.compare",
+    "diagnose": "paritygate.pipelines.jobs.diagnose",
     "export": "paritygate.pipelines.jobs.export",
     "inspect": "paritygate.pipelines.jobs.inspect",
     "overflow": "paritygate.pipelines.jobs.overflow",

@@ -34,6 +34,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "benchmark": {"process", "spec", "compare"},
     "run": {"process", "cache", "calibration", "rules", "spec", "compare", "benchmark"},
     "inspecting": {"process", "spec", "compare"},
+    "diagnose": {"process", "compare"},
     "choice": {"spec", "compare", "benchmark", "run"},
     "packing": {"process", "compare", "run"},
     "report": {"compare", "benchmark", "run", "choice"},
@@ -51,6 +52,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
+        "diagnose",
     },
 }
 MOST_MODULES = 20

@@ -1,0 +1,1 @@
+"""Diagnose a candidate: where it parts from its reference."""

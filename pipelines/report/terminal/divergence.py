@@ -1,0 +1,67 @@
+"""Where a candidate parts from its reference, in the terminal, within 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from paritygate.text import counted, echo, one_line
+from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located
+
+_WIDTH = 80
+# Names in one line; the others are counted.
+_NAMED = 3
+
+
+def print_divergence(divergence: Divergence, *, is_verbose: bool) -> None:
+    """Print the places, most certain first; with `is_verbose`, how the error grows too."""
+    for line in divergence_lines(divergence, is_verbose=is_verbose):
+        echo(line)
+
+
+def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[str]:
+    """Yield the lines that `print_divergence` prints."""
+    if divergence.outcome == EQUAL:
+        yield from _wrapped(f"no difference: the outputs agree (largest relative error {_error(divergence)})")
+        return
+    if divergence.outcome == CONTRACT:
+        yield from _wrapped(f"other inputs or outputs: {divergence.detail}")
+        return
+    matched = f"{divergence.matched} of {counted(divergence.tensors, 'inner tensor')}"
+    yield from _wrapped(
+        f"the outputs differ (largest relative error {_error(divergence)}); {matched} of the candidate match the "
+        "reference"
+    )
+    if not divergence.located:
+        yield from _wrapped(f"cannot tell where: {divergence.detail}")
+    for number, place in enumerate(divergence.located, 1):
+        yield from _wrapped(f"{number}. {one_line(place.what)}", indent=3)
+        yield from _wrapped(f"   candidate: {_names(place.candidate_nodes)}", indent=5)
+        yield from _wrapped(f"   reference: {_names(place.reference_nodes)}", indent=5)
+        yield from _wrapped(f"   {_certainty(place)}", indent=5)
+    if is_verbose:
+        yield "growth of the error, by tensor of the candidate:"
+        for step in divergence.growth:
+            error = "no partner" if step.error is None else f"{step.error:.1e}  {step.partner}"
+            yield f"  {one_line(step.tensor)}  {one_line(error)}"
+
+
+def _error(divergence: Divergence) -> str:
+    return "infinite" if divergence.error is None else f"{divergence.error:.2g}"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (", ".join(one_line(name) for name in names[:_NAMED]) or "nothing") + more
+
+
+def _certainty(place: Located) -> str:
+    if place.proven:
+        return "proven: with the reference's values here, the outputs agree"
+    return f"{place.certainty}: not proven, because forcing the reference's values here leaves a difference"
+
+
+def _wrapped(text: str, *, indent: int = 2) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )

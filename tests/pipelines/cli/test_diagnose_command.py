@@ -1,0 +1,63 @@
+"""The command `diagnose`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+from paritygate.pipelines.cli.app import cli
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a model, one with another operator in it, and rows into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(3)
+    for name, operator in (("model", "Sigmoid"), ("wrong", "HardSigmoid")):
+        weights = [
+            numpy_helper.from_array(np.random.default_rng(at).normal(size=(8, 8)).astype(np.float32), f"w{at}")
+            for at in range(2)
+        ]
+        nodes = [
+            helper.make_node("MatMul", ["x", "w0"], [f"{name}_a"], name="first"),
+            helper.make_node(operator, [f"{name}_a"], [f"{name}_b"], name=f"{name}_gate"),
+            helper.make_node("MatMul", [f"{name}_b", "w1"], ["y"], name="last"),
+        ]
+        inputs, outputs = ([helper.make_tensor_value_info(each, TensorProto.FLOAT, ["n", 8])] for each in "xy")
+        graph = helper.make_graph(nodes, name, inputs, outputs, weights)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), f"{name}.onnx")
+    np.savez("rows.npz", x=random.normal(size=(20, 8)).astype(np.float32))
+    return tmp_path
+
+
+def test_the_operator_that_differs_is_in_the_json(models: Path) -> None:
+    result = CliRunner().invoke(
+        cli,
+        ["diagnose", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--json", "out.json", "--quiet"],
+        standalone_mode=False,
+    )
+
+    data = json.loads((models / "out.json").read_text())
+    assert result.return_value == 1
+    assert data["outcome"] == "located"
+    assert [place["candidate_nodes"] for place in data["located"]] == [["wrong_gate"]]
+    assert data["located"][0]["reference_nodes"] == ["model_gate"]
+    assert data["located"][0]["op_types"] == ["HardSigmoid"]
+    assert data["located"][0]["proven"] is True
+
+
+def test_equal_outputs_are_no_divergence(models: Path) -> None:
+    result = CliRunner().invoke(
+        cli,
+        ["diagnose", "model.onnx", "model.onnx", "--samples", "rows.npz", "--json", "out.json", "--quiet"],
+        standalone_mode=False,
+    )
+
+    assert result.return_value == 0
+    assert json.loads((models / "out.json").read_text())["outcome"] == "equal"

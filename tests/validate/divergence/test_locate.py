@@ -1,0 +1,171 @@
+"""The operator at which two ONNX models part is named, whatever the tensors are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import ArrayLike, NDArray
+from onnx import helper, numpy_helper
+
+from paritygate.pipelines.selftest.mutations.mutation import MutationContext, NotApplicable, mutate
+from paritygate.validate.divergence.locate import locate
+from paritygate.validate.divergence.result import CONTRACT, EQUAL, LOCATED, Divergence
+
+_WIDTH, _LAYERS = 16, 5
+_Array = NDArray[Any]
+
+
+def _model() -> onnx.ModelProto:
+    """Return layers of MatMul, Add, LayerNormalization and GELU by Erf, with a residual around each."""
+    random = np.random.default_rng(4)
+    nodes, weights = [], []
+
+    def constant(name: str, values: ArrayLike) -> str:
+        weights.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
+        return name
+
+    def node(op_type: str, inputs: list[str], output: str, **attributes: object) -> str:
+        nodes.append(helper.make_node(op_type, inputs, [output], name=f"node_{output}", **attributes))
+        return output
+
+    one, half, root = constant("one", 1.0), constant("half", 0.5), constant("root", 2**0.5)
+    x = "x"
+    for at in range(_LAYERS):
+        weight = constant(f"w{at}", random.normal(size=(_WIDTH, _WIDTH)) * 0.4)
+        product = node("MatMul", [x, weight], f"product{at}")
+        total = node("Add", [product, constant(f"b{at}", random.normal(size=_WIDTH))], f"total{at}")
+        scale, shift = constant(f"g{at}", 1 + 0.1 * random.normal(size=_WIDTH)), constant(f"s{at}", np.zeros(_WIDTH))
+        normal = node("LayerNormalization", [total, scale, shift], f"normal{at}", epsilon=1e-5)
+        erf = node("Erf", [node("Div", [normal, root], f"scaled{at}")], f"erf{at}")
+        gate = node("Mul", [normal, node("Add", [erf, one], f"raised{at}")], f"gated{at}")
+        x = node("Add", [node("Mul", [gate, half], f"gelu{at}"), x], f"sum{at}")
+    node("Softmax", [x], "y", axis=-1)
+    inputs, outputs = ([helper.make_tensor_value_info(name, 1, ["n", _WIDTH])] for name in "xy")
+    graph = helper.make_graph(nodes, "layers", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+_FEEDS = [{"x": np.random.default_rng(at).normal(size=(6, _WIDTH)).astype(np.float32)} for at in range(4)]
+
+
+def _scrambled(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with other names for all inner tensors and nodes, which end in the old one's place."""
+    found = mutate(model, "tensors-renamed", MutationContext(random=np.random.default_rng(0)))
+    assert not isinstance(found, NotApplicable)
+    return found[0]
+
+
+def _node(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
+    return next(node for node in model.graph.node if output in node.output)
+
+
+def _weight(model: onnx.ModelProto, name: str, change: Callable[[_Array], _Array]) -> None:
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor).copy()), name))
+
+
+def _without(model: onnx.ModelProto, output: str) -> None:
+    """Take the node out; its first input goes on in place of its output."""
+    lost = _node(model, output)
+    for node in model.graph.node:
+        node.input[:] = [lost.input[0] if name == output else name for name in node.input]
+    model.graph.node.remove(lost)
+
+
+def _diagnosed(tmp_path: Path, change: Callable[[onnx.ModelProto], object]) -> tuple[Divergence, onnx.ModelProto]:
+    reference, candidate = _model(), _model()
+    change(candidate)
+    candidate = _scrambled(candidate)
+    onnx.save(reference, tmp_path / "reference.onnx")
+    onnx.save(candidate, tmp_path / "candidate.onnx")
+    return locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS), candidate
+
+
+def _first_row_lost(values: _Array) -> _Array:
+    values[0] = 0
+    return values
+
+
+_CHANGES: Mapping[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
+    "operator": (lambda model: setattr(_node(model, "erf2"), "op_type", "Tanh"), "node_erf2"),
+    "attribute": (lambda model: setattr(_node(model, "normal1").attribute[0], "f", 0.1), "node_normal1"),
+    "row": (lambda model: _weight(model, "w3", _first_row_lost), "node_product3"),
+    "transposed": (lambda model: _weight(model, "w2", lambda values: values.T.copy()), "node_product2"),
+    "constant": (lambda model: _weight(model, "b1", lambda values: values * 1.01), "node_total1"),
+    "input": (lambda model: _node(model, "sum3").input.__setitem__(1, "sum1"), "node_sum3"),
+    "lost": (lambda model: _without(model, "total2"), "node_total2"),
+}
+
+
+@pytest.mark.parametrize("name", _CHANGES)
+def test_the_changed_node_is_named_and_proven(tmp_path: Path, name: str) -> None:
+    change, changed = _CHANGES[name]
+
+    found, _ = _diagnosed(tmp_path, change)
+
+    assert found.outcome == LOCATED
+    assert changed in {node for place in found.located for node in place.reference_nodes}
+    assert len(found.located) == 1
+    assert found.located[0].proven
+
+
+def test_two_faults_are_both_named(tmp_path: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        _weight(model, "w1", _first_row_lost)
+        _node(model, "erf3").op_type = "Tanh"
+
+    found, _ = _diagnosed(tmp_path, change)
+
+    assert {node for place in found.located for node in place.reference_nodes} == {"node_product1", "node_erf3"}
+    assert all(place.proven for place in found.located)
+
+
+def test_rounding_of_all_weights_is_one_place(tmp_path: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        for at in range(_LAYERS):
+            _weight(model, f"w{at}", lambda values: (values.view(np.uint32) & 0xFFFF0000).view(np.float32))
+
+    found, _ = _diagnosed(tmp_path, change)
+
+    assert len(found.located) == 1
+    assert set(found.located[0].reference_nodes) == {f"node_product{at}" for at in range(_LAYERS)}
+    assert found.located[0].proven
+
+
+@pytest.mark.parametrize("name", ["layernorm-unfused", "identities-added", "constants-folded", "operators-fused"])
+def test_an_equivalent_rewrite_is_not_blamed(tmp_path: Path, name: str) -> None:
+    reference = _model()
+    rewritten = mutate(_model(), name, MutationContext(random=np.random.default_rng(0)))
+    assert not isinstance(rewritten, NotApplicable)
+    onnx.save(reference, tmp_path / "reference.onnx")
+    onnx.save(rewritten[0], tmp_path / "candidate.onnx")
+
+    assert locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS).outcome == EQUAL
+
+
+def test_a_fault_behind_fused_operators_is_named(tmp_path: Path) -> None:
+    candidate = _model()
+    _weight(candidate, "w3", _first_row_lost)
+    rewritten = mutate(candidate, "layernorm-unfused", MutationContext(random=np.random.default_rng(0)))
+    assert not isinstance(rewritten, NotApplicable)
+    onnx.save(_model(), tmp_path / "reference.onnx")
+    onnx.save(_scrambled(rewritten[0]), tmp_path / "candidate.onnx")
+
+    found = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS)
+
+    assert [place.reference_nodes for place in found.located] == [("node_product3",)]
+
+
+def test_another_shape_of_the_output_is_the_contract(tmp_path: Path) -> None:
+    candidate = _model()
+    candidate.graph.node.append(helper.make_node("ReduceMean", ["y"], ["z"], axes=[1]))
+    candidate.graph.output[0].name = "z"
+    onnx.save(_model(), tmp_path / "reference.onnx")
+    onnx.save(candidate, tmp_path / "candidate.onnx")
+
+    assert locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS).outcome == CONTRACT

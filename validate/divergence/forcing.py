@@ -1,0 +1,109 @@
+"""Run the candidate with tensors of the reference in place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from paritygate.errors import BackendError
+from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.region import Region
+from paritygate.validate.divergence.sketch import Sketch
+from paritygate.validate.divergence.tensor_graph import TensorGraph
+
+# The reference's tensor that stands for the candidate's is looked for so many nodes after the last one that both have.
+_HOPS = 4
+_MOST_TRIED = 6
+
+
+class Forcing:
+    """Runs the candidate with tensors of the reference in the place of its own.
+
+    Attributes:
+        forced: What every run has so far: the candidate's tensor, and the reference's in its place.
+    """
+
+    def __init__(
+        self,
+        candidate: TensorGraph,
+        reference: TensorGraph,
+        sketches: tuple[Mapping[str, Sketch], Mapping[str, Sketch]],
+        feeds: tuple[Sequence[Feed], Sequence[Feed]],
+        error_of: Callable[[Mapping[str, Arrays]], float],
+    ) -> None:
+        """Take both graphs, sketches and feeds, the candidate's first, and what measures the candidate's outputs."""
+        self._candidate, self._reference = candidate, reference
+        self._sketches, self._wanted = sketches
+        self._feeds, self._reference_feeds = feeds
+        self._error_of = error_of
+        self._own: dict[str, Arrays] = {}
+        self._theirs: dict[str, Arrays] = {}
+        self.forced: dict[str, str] = {}
+
+    def best_of(self, region: Region) -> tuple[str | None, float]:
+        """Return the reference's tensor that best replaces the region's output, and the error that it leaves."""
+        best: tuple[str | None, float] = (None, float("inf"))
+        name = self.output_of(region)
+        for other in [] if name is None else self._stand_ins(name, region)[:_MOST_TRIED]:
+            error = self.error_with({**self.forced, str(name): other})
+            if error < best[1]:
+                best = other, error
+        return best
+
+    def output_of(self, region: Region) -> str | None:
+        """Return the first output of the region's last node; None if it is no tensor that depends on the inputs."""
+        return next((name for name in region.candidate[-1].output if name in self._sketches), None)
+
+    def error_with(self, pairs: Mapping[str, str]) -> float:
+        """Return the error of the outputs with the reference's tensors in these places; infinity if they do not fit."""
+        try:
+            return self._error_of(self.values_of(pairs))
+        except (BackendError, ValueError):
+            # A tensor of another shape or dtype does not fit here.
+            return float("inf")
+
+    def values_of(self, pairs: Mapping[str, str]) -> dict[str, Arrays]:
+        """Return the reference's values in the shape and dtype of the candidate's tensors.
+
+        Raises:
+            ValueError: A tensor has another number of values.
+        """
+        _read_missing(self._own, pairs, self._candidate, self._feeds)
+        _read_missing(self._theirs, list(pairs.values()), self._reference, self._reference_feeds)
+        return {
+            name: [
+                value.reshape(mine.shape).astype(mine.dtype)
+                for value, mine in zip(self._theirs[other], self._own[name], strict=True)
+            ]
+            for name, other in pairs.items()
+        }
+
+    def _stand_ins(self, name: str, region: Region) -> list[str]:
+        """Return the reference's tensors near the region that have the size of the candidate's, likeliest first."""
+        ours = self._sketches[name]
+        op_type = self._candidate.producers[name].op_type
+        own = [other for node in region.reference for other in node.output]
+        near = dict.fromkeys([*own, *self._after([other for _, other in region.start])])
+        fitting = [other for other in near if other in self._wanted and self._wanted[other].key == ours.key]
+        return sorted(fitting, key=lambda other: (self._operator(other) != op_type, bool(own) and other not in own))
+
+    def _operator(self, tensor: str) -> str:
+        node = self._reference.producers.get(tensor)
+        return "" if node is None else node.op_type
+
+    def _after(self, tensors: Sequence[str]) -> list[str]:
+        """Return the reference's tensors that are computed from these in a few steps, nearest first, then these."""
+        names: dict[str, None] = {}
+        front = list(tensors)
+        for _ in range(_HOPS):
+            readers = [node for tensor in front for node in self._reference.consumers.get(tensor, ())]
+            front = [name for node in readers for name in node.output if name and name not in names]
+            names.update(dict.fromkeys(front))
+        return [*names, *tensors]
+
+
+def _read_missing(
+    known: dict[str, Arrays], names: Mapping[str, str] | Sequence[str], graph: TensorGraph, feeds: Sequence[Feed]
+) -> None:
+    missing = list(dict.fromkeys(name for name in names if name not in known))
+    known.update({name: [feed[name] for feed in feeds] for name in missing if name in graph.inputs})
+    known.update(read_inner(graph, [name for name in missing if name not in graph.inputs], feeds))

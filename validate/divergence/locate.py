@@ -1,0 +1,290 @@
+"""Locate the operators at which a candidate parts from its reference, without equal names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from paritygate.validate.divergence.forcing import Forcing
+from paritygate.validate.divergence.frontier import frontier_of
+from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.matching import Matching, match, sketches_of
+from paritygate.validate.divergence.region import Region, Sides, region_at
+from paritygate.validate.divergence.result import (
+    CANNOT_TELL,
+    CONTRACT,
+    EQUAL,
+    LIKELY,
+    LOCATED,
+    POSSIBLE,
+    PROVEN,
+    Divergence,
+    Located,
+    Step,
+)
+from paritygate.validate.divergence.rounded_weights import changed_weights
+from paritygate.validate.divergence.sketch import Sketch, error_between, sketch_of
+from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
+
+# Relative errors up to which inner tensors match, the tightest first. At the first ones rounding alone may part
+# tensors: then forcing does not prove the place. The last ones are for candidates of lower precision.
+_TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
+# Outputs of correct conversions differ by rounding up to this relative error.
+_AGREE = 5e-5
+# The batches in which the outputs differ most.
+_BATCHES = 3
+# So many places are named; more than a few are no place.
+_MOST_REGIONS, _FEW = 8, 3
+# After forcing what parts first, what parts next is looked for: so often.
+_ROUNDS = 6
+# What forcing leaves of the difference at most, as a proof, and where no other place is looked for.
+_LEFT, _DONE = 0.1, 0.01
+_NOTHING: Mapping[str, Arrays] = {}
+
+
+def locate(reference: Path, candidate: Path, feeds: Sequence[Feed]) -> Divergence:
+    """Return the operators at which the candidate parts from the reference.
+
+    Args:
+        reference: An ONNX file.
+        candidate: An ONNX file.
+        feeds: Inputs by the reference's names, one mapping for each batch.
+
+    Raises:
+        InputFileError: A file is no ONNX model.
+        BackendError: ONNX Runtime cannot run one of the models.
+    """
+    ours, theirs = read_tensor_graph(candidate), read_tensor_graph(reference)
+    inputs = _pairs(ours.inputs, theirs.inputs)
+    outputs = _pairs(ours.outputs, theirs.outputs)
+    if inputs is None or outputs is None:
+        what = "inputs" if inputs is None else "outputs"
+        return Divergence(outcome=CONTRACT, detail=f"the models have different numbers of {what}")
+    worst = _worst_feeds(ours, theirs, inputs, outputs, feeds)
+    if isinstance(worst, str):
+        return Divergence(outcome=CONTRACT, detail=worst)
+    return _Search(ours, theirs, inputs, outputs, worst).result()
+
+
+class _Search:
+    """One search: both models, run on the batches in which they differ most."""
+
+    def __init__(
+        self,
+        ours: TensorGraph,
+        theirs: TensorGraph,
+        inputs: Mapping[str, str],
+        outputs: Mapping[str, str],
+        feeds: Sequence[Feed],
+    ) -> None:
+        self._ours, self._theirs, self._inputs, self._outputs = ours, theirs, inputs, outputs
+        self._feeds = [{name: feed[other] for name, other in inputs.items()} for feed in feeds]
+        self._wanted = {**sketches_of(theirs, feeds, {}), **_outputs_of(theirs, feeds)}
+        self._sketches = self._sketched({})
+        self._partners, self._their_partners = self._matched(self._sketches)
+        self._errors = self._errors_of(self._sketches)
+        self._forcing = Forcing(ours, theirs, (self._sketches, self._wanted), (self._feeds, feeds), self._error_with)
+
+    @property
+    def _error(self) -> float:
+        return max(self._errors.values(), default=0.0)
+
+    def result(self) -> Divergence:
+        """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
+        if self._error <= _AGREE:
+            return Divergence(outcome=EQUAL, error=self._error, tensors=len(self._ours.inner()))
+        known = self._exchanged() or self._spread_over_weights()
+        if known:
+            return self._divergence(known, min(_TOLERANCES))
+        tried: list[Divergence] = []
+        for tolerance in _TOLERANCES:
+            if self._error > tolerance:
+                tried.append(self._divergence(self._places(tolerance), tolerance))
+                if any(place.proven for place in tried[-1].located):
+                    break
+        return min(tried, key=lambda each: (not any(place.proven for place in each.located), _places_of(each)))
+
+    def _exchanged(self) -> list[Located]:
+        """Return the outputs with the values of another output of the reference, if that explains all differences."""
+        wrong = [name for name, error in self._errors.items() if error > _AGREE]
+        places = []
+        for name in wrong:
+            equal = [
+                other
+                for other in self._outputs.values()
+                if error_between(self._sketches[name], self._wanted[other]) <= _AGREE
+            ]
+            node = self._ours.producers.get(name)
+            if not equal or node is None:
+                return []
+            others = [self._theirs.producers[other] for other in equal if other in self._theirs.producers]
+            what = f"output {name} has the values of the reference's output {equal[0]}"
+            places.append(_located(Region(candidate=[node], reference=others[:1], start=(), what=what), PROVEN))
+        return places
+
+    def _spread_over_weights(self) -> list[Located]:
+        """Return the nodes that read weights which were rounded, if that explains the difference."""
+        words, pairs = changed_weights(self._ours, self._theirs)
+        if not pairs or self._forcing.error_with(pairs) > _LEFT * self._error:
+            return []
+        nodes = [node for node in self._ours.nodes if set(pairs).intersection(node.input)]
+        others = [node for node in self._theirs.nodes if set(pairs.values()).intersection(node.input)]
+        return [_located(Region(candidate=nodes, reference=others, start=(), what=words), PROVEN)]
+
+    def _places(self, tolerance: float) -> list[Located]:
+        """Return where the models part at this tolerance: places are forced until the outputs agree."""
+        forcing = self._forcing
+        forcing.forced = {}
+        partners, errors, left = (self._partners, self._their_partners), self._errors, self._error
+        regions: list[Region] = []
+        chosen: dict[str, Region] = {}
+        for _ in range(_ROUNDS):
+            found = self._parted(partners, errors, tolerance)
+            regions += found
+            added = self._forced_by(found, left)
+            chosen.update(added)
+            if not added:
+                break
+            left = forcing.error_with(forcing.forced)
+            if left <= max(_AGREE, _DONE * self._error):
+                break
+            sketches = self._sketched(forcing.values_of(forcing.forced))
+            partners, errors = self._matched(sketches), self._errors_of(sketches)
+        if left <= _LEFT * self._error:
+            return [_located(chosen[name], PROVEN) for name in self._needed(left)]
+        # A place where the files show a difference is likelier than one where only values differ.
+        first = sorted(regions[:_MOST_REGIONS], key=lambda region: not region.is_clear)
+        return [_located(region, LIKELY if len(first) <= _FEW else POSSIBLE) for region in first]
+
+    def _parted(
+        self, partners: tuple[Matching, Matching], errors: Mapping[str, float], tolerance: float
+    ) -> list[Region]:
+        """Return the first regions of a frontier, for outputs with these errors."""
+        wrong = [name for name, error in errors.items() if error > tolerance]
+        sides = Sides(candidate=self._ours, reference=self._theirs, partners=partners[0], tolerance=tolerance)
+        behind = frontier_of(self._theirs, partners[1], [self._outputs[name] for name in wrong], tolerance)
+        nodes = frontier_of(self._ours, partners[0], wrong, tolerance).nodes[:_MOST_REGIONS]
+        return [region_at(node, sides, behind) for node in nodes]
+
+    def _forced_by(self, regions: Sequence[Region], before: float) -> dict[str, Region]:
+        """Force the region that explains most of the error alone, else all of them; return those by forced tensor."""
+        forcing = self._forcing
+        added: dict[str, Region] = {}
+        pairs: dict[str, str] = {}
+        for region in regions:
+            other, left = forcing.best_of(region)
+            name = forcing.output_of(region)
+            if other is None or name is None or name in forcing.forced:
+                continue
+            if left <= _LEFT * before:
+                forcing.forced[name] = other
+                return {name: region}
+            pairs[name], added[name] = other, region
+        forcing.forced.update(pairs)
+        return added
+
+    def _needed(self, left: float) -> list[str]:
+        """Return the forced tensors without those that need not be forced for so little error."""
+        needed = dict(self._forcing.forced)
+        for name in list(needed):
+            others = {each: other for each, other in needed.items() if each != name}
+            if others and self._forcing.error_with(others) <= max(_AGREE, 2 * left):
+                needed = others
+        return list(needed)
+
+    def _sketched(self, values: Mapping[str, Arrays]) -> dict[str, Sketch]:
+        return {**sketches_of(self._ours, self._feeds, values), **_outputs_of(self._ours, self._feeds, values)}
+
+    def _matched(self, sketches: Mapping[str, Sketch]) -> tuple[Matching, Matching]:
+        """Return the partners of the candidate's tensors, and of the reference's."""
+        known = [(other, name) for name, other in self._inputs.items()]
+        return match(sketches, self._wanted, known=self._inputs.items()), match(self._wanted, sketches, known=known)
+
+    def _errors_of(self, sketches: Mapping[str, Sketch]) -> dict[str, float]:
+        return {name: error_between(sketches[name], self._wanted[other]) for name, other in self._outputs.items()}
+
+    def _error_with(self, values: Mapping[str, Arrays]) -> float:
+        return max(self._errors_of(_outputs_of(self._ours, self._feeds, values)).values(), default=0.0)
+
+    def _divergence(self, places: Sequence[Located], tolerance: float) -> Divergence:
+        names = self._ours.inner()
+        return Divergence(
+            outcome=LOCATED if places else CANNOT_TELL,
+            detail="" if places else "every inner tensor has a partner",
+            error=self._error if math.isfinite(self._error) else None,
+            tolerance=tolerance,
+            matched=sum(bool(self._partners.matched(name, tolerance)) for name in names),
+            tensors=len(names),
+            located=tuple(places),
+            growth=tuple(_growth(self._ours, self._partners)),
+        )
+
+
+def _places_of(divergence: Divergence) -> tuple[bool, int]:
+    return not divergence.located, len(divergence.located)
+
+
+def _located(region: Region, certainty: str) -> Located:
+    return Located(
+        candidate_nodes=tuple(node.name for node in region.candidate),
+        reference_nodes=tuple(node.name for node in region.reference),
+        op_types=tuple(node.op_type for node in region.candidate),
+        what=region.what,
+        proven=certainty == PROVEN,
+        certainty=certainty,
+    )
+
+
+def _growth(graph: TensorGraph, partners: Matching) -> Iterator[Step]:
+    for name in graph.inner():
+        nearest = next(iter(partners.partners.get(name, ())), None)
+        yield Step(
+            tensor=name,
+            partner=None if nearest is None else nearest.name,
+            error=None if nearest is None else nearest.error,
+        )
+
+
+def _pairs(names: Sequence[str], others: Sequence[str]) -> dict[str, str] | None:
+    """Return the other model's name of each, by name, or in order where names differ; None if the numbers differ."""
+    if set(names) == set(others):
+        return {name: name for name in names}
+    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
+
+
+def _outputs_of(
+    graph: TensorGraph, feeds: Sequence[Feed], values: Mapping[str, Arrays] = _NOTHING
+) -> dict[str, Sketch]:
+    return {name: sketch_of(arrays) for name, arrays in read_inner(graph, graph.outputs, feeds, values)}
+
+
+def _worst_feeds(
+    ours: TensorGraph,
+    theirs: TensorGraph,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    feeds: Sequence[Feed],
+) -> list[Feed] | str:
+    """Return the feeds for which the outputs differ most, or why outputs cannot be compared."""
+    errors = []
+    for at, feed in enumerate(feeds):
+        actual = dict(read_inner(ours, ours.outputs, [{name: feed[other] for name, other in inputs.items()}]))
+        expected = dict(read_inner(theirs, theirs.outputs, [feed]))
+        for name, other in outputs.items():
+            one, two = actual[name][0], expected[other][0]
+            if one.shape != two.shape or (one.dtype.kind != two.dtype.kind):
+                return (
+                    f"output {name} is {one.dtype}{list(one.shape)}, and the reference's {two.dtype}{list(two.shape)}"
+                )
+        errors.append(
+            (
+                max(
+                    error_between(sketch_of(actual[name]), sketch_of(expected[other]))
+                    for name, other in outputs.items()
+                ),
+                at,
+            )
+        )
+    worst = sorted(errors, key=lambda item: -item[0])[:_BATCHES]
+    return [feeds[at] for _, at in worst]

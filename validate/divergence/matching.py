@@ -1,0 +1,105 @@
+"""Match the inner tensors of two models by their values, whatever their names are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.sketch import Sketch, sketch_of
+from paritygate.validate.divergence.tensor_graph import TensorGraph
+
+# No tolerance is larger, so partners that differ more are not kept.
+_FARTHEST = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partner:
+    """A tensor of the other model, and the largest relative error between the two."""
+
+    name: str
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matching:
+    """The partners of each tensor of one model in the other one, nearest first, then in the other's order.
+
+    Attributes:
+        partners: For each inner tensor and input. Empty where no tensor of the other model is near.
+        sketches: Of the tensors of this model.
+        flat: Tensors whose values are all equal: a match says little of them.
+    """
+
+    partners: Mapping[str, Sequence[Partner]]
+    sketches: Mapping[str, Sketch]
+    flat: frozenset[str]
+
+    def matched(self, name: str, tolerance: float) -> list[str]:
+        """Return the partners within the tolerance."""
+        return [partner.name for partner in self.partners.get(name, ()) if partner.error <= tolerance]
+
+    def error(self, name: str) -> float:
+        """Return the error of the nearest partner; infinity without one."""
+        return min((partner.error for partner in self.partners.get(name, ())), default=float("inf"))
+
+
+def sketches_of(graph: TensorGraph, feeds: Sequence[Feed], values: Mapping[str, Arrays]) -> dict[str, Sketch]:
+    """Return the sketch of each inner tensor and each input of the model, run on the feeds with these inner values.
+
+    Raises:
+        BackendError: ONNX Runtime cannot run the model.
+    """
+    inputs = {name: sketch_of([feed[name] for feed in feeds]) for name in graph.inputs if name in feeds[0]}
+    return {**inputs, **{name: sketch_of(arrays) for name, arrays in read_inner(graph, graph.inner(), feeds, values)}}
+
+
+def match(
+    ours: Mapping[str, Sketch], theirs: Mapping[str, Sketch], *, known: Iterable[tuple[str, str]] = ()
+) -> Matching:
+    """Return the partners of each of our tensors among theirs. `known` pairs are partners whatever their values."""
+    groups: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
+    for name, sketch in theirs.items():
+        if sketch.kind != "x":
+            groups[sketch.key].append(name)
+    stacks = {key: _Stack(names, theirs) for key, names in groups.items()}
+    partners: dict[str, Sequence[Partner]] = {
+        name: stacks[sketch.key].near(sketch) if sketch.key in stacks else () for name, sketch in ours.items()
+    }
+    partners.update({name: (Partner(name=other, error=0.0),) for name, other in known})
+    return Matching(
+        partners=partners, sketches=ours, flat=frozenset(name for name, sketch in ours.items() if sketch.is_flat)
+    )
+
+
+class _Stack:
+    """The sketches of tensors of one kind and size, to be compared with one at a time."""
+
+    def __init__(self, names: Sequence[str], sketches: Mapping[str, Sketch]) -> None:
+        self._names = names
+        self._values = np.stack([sketches[name].values for name in names])
+        self._scale = np.stack([sketches[name].scale for name in names])
+        self._sums = np.abs(self._values).sum(axis=1)
+        self._slack = _FARTHEST * self._scale.sum(axis=1)
+
+    def near(self, sketch: Sketch) -> list[Partner]:
+        """Return the tensors whose largest error is at most `_FARTHEST`, the nearest first."""
+        # Two tensors that are near have sums that are near: most pairs end here.
+        at = np.flatnonzero(np.abs(self._sums - np.abs(sketch.values).sum()) <= self._slack)
+        if not at.size:
+            return []
+        off = np.abs(self._values[at] - sketch.values)
+        if sketch.kind == "f":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                errors = np.nan_to_num(off / self._scale[at], nan=0.0, posinf=np.inf).max(axis=1)
+        else:
+            errors = np.where(off.any(axis=1), np.inf, 0.0)
+        order = np.argsort(errors, kind="stable")
+        return [
+            Partner(name=self._names[at[index]], error=float(errors[index]))
+            for index in order
+            if errors[index] <= _FARTHEST
+        ]

@@ -1,0 +1,132 @@
+"""A small summary of a tensor's values, by which tensors of two models are matched in little memory.
+
+A tensor of at most `_MOST` values is kept whole. A larger one becomes `_MOST` sums of values with random signs: the
+count sketch of Charikar, Chen and Farach-Colton (2002). It is linear, so the sketch of a difference is the difference
+of the sketches. One wrong value changes one sum by its whole error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOST = 1024
+_SEED = 20261127
+# Values larger than this many typical ones are summed on their own.
+_HUGE = 200.0
+# Rounding errors in one sum add up like a random walk: this many standard deviations are expected of none.
+_DEVIATIONS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sketch:
+    """The values of a tensor over several batches, or sums of them."""
+
+    # `f` for floats, `i` for whole numbers, `b` for booleans, `x` for anything else.
+    kind: str
+    # Number of values in each batch.
+    sizes: tuple[int, ...]
+    # All batches one after the other, float64, shape `(n,)`.
+    values: NDArray[np.float64]
+    # The size of a relative error of 1 in each of them, float64, shape `(n,)`.
+    scale: NDArray[np.float64]
+    # All values are equal, so that a match means little.
+    is_flat: bool
+    dtype: str
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...]]:
+        """What two tensors that match have in common."""
+        return self.kind, self.sizes
+
+
+def sketch_of(arrays: Sequence[NDArray[np.generic]]) -> Sketch:
+    """Return the sketch of one tensor; `arrays` has one array of any shape for each batch."""
+    kind = _kind(arrays[0])
+    if kind == "x" or any(array.size == 0 for array in arrays):
+        empty = np.empty(0)
+        sizes = tuple(array.size for array in arrays)
+        return Sketch(kind="x", sizes=sizes, values=empty, scale=empty, is_flat=True, dtype=str(arrays[0].dtype))
+    parts = [_part(array.reshape(-1).astype(np.float64)) for array in arrays]
+    return Sketch(
+        kind=kind,
+        sizes=tuple(array.size for array in arrays),
+        values=np.concatenate([values for values, _ in parts]),
+        scale=np.concatenate([scale for _, scale in parts]),
+        is_flat=all(_is_flat(array) for array in arrays),
+        dtype=arrays[0].dtype.name,
+    )
+
+
+def _is_flat(array: NDArray[np.generic]) -> bool:
+    flat = array.reshape(-1)
+    return bool((flat == flat[0]).all())
+
+
+def _kind(array: NDArray[np.generic]) -> str:
+    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
+        return "f"
+    return {"i": "i", "u": "i", "b": "b"}.get(array.dtype.kind, "x")
+
+
+def _part(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    # NaN and infinities become large numbers of their own, so that they match only each other.
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        largest = float(np.abs(values[is_finite]).max(initial=0.0)) or 1.0
+        values = np.nan_to_num(values, nan=3e3 * largest, posinf=5e3 * largest, neginf=-7e3 * largest)
+    size = _typical(values)
+    if values.size <= _MOST:
+        return values, size + np.abs(values)
+    # Numbers such as the -10,000 of a mask are far larger than all others, and would hide these in a sum.
+    is_huge = np.abs(values) > _HUGE * size
+    rows = -(-values.size // _MOST)
+    signed = values * _signs(values.size)
+    huge = float(np.abs(values[is_huge]).max(initial=0.0))
+    parts = [_sums(np.where(is_huge, 0.0, signed), rows), _sums(np.where(is_huge, signed, 0.0), rows)]
+    spread = _DEVIATIONS * np.sqrt(rows)
+    return np.concatenate(parts), np.repeat([spread * size, spread * (huge or size)], _MOST)
+
+
+def _typical(values: NDArray[np.float64]) -> float:
+    """Return the root mean square of the values, without those that are far larger than most."""
+    sizes = np.abs(values[values != 0])
+    if not sizes.size:
+        return 0.0
+    most = sizes[sizes <= _HUGE * float(np.median(sizes))]
+    largest = float(most.max())
+    return float(np.sqrt(np.square(most / largest).mean() * most.size / values.size)) * largest
+
+
+def _sums(values: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
+    padded = np.zeros(rows * _MOST)
+    padded[: values.size] = values
+    sums: NDArray[np.float64] = padded.reshape(rows, _MOST).sum(axis=0)
+    return sums
+
+
+@functools.lru_cache(maxsize=64)
+def _signs(size: int) -> NDArray[np.int8]:
+    signs: NDArray[np.int8] = np.random.default_rng(_SEED).integers(0, 2, size, dtype=np.int8) * 2 - 1
+    return signs
+
+
+def error_between(actual: Sketch, expected: Sketch) -> float:
+    """Return the largest relative error of `actual`; of whole numbers 0 or 1; infinity if sizes or kinds differ.
+
+    It is relative to the size of a value plus the root mean square of the whole tensor.
+    """
+    if actual.key != expected.key or actual.kind == "x":
+        return float("inf")
+    off = np.abs(actual.values - expected.values)
+    if actual.kind != "f":
+        return float(off.any())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.nan_to_num(off / expected.scale, nan=0.0, posinf=np.inf).max())

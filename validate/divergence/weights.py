@@ -1,0 +1,96 @@
+"""Describe how the constants of two nodes differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from paritygate.validate.divergence.tensor_graph import TensorGraph
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+_ROUNDED = {"rounded to FP16": np.float16, "rounded to BF16": ml_dtypes.bfloat16}
+# Weights of one checkpoint differ by rounding alone; two random tensors of equal size differ by about 1.4.
+_OTHER = 0.5
+_CLOSE = 1e-6
+_NEAR = 0.05
+_MOST_INDICES = 3
+
+
+def constants_of(graph: TensorGraph, node: onnx.NodeProto) -> dict[int, NDArray[Any]]:
+    """Return the constants that the node reads, by the number of the input. Computed ones are left out."""
+    from paritygate.models.onnx.weights import load_tensor
+
+    stored = {tensor.name: tensor for tensor in graph.model.graph.initializer}
+    values: dict[int, NDArray[Any]] = {}
+    for at, name in enumerate(node.input):
+        tensor = stored.get(name)
+        if tensor is None and name in graph.constants and (made := graph.producers.get(name)) is not None:
+            tensor = next((item.t for item in made.attribute if item.name == "value"), None)
+        if tensor is not None:
+            values[at] = load_tensor(tensor, graph.path.parent)
+    return values
+
+
+def difference(actual: NDArray[Any], expected: NDArray[Any]) -> str:
+    """Describe how a constant differs from the reference's, such as `row 777 is zero`; empty if it does not."""
+    if actual.shape != expected.shape:
+        return _other_shape(actual, expected)
+    if actual.dtype.kind not in "fiuV" or expected.dtype.kind not in "fiuV":
+        return "" if np.array_equal(actual, expected) else "has other values"
+    one, other = actual.astype(np.float64), expected.astype(np.float64)
+    if np.array_equal(one, other, equal_nan=True) or not one.shape:
+        return "" if one.shape or one == other else f"is {one:.6g}, not {other:.6g}"
+    rounded = next((words for words, dtype in _ROUNDED.items() if _is_rounded(one, expected, dtype)), "")
+    if rounded:
+        return f"is {rounded}"
+    if one.ndim == 2 and one.shape[0] == one.shape[1] and _is_close(one, other.T):  # noqa: PLR2004 - a matrix
+        return "is transposed"
+    return _in_some_places(one, other)
+
+
+def _is_rounded(values: NDArray[np.float64], expected: NDArray[Any], dtype: Any) -> bool:  # noqa: ANN401 - a NumPy type
+    return np.array_equal(values, expected.astype(dtype).astype(np.float64))
+
+
+def _other_shape(actual: NDArray[Any], expected: NDArray[Any]) -> str:
+    if actual.ndim == expected.ndim == 2 and _is_close(actual, expected.T):  # noqa: PLR2004 - a matrix
+        return ""
+    if actual.size == expected.size and _is_close(actual.reshape(-1), expected.reshape(-1)):
+        return ""
+    return f"has shape {list(actual.shape)}, not {list(expected.shape)}"
+
+
+def is_near(actual: NDArray[Any], expected: NDArray[Any]) -> bool:
+    """Return whether two constants of one shape differ by no more than rounding to a few bits does."""
+    one, other = actual.astype(np.float64), expected.astype(np.float64)
+    return bool(np.linalg.norm(one - other) <= _NEAR * np.linalg.norm(other))
+
+
+def _is_close(actual: NDArray[Any], expected: NDArray[Any]) -> bool:
+    one, other = actual.astype(np.float64), expected.astype(np.float64)
+    return bool(np.linalg.norm(one - other) <= _CLOSE * np.linalg.norm(other))
+
+
+def _in_some_places(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> str:
+    norm = float(np.linalg.norm(expected)) or 1.0
+    off = float(np.linalg.norm(actual - expected)) / norm
+    for axis, word in ((0, "row"), (actual.ndim - 1, "column")):
+        others = tuple(other for other in range(actual.ndim) if other != axis)
+        at = np.flatnonzero((actual != expected).any(axis=others)) if others else np.flatnonzero(actual != expected)
+        if 0 < at.size <= _MOST_INDICES and at.size < actual.shape[axis]:
+            parts = np.take(actual, at, axis=axis)
+            what = "zero" if not parts.any() else "other values"
+            name = word if others else "value"
+            listed = ", ".join(str(index) for index in at)
+            return f"{name} {listed} {'is' if what == 'zero' else 'has'} {what}"
+    if not actual.any():
+        return "is zero"
+    factor = float((actual * expected).sum() / max(float((expected**2).sum()), 1e-300))
+    if factor and np.linalg.norm(actual - factor * expected) <= _CLOSE * norm:
+        return f"is {factor:.6g} times the reference's"
+    return "is of another checkpoint" if off > _OTHER else f"differs by {off:.2g} of its size"
