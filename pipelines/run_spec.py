@@ -39,6 +39,7 @@ from paritygate.pipelines.spec.loading import load_spec_to_run
 from paritygate.pipelines.spec.names import check_alias
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import with_probes, with_targets
+from paritygate.roots import Root
 
 _NOT_MEASURED = "not measured"
 
@@ -51,7 +52,7 @@ class RunOptions:
     device: str = "cpu"
     is_benchmarking: bool | None = None  # None: where the spec or a choice by speed needs it
     is_promoting: bool = True
-    repository: Path | None = None  # None: the spec's `promote.to`
+    repository: Root | None = None  # None: the spec's `promote.to`
     alias: str | None = None  # to move; None: the spec's
     root: Path = DEFAULT_ROOT  # replaces `artifacts/` in the spec's `promote.to`
     limits: Mapping[str, float] = field(default_factory=dict)  # beside those of the spec, or in their place
@@ -65,7 +66,7 @@ class RunOutcome:
     results: Mapping[str, ComparisonResult]  # of each exported variant
     failures: Mapping[str, FailedVariant]
     release: StoredRelease | None
-    repository: Path | None  # of the release, made or not; None where nobody asked for one
+    repository: Root | None  # of the release, made or not; None where nobody asked for one
     not_released: str  # why there is no release
     exit_code: int  # the worst of the required variants
     reports: tuple[Path, ...]
@@ -292,7 +293,7 @@ class _Promotion:
 def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what follows it
     run: RunFolder,
     options: RunOptions,
-    repository: Path,
+    repository: Root,
     unmet: Mapping[str, str],
     after: Afterwards,
     commit: Commit[StoredRelease],
@@ -316,7 +317,7 @@ def _promote(  # noqa: PLR0913, PLR0917 - what a release follows from, and what 
         return _without_release(run, repository, err, unmet)
 
 
-def _without_release(run: RunFolder, repository: Path, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
+def _without_release(run: RunFolder, repository: Root, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
     """Return why there is no release, together with what a later release needs."""
     if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from paritygate.codec import to_data
@@ -15,12 +14,13 @@ from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.terminal.printing import print_errors
 from paritygate.pipelines.report.terminal.serving import code_of_views, print_view_updates
+from paritygate.roots import Root
 
 _Moved = TypeVar("_Moved", StoredRelease, AliasMove)
 
 
 def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
-    repository: Path,
+    repository: Root,
     work: Callable[[Commit[_Moved]], _Moved],
     *,
     show: Callable[[_Moved], None],

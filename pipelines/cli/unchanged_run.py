@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.pipelines.cache.finished_run import (
@@ -62,8 +63,11 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
     if release is not None and outcome.repository is not None:
         # Before it is known where the alias points: who moves it from now on adds a name, and records may be edited.
         # A run may be held against what was released earlier.
-        log = log_folder(outcome.repository, release.model)
-        released = files_as_left(log, release.folder.parent)
+        log, folder = log_folder(outcome.repository, release.model), release.folder
+        if not (isinstance(log, Path) and isinstance(folder, Path)):
+            # Nothing tells cheaply that an object store is unchanged.
+            return
+        released = files_as_left(log, folder.parent)
         listed[log] = names_in(str(log))
         aliases = read_state(outcome.repository, release.model).aliases
         if release.alias is not None and aliases.get(release.alias) != release.version:

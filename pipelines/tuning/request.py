@@ -12,6 +12,7 @@ from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.load import Arrivals
 from paritygate.pipelines.tuning.search import Point
+from paritygate.roots import Root
 from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
 
@@ -47,7 +48,7 @@ class TuneRequest:
         time_limit_s: How long the released file may take to answer the samples.
     """
 
-    repository: Path
+    repository: Root
     model: str
     which: int | str
     root: Path
