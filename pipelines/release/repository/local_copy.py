@@ -12,12 +12,15 @@ from paritygate.file_names import check_names
 from paritygate.files import make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.difference import compare_files
+from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.roots import Root
 
 # Names a folder for the copies, in place of the user's cache.
 _VARIABLE = "PARITYGATE_RELEASES"
 _CONTENT = "release"
+# Beside the files, the address of their repository.
+ORIGIN = "repository"
 
 
 def local_folder(folder: Root, manifest: Mapping[str, Any], digest: str) -> Path:
@@ -55,6 +58,7 @@ def local_folder(folder: Root, manifest: Mapping[str, Any], digest: str) -> Path
         msg = f"{folder} is corrupt: {difference}"
         raise ArtifactIntegrityError(msg, hint="restore it from a backup, or promote the model again")
     with storage_errors(copy):
+        (copy / ORIGIN).write_text(str(repository_of_release(folder)), encoding="utf-8")
         partial.rename(content)
     return content
 
