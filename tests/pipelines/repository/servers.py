@@ -46,7 +46,14 @@ def seaweedfs(folder: Path, port: int | None = None) -> Iterator[tuple[str, subp
     ports = [port or _free_port(), *(_free_port() for _ in range(3))]
     # It reports to its makers unless told otherwise, and every part of it listens on a port 10000 higher as well.
     words = ["server", "-master.telemetry=false", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-filer"]
-    words += ["-s3", f"-s3.port={ports[0]}", f"-master.port={ports[1]}", f"-volume.port={ports[2]}"]
+    words += [
+        "-s3",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        f"-s3.port={ports[0]}",
+        f"-master.port={ports[1]}",
+        f"-volume.port={ports[2]}",
+    ]
     words += [f"-filer.port={ports[3]}", "-volume.max=20", "-master.volumeSizeLimitMB=64"]
     with (folder / "weed.log").open("wb") as log:
         process = subprocess.Popen([program, *words], stdout=log, stderr=log, cwd=folder)
