@@ -10,7 +10,9 @@ import importlib.metadata
 import re
 import sys
 
-_REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)>=(?P<version>[\w.]+)(\s*;\s*extra\s*==\s*["'](?P<extra>[\w-]+)["'])?""")
+_REQUIREMENT = re.compile(
+    r"""(?P<name>[\w.-]+)(\[[\w,-]+\])?>=(?P<version>[\w.]+)(\s*;\s*extra\s*==\s*["'](?P<extra>[\w-]+)["'])?"""
+)
 
 
 def lowest_constraints(requirements: list[str], extras: set[str]) -> list[str]:

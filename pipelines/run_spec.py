@@ -39,6 +39,7 @@ from paritygate.pipelines.spec.loading import load_spec_to_run
 from paritygate.pipelines.spec.names import check_alias
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import with_probes, with_targets
+from paritygate.roots import Root
 
 _NOT_MEASURED = "not measured"
 
@@ -51,7 +52,7 @@ class RunOptions:
     device: str = "cpu"
     is_benchmarking: bool | None = None  # None: where the spec or a choice by speed needs it
     is_promoting: bool = True
-    repository: Path | None = None  # None: the spec's `promote.to`
+    repository: Root | None = None  # None: the spec's `promote.to`
     alias: str | None = None  # to move; None: the spec's
     root: Path = DEFAULT_ROOT  # replaces `artifacts/` in the spec's `promote.to`
     limits: Mapping[str, float] = field(default_factory=dict)  # beside those of the spec, or in their place
@@ -65,7 +66,7 @@ class RunOutcome:
     results: Mapping[str, ComparisonResult]  # of each exported variant
     failures: Mapping[str, FailedVariant]
     release: StoredRelease | None
-    repository: Path | None  # of the release, made or not; None where nobody asked for one
+    repository: Root | None  # of the release, made or not; None where nobody asked for one
     not_released: str  # why there is no release
     exit_code: int  # the worst of the required variants
     reports: tuple[Path, ...]
@@ -302,7 +303,7 @@ def _promote(
 
 
 def _without_release(
-    outcome: RunOutcome, repository: Path, err: ParitygateError, unmet: Mapping[str, str]
+    outcome: RunOutcome, repository: Root, err: ParitygateError, unmet: Mapping[str, str]
 ) -> RunOutcome:
     """Return the outcome with the reason why there is no release, and what a later release needs."""
     if isinstance(err, FailedRunError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from paritygate.codec import to_data
@@ -18,12 +17,13 @@ from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_v
 from paritygate.pipelines.report.terminal.printing import print_errors
 from paritygate.pipelines.report.terminal.release import print_alias_move
 from paritygate.pipelines.report.terminal.serving import code_of_views, print_view_updates
+from paritygate.roots import Root
 
 _Moved = TypeVar("_Moved", StoredRelease, AliasMove)
 
 
 def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
-    repository: Path,
+    repository: Root,
     work: Callable[[Commit[_Moved]], _Moved],
     *,
     show: Callable[[_Moved], None],
@@ -61,7 +61,7 @@ def move_and_follow(  # noqa: PLR0913 - what three commands do otherwise
 
 
 def move_alias(
-    repository: Path,
+    repository: Root,
     work: Callable[[Note, Commit[AliasMove]], AliasMove],
     *,
     reason: str,

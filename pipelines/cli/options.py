@@ -112,6 +112,32 @@ class WrittenPath(LocalPath):
         return path
 
 
+class RepositoryPlace(LocalPath):
+    """A repository: a folder on this machine, or an address in an object store."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the place.
+
+        Raises:
+            click.BadParameter: It is no such place.
+        """
+        from paritygate.roots import is_address, root_of
+
+        if not (isinstance(value, str) and is_address(value)):
+            return super().convert(value, param, ctx)
+        try:
+            return root_of(value)
+        except UsageError as err:
+            self.fail(f"{err}.", param, ctx)
+
+
+class WrittenRepositoryPlace(RepositoryPlace, WrittenPath):
+    """A repository that is released into: a folder must be writable."""
+
+
 class _FiniteFloat(click.FloatRange):
     """A finite number above 0: for Click, NaN is within every range, and infinity above every bound."""
 
@@ -369,7 +395,11 @@ def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
     # Eager, so that it is known before the repository is searched.
     hidden = click.option("--root", type=path, hidden=True, expose_value=False, is_eager=True, callback=_look_below)
     listed = click.option(
-        "--repository", type=path, default="artifacts/repository", show_default=True, help="The repository."
+        "--repository",
+        type=RepositoryPlace(),
+        default="artifacts/repository",
+        show_default=True,
+        help="The repository.",
     )
     return listed(hidden(command))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
@@ -19,6 +18,7 @@ from paritygate.pipelines.report.terminal.run import print_error, print_outcome
 from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, run_spec
 from paritygate.pipelines.spec.schema import ResolvedSpec
+from paritygate.roots import Root
 
 
 @dataclass(kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class SpecRuns:
     shown: Shown
     _codes: list[int] = field(default_factory=list)
     _entries: list[dict[str, object]] = field(default_factory=list)
-    _repositories: list[Path] = field(default_factory=list)
+    _repositories: list[Root] = field(default_factory=list)
 
     def run(self, spec: ResolvedSpec, asked: AskedOfRun | None) -> None:
         """Run a spec, and print the outcome; `asked` is the request, to cache it, if any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.pipelines.cache.finished_run import (
@@ -59,8 +60,11 @@ def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
     released = {}
     if release is not None and outcome.repository is not None:
         # Read before the alias: later moves add a name, and records may be edited. The reference may be a release.
-        log = log_folder(outcome.repository, release.model)
-        released = files_as_left(log, release.folder.parent)
+        log, folder = log_folder(outcome.repository, release.model), release.folder
+        if not (isinstance(log, Path) and isinstance(folder, Path)):
+            # Nothing tells cheaply that an object store is unchanged.
+            return
+        released = files_as_left(log, folder.parent)
         listed[log] = names_in(str(log))
         aliases = read_state(outcome.repository, release.model).aliases
         if release.alias is not None and aliases.get(release.alias) != release.version:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from paritygate.pipelines.cli.options import WrittenPath, json_option, quiet_option, repository_option
+from paritygate.roots import Root
 
 _OPTIONS = (
     click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given."),
@@ -61,7 +62,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     variant: str | None,
     no_follow: bool,
     overwrite: bool,
-    repository: Path,
+    repository: Root,
     quiet: bool,
     json_target: str | None,
     samples: str | None = None,
@@ -101,7 +102,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     except (StorageError, UsageError) as err:
         msg = f"the view was written, and will not follow {which}: {err}"
         raise type(err)(msg, hint="give --no-follow to turn this off") from err
-    follows = which if request.follows and not no_follow else None
+    follows = which if request.follows and not no_follow and isinstance(repository, Path) else None
     print_view(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})
     return 0

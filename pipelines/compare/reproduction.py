@@ -185,7 +185,9 @@ def _repositories(job: ComparisonJob) -> list[str]:
     # The code of a copied source is in a folder below its variant's.
     place, variant = released.folder.resolve(), released.name.rpartition("/")[2]
     folder = next(folder for folder in (place, *place.parents) if folder.name == variant)
-    return [from_here(folder.parents[3])]
+    # A local copy of a release in an object store has the address beside it.
+    origin = folder.parents[1] / "repository"
+    return [origin.read_text(encoding="utf-8") if origin.is_file() else from_here(folder.parents[3])]
 
 
 def _endpoint_limits(job: ComparisonJob) -> list[str]:

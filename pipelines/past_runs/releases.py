@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
+from paritygate.errors import InputFileError, ParitygateError, UsageError
 from paritygate.pipelines.past_runs.finding import PastRun
 from paritygate.pipelines.release.promote import repository_of
 from paritygate.pipelines.release.repository.log import read_records
@@ -19,6 +19,7 @@ from paritygate.pipelines.release.repository.store import release_folder
 from paritygate.pipelines.run.released_to import released_to
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.names import check_name
+from paritygate.roots import Root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +28,7 @@ class ReleaseOfRun:
 
     version: int
     aliases: tuple[str, ...]
-    repository: Path
+    repository: Root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,14 +40,15 @@ class ReleasesOfModel:
     """
 
     by_run: Mapping[str, tuple[ReleaseOfRun, ...]] = field(default_factory=dict)
-    noted: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    noted: Mapping[str, tuple[Root, ...]] = field(default_factory=dict)
     unknown: str = ""
 
 
 def releases_of(model: str, runs: Iterable[PastRun], root: Path, repositories: Iterable[Path]) -> ReleasesOfModel:
     """Return a model's releases in repositories that its runs' specs name, in that below `root`, and in others."""
-    names, places, unknown = {model}, {root / "repository", *repositories}, ""
-    noted: dict[str, tuple[Path, ...]] = {}
+    names, unknown = {model}, ""
+    places: set[Root] = {root / "repository", *repositories}
+    noted: dict[str, tuple[Root, ...]] = {}
     for run in runs:
         # A damaged run's repository is unknown; other runs of its model mostly name it.
         with contextlib.suppress(InputFileError, UsageError, OSError):
@@ -60,29 +62,36 @@ def releases_of(model: str, runs: Iterable[PastRun], root: Path, repositories: I
         except InputFileError as err:
             unknown = unknown or str(err)
     found: dict[str, tuple[ReleaseOfRun, ...]] = {}
-    for repository in sorted({Path(os.path.realpath(place)) for place in places if _may_be_there(place)}):
+    for repository in sorted({_real(place) for place in places if _may_be_there(place)}, key=str):
         for name in sorted(names):
             problem = _add(found, repository, name)
             unknown = unknown or problem
     return ReleasesOfModel(by_run=found, noted=noted, unknown=unknown)
 
 
-def _add(found: dict[str, tuple[ReleaseOfRun, ...]], repository: Path, model: str) -> str:
+def _add(found: dict[str, tuple[ReleaseOfRun, ...]], repository: Root, model: str) -> str:
     """Add a repository's releases, and return why some may be missing, or an empty text."""
     try:
         # A place that cannot be listed, such as a dead link, may be a repository that is away now.
-        next(repository.iterdir(), None)
+        if isinstance(repository, Path):
+            next(repository.iterdir(), None)
         for run_id, release in _releases_in(repository, model):
             found[run_id] = (*found.get(run_id, ()), release)
-    except (RepositoryError, ArtifactIntegrityError, InputFileError) as err:
+    except ParitygateError as err:
         return str(err)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
         return f"{repository} could not be read: {type(err).__name__}: {err}"
     return ""
 
 
-def _may_be_there(place: Path) -> bool:
+def _real(place: Root) -> Root:
+    return Path(os.path.realpath(place)) if isinstance(place, Path) else place
+
+
+def _may_be_there(place: Root) -> bool:
     """Return whether a place exists, or cannot be checked."""
+    if not isinstance(place, Path):
+        return True
     try:
         place.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -92,7 +101,7 @@ def _may_be_there(place: Path) -> bool:
     return True
 
 
-def _releases_in(repository: Path, model: str) -> Iterator[tuple[str, ReleaseOfRun]]:
+def _releases_in(repository: Root, model: str) -> Iterator[tuple[str, ReleaseOfRun]]:
     state = state_of(read_records(repository, model))
     for version, record in state.releases.items():
         folder = release_folder(repository, model, version)

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
 from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by, read_benchmark
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.release.interface import INTERFACE, interface_changes
-from paritygate.pipelines.release.released_files import checked_file, released_benchmark
+from paritygate.pipelines.release.released_files import released_benchmark, released_signature
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, has_records
 from paritygate.pipelines.release.repository.manifest import read_released_evidence
 from paritygate.pipelines.release.timed import timed, why_not_comparable, why_not_trusted
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, worst_code
 from paritygate.pipelines.spec.against import FIGURES
+from paritygate.roots import Root
 from paritygate.signature import is_float_dtype
 
 # What is allowed where a model has no release yet.
@@ -156,7 +155,7 @@ def hold_against(
     )
 
 
-def first_release(run: RunFolder, repository: Path, factors: Mapping[str, float]) -> Held | None:
+def first_release(run: RunFolder, repository: Root, factors: Mapping[str, float]) -> Held | None:
     """Return a result without figures if the model has no release; None if it has one.
 
     Raises:
@@ -186,8 +185,7 @@ def _interfaces(run: RunFolder, released: ReleaseDetails, *, is_allowed: bool) -
         name = entry["name"]
         if entry["role"] == "source" or name not in there:
             continue
-        checked_file(released, f"{name}/{ARTIFACT_FILE}")
-        was = Artifact.read_record(released.folder / name).signature
+        was = released_signature(released, name)
         changes = interface_changes(was, run.artifact(name).signature)
         count = float(len(changes))
         yield HeldFigure(

@@ -6,12 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError, ParitygateError, UsageError
 from paritygate.models.endpoint import is_url
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.models.source import ModelRef, is_there
 from paritygate.pipelines.compare.models import artifact_model, parse_model
+
+if TYPE_CHECKING:
+    # Read by type checkers alone: a comparison of files loads no repository.
+    from paritygate.roots import Root
 
 _SAFE = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _RELEASE = re.compile(rf"(?P<model>{_SAFE})@(?P<which>{_SAFE})(?:/(?P<variant>[^/]+))?")
@@ -20,7 +25,7 @@ _RELEASE = re.compile(rf"(?P<model>{_SAFE})@(?P<which>{_SAFE})(?:/(?P<variant>[^
 def model_or_release(
     text: str,
     folder: Path,
-    repository: Path,
+    repository: Root,
     *,
     rename: Mapping[str, str] | None = None,
     endpoint_json: JsonMapping | None = None,
@@ -51,7 +56,7 @@ def model_or_release(
         raise InputFileError(str(err), hint=hint) from err
 
 
-def _released(repository: Path, model: str, which: str, variant: str | None) -> ModelRef:
+def _released(repository: Root, model: str, which: str, variant: str | None) -> ModelRef:
     from paritygate.artifact import Artifact
     from paritygate.pipelines.release.repository.inspect import check_release, show
 
@@ -62,13 +67,13 @@ def _released(repository: Path, model: str, which: str, variant: str | None) -> 
     if name not in variants:
         msg = f"version {details.version} of {model!r} has no variant {name!r} (released: {', '.join(variants)})"
         raise UsageError(msg, hint=f"name one of these, such as {model}@{which}/{variants[0]}, or none for the first")
-    artifact = Artifact.read_record(details.folder / name)
+    artifact = Artifact.read_record(details.local_folder() / name)
     # As it can be written again, whatever the alias points to by then.
     name = f"{model}@{details.version}/{name}"
     return replace(artifact_model(artifact), name=name, dims=artifact.signature.dims)
 
 
-def _release_of_name(repository: Path, name: str) -> str | None:
+def _release_of_name(repository: Root, name: str) -> str | None:
     """Return an alias of a model, or its newest version where it has none; None where it has no release."""
     from paritygate.pipelines.release.repository.inspect import list_models
 

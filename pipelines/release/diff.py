@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.figures import machine_in_words
 from paritygate.pipelines.release.interface import signature_changes
-from paritygate.pipelines.release.released_files import checked_file, released_benchmark
+from paritygate.pipelines.release.released_files import released_benchmark, released_signature
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 
 _FIGURES = ("mismatches", "mismatch_rate_upper_95", "max_abs_diff", "mean_abs_diff")
@@ -175,11 +174,7 @@ def _signature(was: ReleaseDetails, now: ReleaseDetails) -> tuple[tuple[str, ...
     pairs = both or [(converted[0][0], converted[1][0])]
     changes: dict[str, list[str]] = {}
     for one, other in pairs:
-        before, after = (_artifact(*side).signature for side in ((was, one), (now, other)))
+        before, after = (released_signature(*side) for side in ((was, one), (now, other)))
         for change in signature_changes(before, after):
             changes.setdefault(change, []).append(other)
     return tuple(f"{', '.join(names)}: {change}" for change, names in changes.items()), []
-
-
-def _artifact(details: ReleaseDetails, variant: str) -> Artifact:
-    return Artifact.read_record(checked_file(details, f"{variant}/{ARTIFACT_FILE}").parent)

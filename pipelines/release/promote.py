@@ -57,6 +57,7 @@ from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_ask
 from paritygate.pipelines.run.released_to import note_release_to, write_released_to
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
+from paritygate.roots import Root, absolute, is_address, root_of
 from paritygate.text import is_placeholder
 from paritygate.validate.reference.recording import Recording
 
@@ -82,15 +83,18 @@ class FailedRunError(NothingToRelease):
         self.note = note
 
 
-def repository_of(run: RunFolder, root: Path) -> Path:
+def repository_of(run: RunFolder, root: Path) -> Root:
     """Return the repository that the spec names: below `root` if it begins with `artifacts/`, else beside the spec."""
-    to = Path(run.resolved.spec.promote.to)
+    text = run.resolved.spec.promote.to
+    if is_address(text):
+        return root_of(text)
+    to = Path(text)
     if to.parts[:1] == DEFAULT_ROOT.parts:
         return root.joinpath(*to.parts[1:])
     return run.resolved.folder / to
 
 
-def promote_command(run: RunFolder, repository: Path | None, *options: str) -> str:
+def promote_command(run: RunFolder, repository: Root | None, *options: str) -> str:
     """Return the command that releases a run, with `--repository` where it would take another one by itself.
 
     Args:
@@ -98,7 +102,8 @@ def promote_command(run: RunFolder, repository: Path | None, *options: str) -> s
         repository: Where it is to be released to; None for where the command does by itself.
         options: Further options.
     """
-    is_usual = repository is None or repository.absolute() == repository_of(run, DEFAULT_ROOT).absolute()
+    usual = repository_of(run, DEFAULT_ROOT)
+    is_usual = repository is None or absolute(repository) == absolute(usual)
     elsewhere = () if is_usual else ("--repository", str(repository))
     return shlex.join(["convert-and-validate", "promote", "--run", str(run.folder), *elsewhere, *options])
 
@@ -106,7 +111,7 @@ def promote_command(run: RunFolder, repository: Path | None, *options: str) -> s
 def promote_stage(  # noqa: PLR0913 - one argument for each option of the command
     run: RunFolder,
     *,
-    repository: Path,
+    repository: Root,
     alias: str | None,
     devices: tuple[str, ...] | None = None,
     limits: Mapping[str, float] | None = None,
@@ -179,7 +184,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
 
 
 def _promote_noted(
-    run: RunFolder, repository: Path, candidate: ReleaseCandidate, commit: Commit[StoredRelease]
+    run: RunFolder, repository: Root, candidate: ReleaseCandidate, commit: Commit[StoredRelease]
 ) -> StoredRelease:
     """Release a run, after its own folder notes it: whatever ends this process, no release lacks the note."""
     before = note_release_to(run.folder, repository)
@@ -210,7 +215,7 @@ def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> 
 
 
 def failed_run(
-    run: RunFolder, repository: Path, unmet: Mapping[str, str], choice: Choice, alias: str | None
+    run: RunFolder, repository: Root, unmet: Mapping[str, str], choice: Choice, alias: str | None
 ) -> FailedRunError:
     """Return the error that something required did not pass, with what would have been released.
 
@@ -240,7 +245,7 @@ def failed_run(
 
 
 def _fallback_reason(
-    run: RunFolder, choice: Choice, repository: Path, alias: str | None, reasons: Mapping[str, str]
+    run: RunFolder, choice: Choice, repository: Root, alias: str | None, reasons: Mapping[str, str]
 ) -> str:
     misused = [item for item in choice.candidates if item.entry.exit_code == ExitCode.USAGE]
     if misused:
@@ -272,7 +277,7 @@ def _fallback_reason(
     return f"fallback: {fallback}, because {choice.reason}"
 
 
-def _released_now(repository: Path, model: str, alias: str | None) -> str:
+def _released_now(repository: Root, model: str, alias: str | None) -> str:
     """Describe what is released of the model already; empty for nothing."""
     state = state_of(read_records(repository, model))
     if alias is None:

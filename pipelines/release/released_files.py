@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from paritygate.artifact import ARTIFACT_FILE
+from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError
-from paritygate.files import digest_of_file, read_json
+from paritygate.files import digest_of_bytes, json_of
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
+from paritygate.pipelines.release.repository.manifest import read_file
 from paritygate.pipelines.release.repository.store import repository_of_release
+from paritygate.signature import Signature
 
 _BENCHMARK_FILE = "benchmark.json"
-
-
-def checked_file(released: ReleaseDetails, name: str) -> Path:
-    """Return the path of a file of the release, after comparing it with the manifest.
-
-    Raises:
-        ArtifactIntegrityError: It is not the released one.
-    """
-    path = released.folder / name
-    if not path.is_file() or path.is_symlink() or digest_of_file(path) != released.manifest["files"].get(name):
-        msg = f"{path} is corrupt: digest mismatch"
-        verify = command_on(repository_of_release(released.folder), "verify", released.model, str(released.version))
-        raise ArtifactIntegrityError(msg, hint=f"see what else: {verify}")
-    return path
 
 
 def released_benchmark(released: ReleaseDetails) -> BenchmarkResult | None:
@@ -36,4 +24,23 @@ def released_benchmark(released: ReleaseDetails) -> BenchmarkResult | None:
     """
     if _BENCHMARK_FILE not in released.manifest["files"]:
         return None
-    return BenchmarkResult.read(read_json(checked_file(released, _BENCHMARK_FILE)))
+    return BenchmarkResult.read(json_of(_checked(released, _BENCHMARK_FILE).decode()))
+
+
+def released_signature(released: ReleaseDetails, variant: str) -> Signature:
+    """Return the inputs and outputs of a converted variant.
+
+    Raises:
+        ArtifactIntegrityError: Its record is not the released one.
+    """
+    record = json_of(_checked(released, f"{variant}/{ARTIFACT_FILE}").decode())
+    return from_data(Signature, record["signature"])
+
+
+def _checked(released: ReleaseDetails, name: str) -> bytes:
+    content = read_file(released.folder, name)
+    if content is None or digest_of_bytes(content) != released.manifest["files"].get(name):
+        msg = f"{released.folder / name} is corrupt: digest mismatch"
+        verify = command_on(repository_of_release(released.folder), "verify", released.model, str(released.version))
+        raise ArtifactIntegrityError(msg, hint=f"see what else: {verify}")
+    return content

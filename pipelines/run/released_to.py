@@ -11,13 +11,14 @@ from pathlib import Path
 
 from paritygate.errors import InputFileError, StorageError
 from paritygate.files import read_json, write_json_atomically
+from paritygate.roots import Address, Root, is_address
 
 RELEASED_TO = "released-to.json"
 # Without write permission, nobody can remove the run folder either.
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def released_to(folder: Path) -> tuple[Path, ...]:
+def released_to(folder: Path) -> tuple[Root, ...]:
     """Return the repositories of a run's releases, made or begun; an `InputFileError` if the note is corrupt."""
     path = folder / RELEASED_TO
     try:
@@ -30,10 +31,14 @@ def released_to(folder: Path) -> tuple[Path, ...]:
     except (OSError, KeyError, TypeError, ValueError) as err:
         msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint="remove the run by hand if you do not need it") from err
-    return tuple(Path(os.path.realpath(folder / name)) for name in names)
+    return tuple(_root_of(folder, name) for name in names)
 
 
-def note_release_to(folder: Path, repository: Path) -> tuple[Path, ...]:
+def _root_of(folder: Path, name: str) -> Root:
+    return Address(name) if is_address(name) else Path(os.path.realpath(folder / name))
+
+
+def note_release_to(folder: Path, repository: Root) -> tuple[Root, ...]:
     """Note that a run is about to be released to a repository, and return the earlier ones.
 
     Raises:
@@ -41,13 +46,13 @@ def note_release_to(folder: Path, repository: Path) -> tuple[Path, ...]:
         StorageError: It cannot be written although the folder is writable.
     """
     before = released_to(folder)
-    place = repository.resolve()
+    place = repository.resolve() if isinstance(repository, Path) else repository
     if place not in before:
         write_released_to(folder, (*before, place))
     return before
 
 
-def write_released_to(folder: Path, repositories: tuple[Path, ...]) -> None:
+def write_released_to(folder: Path, repositories: tuple[Root, ...]) -> None:
     """Write the note of a run folder if it is writable; a `StorageError` if the disk is full."""
     path = folder / RELEASED_TO
     try:
@@ -62,8 +67,9 @@ def write_released_to(folder: Path, repositories: tuple[Path, ...]) -> None:
             raise
 
 
-def _name_of(repository: Path, folder: Path) -> str:
+def _name_of(repository: Root, folder: Path) -> str:
     """Return the name of a repository: relative to the run if both are in one project, which may be moved."""
     # `<project>/<root>/runs/<model>/<run>`
     project = folder.parents[min(3, len(folder.parents) - 1)]
-    return os.path.relpath(repository, folder) if repository.is_relative_to(project) else str(repository)
+    is_near = isinstance(repository, Path) and repository.is_relative_to(project)
+    return os.path.relpath(repository, folder) if is_near else str(repository)

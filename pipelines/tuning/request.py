@@ -12,6 +12,7 @@ from paritygate.models.endpoint import EndpointLimits, limits_of
 from paritygate.pipelines.serving.triton.settings import Settings
 from paritygate.pipelines.tuning.load import Arrivals
 from paritygate.pipelines.tuning.search import Point
+from paritygate.roots import Root
 from paritygate.signature import Signature
 from paritygate.validate.samples.source import SampleSource
 
@@ -23,7 +24,7 @@ DEFAULT_LIMITS = EndpointLimits(requests=1_000_000, requests_per_second=1e9)
 class TuneRequest:
     """The request of a search."""
 
-    repository: Path
+    repository: Root
     model: str  # its name in the repository
     which: int | str  # a version, or an alias
     root: Path  # the folder of the view

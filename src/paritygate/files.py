@@ -148,6 +148,11 @@ def _sha256(stream: BinaryIO) -> str:
     return state.hexdigest()
 
 
+def digest_of_bytes(content: bytes) -> str:
+    """Return `sha256:` and the hex digest."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 def digest_of_json(data: Any) -> str:  # noqa: ANN401 - any JSON data
     """Return the digest of JSON data, the same for equal data whatever the order of its keys."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -34,6 +34,7 @@ EXTRAS_PINNED = {
     "images",
     "litert",
     "parquet",
+    "stores",
     "zoo",
     "tensorrt-rtx",
     "docs",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from paritygate.errors import ArtifactIntegrityError, RepositoryError, UsageError
 from paritygate.pipelines.release.repository.commands import command_on
@@ -13,10 +12,11 @@ from paritygate.pipelines.release.repository.inspect import read_state, version_
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.manifest import difference_of_release
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
-from paritygate.pipelines.release.repository.staging import staging_folder
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import release_folder
+from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.spec.names import check_alias
+from paritygate.roots import Root
 from paritygate.text import meant
 
 _USUAL_ALIAS = "prod"
@@ -69,7 +69,7 @@ _NO_NOTE = Note()
 
 
 def roll_back(  # noqa: PLR0913 - one argument for each option of the command
-    repository: Path,
+    repository: Root,
     model: str,
     *,
     alias: str | None = None,
@@ -101,7 +101,7 @@ def roll_back(  # noqa: PLR0913 - one argument for each option of the command
 
 
 def point_alias(  # noqa: PLR0913 - one argument for each option of the command
-    repository: Path,
+    repository: Root,
     model: str,
     alias: str,
     which: int | str,
@@ -151,7 +151,7 @@ def check_current(state: ModelState, model: str, alias: str, version: int | None
         raise RepositoryError(msg, hint="check who moved it, and give --if-current its version of now")
 
 
-def _alias_of(repository: Path, state: ModelState, model: str, alias: str | None) -> str:
+def _alias_of(repository: Root, state: ModelState, model: str, alias: str | None) -> str:
     names = sorted(state.aliases)
     if alias is None and _USUAL_ALIAS in names:
         return _USUAL_ALIAS
@@ -176,7 +176,7 @@ def _past_of(state: ModelState, alias: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(version for version in reversed(state.pasts[alias]) if version != current))
 
 
-def _version_before(repository: Path, state: ModelState, model: str, alias: str, to: int | None) -> int:
+def _version_before(repository: Root, state: ModelState, model: str, alias: str, to: int | None) -> int:
     current, past = state.aliases[alias], _past_of(state, alias)
     if to is None and past:
         return past[0]
@@ -197,7 +197,7 @@ def _version_before(repository: Path, state: ModelState, model: str, alias: str,
 
 
 def _move(  # noqa: PLR0913, PLR0917 - shared by the two ways to move an alias
-    repository: Path,
+    repository: Root,
     model: str,
     kind: RecordKind,
     targets: Callable[[ModelState], Mapping[str, int]],
@@ -237,12 +237,12 @@ def _move(  # noqa: PLR0913, PLR0917 - shared by the two ways to move an alias
         commit.begin(replace(move, record=len(state.history) + 1))
         return record
 
-    with staging_folder(repository) as staging:
+    with store_of(repository).staging() as staging:
         number = append_record(repository, model, record_of, staging, commit)
     return replace(moves[-1], record=number)
 
 
-def _check_intact(repository: Path, model: str, alias: str, version: int, state: ModelState) -> None:
+def _check_intact(repository: Root, model: str, alias: str, version: int, state: ModelState) -> None:
     folder = release_folder(repository, model, version)
     difference, _ = difference_of_release(folder, state.releases[version])
     if not difference.is_empty:

@@ -18,7 +18,7 @@ from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, RepositoryError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.release.repository.difference import compare_files
-from paritygate.pipelines.release.repository.disk import reading_errors
+from paritygate.pipelines.release.stores.folders import reading_errors
 from paritygate.pipelines.spec.names import check_alias, check_name, check_variant
 from paritygate.precision import Variant
 

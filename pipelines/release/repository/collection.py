@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from paritygate.files import storage_errors
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
-from paritygate.pipelines.release.repository.staging import CONTENT, clean_staging, staging_folder
 from paritygate.pipelines.release.repository.state import ModelState
-from paritygate.pipelines.release.repository.store import release_folder, withdraw
+from paritygate.pipelines.release.repository.store import release_name
+from paritygate.pipelines.release.stores.opening import store_of
+from paritygate.roots import Root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +34,7 @@ class Collection:
     is_dry_run: bool
 
 
-def collect(repository: Path, model: str, *, keep: int, note: Note, is_dry_run: bool = False) -> Collection:
+def collect(repository: Root, model: str, *, keep: int, note: Note, is_dry_run: bool = False) -> Collection:
     """Delete the releases of a model that neither an alias nor one of the last `keep` records names.
 
     Records of collections do not count among the last ones. A killed collection is completed by the next one.
@@ -47,9 +46,13 @@ def collect(repository: Path, model: str, *, keep: int, note: Note, is_dry_run: 
         StorageError: The repository cannot be written.
     """
     state = read_state(repository, model)
+    store = store_of(repository)
     if not is_dry_run:
-        clean_staging(repository)
-    left = [version for version in state.collected if release_folder(repository, model, version).is_dir()]
+        # Opened and closed, it deletes what dead processes left.
+        with store.staging():
+            pass
+    # Some servers list a folder for a while after its last object is gone, so names do not count.
+    left = [version for version in state.collected if store.size_bytes(release_name(model, version))]
     leftovers = tuple(_delete(repository, model, version, None, is_dry_run=is_dry_run) for version in left)
     collected = []
     for version in _dispensable(state, keep):
@@ -75,7 +78,7 @@ def _dispensable(state: ModelState, keep: int) -> list[int]:
     return sorted(version for version in state.releases if version not in needed)
 
 
-def _record(repository: Path, model: str, version: int, keep: int, note: Note) -> int | None:
+def _record(repository: Root, model: str, version: int, keep: int, note: Note) -> int | None:
     """Record that a version is collected, and return the number; None if somebody needs it by now."""
 
     def record_of(state: ModelState) -> Record | None:
@@ -90,15 +93,15 @@ def _record(repository: Path, model: str, version: int, keep: int, note: Note) -
             host=note.host,
         )
 
-    with staging_folder(repository) as staging:
+    with store_of(repository).staging() as staging:
         return append_record(repository, model, record_of, staging)
 
 
-def _delete(repository: Path, model: str, version: int, number: int | None, *, is_dry_run: bool) -> CollectedRelease:
+def _delete(repository: Root, model: str, version: int, number: int | None, *, is_dry_run: bool) -> CollectedRelease:
     """Move a collected release into a staging folder, which is deleted, also by the next process after a kill."""
-    folder = release_folder(repository, model, version)
-    size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    store, name = store_of(repository), release_name(model, version)
+    size = store.size_bytes(name)
     if not is_dry_run:
-        with staging_folder(repository) as staging, storage_errors(folder):
-            withdraw(staging / CONTENT, repository, model, version)
+        with store.staging() as staging:
+            store.withdraw(name, staging)
     return CollectedRelease(version=version, record=number, size_bytes=size)

@@ -11,6 +11,7 @@ from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.difference import FileDifference
+from paritygate.pipelines.release.repository.local_copy import local_folder
 from paritygate.pipelines.release.repository.log import logged_models, read_records
 from paritygate.pipelines.release.repository.manifest import (
     difference_of_release,
@@ -20,7 +21,9 @@ from paritygate.pipelines.release.repository.manifest import (
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import release_folder
+from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.spec.names import check_name
+from paritygate.roots import Root
 from paritygate.signature import is_float_dtype
 from paritygate.text import meant
 
@@ -51,12 +54,16 @@ class ReleaseDetails:
 
     model: str
     version: int
-    folder: Path
+    folder: Root
     aliases: tuple[str, ...]
     record: Record
     manifest: Mapping[str, Any]
     numbers: tuple[Mapping[str, Any], ...]
     history: tuple[Record, ...]  # all records of the model, oldest first
+
+    def local_folder(self) -> Path:
+        """Return the folder of its files on this machine, verified if they come from an object store."""
+        return local_folder(self.folder, self.manifest, str(self.record.manifest))
 
     def to_json(self) -> dict[str, Any]:
         """Return the release as JSON data."""
@@ -103,12 +110,12 @@ class Verification:
         }
 
 
-def has_records(repository: Path, model: str) -> bool:
+def has_records(repository: Root, model: str) -> bool:
     """Return whether anything was ever released of a model; not where there is no repository."""
-    return repository.is_dir() and bool(read_records(repository, model))
+    return store_of(repository).is_there() and bool(read_records(repository, model))
 
 
-def list_models(repository: Path) -> tuple[ModelSummary, ...]:
+def list_models(repository: Root) -> tuple[ModelSummary, ...]:
     """Return the models that have a record, sorted by name; none for an empty repository.
 
     Raises:
@@ -132,7 +139,7 @@ def list_models(repository: Path) -> tuple[ModelSummary, ...]:
     return tuple(summaries)
 
 
-def show(repository: Path, model: str, which: int | str | None = None) -> ReleaseDetails:
+def show(repository: Root, model: str, which: int | str | None = None) -> ReleaseDetails:
     """Return one release in full, its manifest checked against the log, and its evidence against the manifest.
 
     `which` is a version, as a number or its digits, or an alias; None for the highest version.
@@ -191,7 +198,7 @@ def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def verify_release(repository: Path, model: str, which: int | str | None = None) -> Verification:
+def verify_release(repository: Root, model: str, which: int | str | None = None) -> Verification:
     """Return whether a release is byte for byte what was released, reading every file of it.
 
     The log has the digest of the manifest, and the manifest those of all other files. `which` is as in `show`.
@@ -208,12 +215,15 @@ def verify_release(repository: Path, model: str, which: int | str | None = None)
     return Verification(model=model, version=version, files_checked=count, difference=difference)
 
 
-def check_release(repository: Path, details: ReleaseDetails) -> None:
+def check_release(repository: Root, details: ReleaseDetails) -> None:
     """Check that a release is byte for byte what was released, reading every file of it.
 
     Raises:
         ArtifactIntegrityError: It is not.
     """
+    if not isinstance(details.folder, Path):
+        details.local_folder()
+        return
     verification = verify_release(repository, details.model, details.version)
     if not verification.is_intact:
         msg = f"version {details.version} of {details.model!r} is corrupt: {verification.difference}"
@@ -221,13 +231,13 @@ def check_release(repository: Path, details: ReleaseDetails) -> None:
         raise ArtifactIntegrityError(msg, hint="see", command=command)
 
 
-def _check_repository(repository: Path) -> None:
-    if not repository.is_dir():
+def _check_repository(repository: Root) -> None:
+    if not store_of(repository).is_there():
         msg = f"no repository exists at {repository}"
         raise InputFileError(msg, hint="name the folder that releases were promoted to")
 
 
-def read_state(repository: Path, model: str) -> ModelState:
+def read_state(repository: Root, model: str) -> ModelState:
     """Return what the log of a model adds up to.
 
     Raises:

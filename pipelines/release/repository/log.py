@@ -8,49 +8,48 @@ record, and that it follows the one that it was written after.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.codec import to_data
-from paritygate.errors import RepositoryError, StorageError
-from paritygate.files import storage_errors, sync_folder, write_json_atomically
+from paritygate.errors import RepositoryError
+from paritygate.files import json_bytes
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.commit import Commit
-from paritygate.pipelines.release.repository.disk import make_folders, reading_errors
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
 from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
+from paritygate.pipelines.release.stores.folders import reading_errors
+from paritygate.pipelines.release.stores.opening import store_of
+from paritygate.pipelines.release.stores.store import NotAFileError, Store
+from paritygate.roots import Root
 
 _LOG = "log"
 _NUMBERED = re.compile(r"(\d{6,})\.json")
-_NO_LINKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS})
+# Records that this process has read, by place, name and what changes with the content: a log only grows.
+_RECORDS: dict[tuple[str, str, Hashable], Record] = {}
 
 
-def log_folder(repository: Path, model: str) -> Path:
-    """Return the folder of a model's records; it is there once the model has one."""
+def log_folder(repository: Root, model: str) -> Root:
+    """Return the folder of a model's records; it exists once the model has one."""
     return repository / _LOG / model
 
 
-def logged_models(repository: Path) -> tuple[str, ...]:
+def logged_models(repository: Root) -> tuple[str, ...]:
     """Return the names of the models that have a log, which may be empty, sorted."""
-    folder = repository / _LOG
-    if not folder.is_dir():
-        return ()
-    with reading_errors(folder):
-        return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+    return store_of(repository).names(_LOG)
 
 
-def _record_file(folder: Path, number: int) -> Path:
-    return folder / f"{number:06d}.json"
+def _record_name(model: str, number: int) -> str:
+    return f"{_LOG}/{model}/{number:06d}.json"
 
 
-def read_records(repository: Path, model: str) -> tuple[Record, ...]:
-    """Return the model's records in the order of their numbers; none for a model that is not known.
+def read_records(repository: Root, model: str) -> tuple[Record, ...]:
+    """Return the model's records in the order of their numbers; none for an unknown model.
 
     Safe while others append: a listed number implies all lower ones, so the folder is listed first. The records are
     then read one by one until there is none.
@@ -59,31 +58,67 @@ def read_records(repository: Path, model: str) -> tuple[Record, ...]:
         RepositoryError: A record is missing, is no record, was edited, does not follow the one before it, or was
             written by a later paritygate.
     """
-    folder = log_folder(repository, model)
-    if not folder.is_dir():
+    store = store_of(repository)
+    tags = {name: tag for name, tag in store.tags(f"{_LOG}/{model}").items() if _NUMBERED.fullmatch(name)}
+    if not tags:
         return ()
-    with reading_errors(folder):
-        listed = [int(found[1]) for path in folder.iterdir() if (found := _NUMBERED.fullmatch(path.name))]
-        records: list[Record] = []
+    last = max(int(name.partition(".")[0]) for name in tags)
+    # Several at once, which takes a store far away as long as one.
+    unread = [name for number in range(1, last + 1) if not _is_read(store, name := _record_name(model, number), tags)]
+    contents: dict[str, bytes] = {}
+    records: list[Record] = []
+    with reading_errors(log_folder(repository, model)):
+        _read_listed(store, unread, contents)
         while True:
-            path = _record_file(folder, len(records) + 1)
-            if path.exists() and not path.is_file():
-                msg = f"{path} is not a file (expected a record of a release)"
-                raise RepositoryError(msg, hint="remove it, or restore the record from a backup")
-            try:
-                content = path.read_bytes()
-            except FileNotFoundError:
+            name = _record_name(model, len(records) + 1)
+            record = _read(store, name, tags, contents)
+            if record is None:
                 break
-            record = _parse_record(path, content)
-            _check_follows(path, record, records[-1] if records else None)
+            _check_follows(str(repository / name), record, records[-1] if records else None)
             records.append(record)
-    if len(records) < max(listed, default=0):
-        msg = f"record {path} is missing, though later ones are there"
+    if len(records) < last:
+        msg = f"record {repository / name} is missing, though later ones are there"
         raise RepositoryError(msg, hint="restore it from a backup: records are never removed")
     return tuple(records)
 
 
-def _parse_record(path: Path, content: bytes) -> Record:
+def _tag(name: str, tags: Mapping[str, Hashable]) -> Hashable:
+    return tags.get(name.rpartition("/")[2])
+
+
+def _is_read(store: Store, name: str, tags: Mapping[str, Hashable]) -> bool:
+    tag = _tag(name, tags)
+    return tag is not None and (str(store.place), name, tag) in _RECORDS
+
+
+def _read_listed(store: Store, names: list[str], contents: dict[str, bytes]) -> None:
+    """Read records into `contents`, up to the first that is missing."""
+    try:
+        contents.update(zip(names, store.read(names), strict=False))
+    except FileNotFoundError:
+        # The caller finds out which one.
+        return
+    except NotAFileError as err:
+        msg = f"{err.filename} is not a file (expected a record of a release)"
+        raise RepositoryError(msg, hint="remove it, or restore the record from a backup") from err
+
+
+def _read(store: Store, name: str, tags: Mapping[str, Hashable], contents: dict[str, bytes]) -> Record | None:
+    """Return a record, from what was read before if its file is the same; None if there is no such file."""
+    key = (str(store.place), name, _tag(name, tags))
+    if key[2] is not None and key in _RECORDS:
+        return _RECORDS[key]
+    if name not in contents:
+        _read_listed(store, [name], contents)
+    if name not in contents:
+        return None
+    record = _parse_record(str(store.place / name), contents[name])
+    if key[2] is not None:
+        _RECORDS[key] = record
+    return record
+
+
+def _parse_record(path: str, content: bytes) -> Record:
     try:
         data = json.loads(content)
         record = Record.from_json(data)
@@ -99,7 +134,7 @@ def _parse_record(path: Path, content: bytes) -> Record:
     return record
 
 
-def _check_follows(path: Path, record: Record, before: Record | None) -> None:
+def _check_follows(path: str, record: Record, before: Record | None) -> None:
     """Check that a record was written after the one that stands before it now."""
     if record.schema < CHAINED_SCHEMA:
         if before is None or before.schema < CHAINED_SCHEMA:
@@ -117,7 +152,7 @@ def _check_follows(path: Path, record: Record, before: Record | None) -> None:
 
 
 def append_record(
-    repository: Path,
+    repository: Root,
     model: str,
     record_of: Callable[[ModelState], Record | None],
     staging: Path,
@@ -140,55 +175,27 @@ def append_record(
         RepositoryError: The record contradicts the log, or the log cannot be read.
         StorageError: The log cannot be written.
     """
-    folder = make_folders(repository, _LOG, model)
-    written = staging / "record.json"
+    store = store_of(repository)
     while True:
         state = state_of(read_records(repository, model))
         record = record_of(state)
         if record is None:
             return None
-        # Checked before it is linked: what contradicts the log would make it unreadable for good.
+        # A record that contradicts the log would make it unreadable for good.
         problem = contradiction(record, state)
         if problem:
             msg = f"the new record of {model} ({record.kind}) contradicts its log: {problem}"
             raise RepositoryError(msg, hint="list its content with", command=command_on(repository, "show", model))
         number = len(state.history) + 1
-        # A new file for each try: one that was linked after all is never written to again.
-        write_json_atomically(written, to_data(record.after(state.history[-1] if state.history else None)))
+        name = _record_name(model, number)
+        content = json_bytes(to_data(record.after(state.history[-1] if state.history else None)))
         with (commit or Commit[Any]()).recording() as finish:
-            is_linked = False
+            is_created = False
             try:
-                is_linked = _link(written, _record_file(folder, number))
+                is_created = store.create(name, content, staging)
             finally:
-                # A network filesystem may link a file and say that it failed.
-                if is_linked or _is_linked(written, _record_file(folder, number)):
+                # A network may lose the answer to what was done.
+                if is_created or store.is_created(name, content, staging):
                     finish()
-        if is_linked:
-            break
-    with storage_errors(folder):
-        sync_folder(folder)
-    return number
-
-
-def _is_linked(written: Path, numbered: Path) -> bool:
-    try:
-        return written.samefile(numbered)
-    except OSError:
-        return False
-
-
-def _link(written: Path, numbered: Path) -> bool:
-    """Give the written record its number; return False if another record has it."""
-    with storage_errors(numbered):
-        try:
-            numbered.hardlink_to(written)
-        except FileExistsError:
-            # A network filesystem may repeat a link that had succeeded: then the name is ours all the same.
-            return written.samefile(numbered)
-        except OSError as err:
-            if isinstance(err, PermissionError) or err.errno in _NO_LINKS:
-                msg = f"{numbered} could not be created as a hard link: {err.strerror}"
-                hint = "check the permissions; the repository needs a filesystem with hard links"
-                raise StorageError(msg, hint=hint) from err
-            raise
-    return True
+        if is_created:
+            return number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, read_json
+from paritygate.files import digest_of_bytes, json_of
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
     MANIFEST_FILE,
@@ -19,44 +18,15 @@ from paritygate.pipelines.release.repository.candidate import (
 )
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.difference import FileDifference, compare_files
-from paritygate.pipelines.release.repository.disk import reading_errors
 from paritygate.pipelines.release.repository.identity import identity_of
 from paritygate.pipelines.release.repository.record import Record, utc_now
 from paritygate.pipelines.release.repository.store import repository_of_release
+from paritygate.pipelines.release.stores.folders import reading_errors
+from paritygate.pipelines.release.stores.opening import store_of
+from paritygate.pipelines.release.stores.store import NotAFileError
+from paritygate.roots import Root
 
 _SCHEMA = 1
-# Stands where the digest of a file would: a release holds no links, whatever they point to.
-SYMBOLIC_LINK = "a symbolic link"
-_NO_FILE = "no plain file"
-
-
-def released_files(folder: Path) -> dict[str, str]:
-    """Return the digest of every file of a release by relative path, the manifest left out.
-
-    Nothing is skipped and no link is followed: a link counts as a file whose content is `SYMBOLIC_LINK`. A pipe or
-    device counts as one with a content of its own. Reads every file.
-
-    Raises:
-        InputFileError: A file cannot be read.
-    """
-    found: dict[str, str] = {}
-    with reading_errors(folder):
-        for parent, folders, names in os.walk(folder, onerror=_raise):
-            paths = [Path(parent) / name for name in (*folders, *names)]
-            for path in sorted(path for path in paths if path.is_symlink() or not path.is_dir()):
-                name = path.relative_to(folder).as_posix()
-                if path.is_symlink():
-                    found[name] = SYMBOLIC_LINK
-                else:
-                    # A pipe would be waited at, and a device may have no end.
-                    found[name] = digest_of_file(path) if path.is_file() else _NO_FILE
-    found.pop(MANIFEST_FILE, None)
-    return found
-
-
-def _raise(error: OSError) -> None:
-    # os.walk passes over what it cannot list, unless told otherwise.
-    raise error
 
 
 def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files: Mapping[str, str]) -> dict[str, Any]:
@@ -85,20 +55,30 @@ def _variant_entry(variant: VariantCandidate, folder: Path) -> dict[str, Any]:
     return {**variant.to_json(), "main": variant.record.get("main", "."), "size_bytes": size}
 
 
-def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
+def read_file(folder: Root, name: str) -> bytes | None:
+    """Return the content of a file of a release, empty for a link or a folder in its place; None if it is missing."""
+    with reading_errors(folder):
+        try:
+            return next(store_of(folder).read([name]))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except NotAFileError:
+            return b""
+
+
+def read_manifest(folder: Root, record: Record) -> dict[str, Any]:
     """Return the manifest of the release in `folder`, after checking it against its record in the log.
 
     Raises:
         ArtifactIntegrityError: It is missing, or is not what was recorded.
     """
-    path = folder / MANIFEST_FILE
-    is_intact = path.is_file() and not path.is_symlink() and digest_of_file(path) == record.manifest
-    if not is_intact:
-        change = "is corrupt" if path.exists() else "is missing"
+    path, content = folder / MANIFEST_FILE, read_file(folder, MANIFEST_FILE)
+    if content is None or digest_of_bytes(content) != record.manifest:
+        change = "is missing" if content is None else "is corrupt"
         msg = f"{path} {change} when version {record.version} was released"
         raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
     try:
-        manifest: dict[str, Any] = read_json(path)
+        manifest: dict[str, Any] = json_of(content.decode())
         # Each is the name of a folder of the release, and of what a runtime opens in it.
         check_names(entry["name"] for entry in manifest["variants"])
         check_names(main for entry in manifest["variants"] if (main := entry.get("main", ".")) != ".")
@@ -108,27 +88,26 @@ def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
     return manifest
 
 
-def read_released_evidence(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def read_released_evidence(folder: Root, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the evidence of the release in `folder`, after checking it against its manifest.
 
     Raises:
         ArtifactIntegrityError: It is missing, or is not what was released.
     """
-    path = folder / EVIDENCE_FILE
-    is_intact = path.is_file() and not path.is_symlink() and digest_of_file(path) == manifest["files"][EVIDENCE_FILE]
-    if not is_intact:
-        msg = f"{path} {'is corrupt' if path.exists() else 'is missing'}"
+    path, content = folder / EVIDENCE_FILE, read_file(folder, EVIDENCE_FILE)
+    if content is None or digest_of_bytes(content) != manifest["files"][EVIDENCE_FILE]:
+        msg = f"{path} {'is missing' if content is None else 'is corrupt'}"
         see = command_on(repository_of_release(folder), "verify", manifest["model"], str(manifest["version"]))
         raise ArtifactIntegrityError(msg, hint=f"see what else: {see}")
     try:
-        evidence: dict[str, Any] = read_json(path)
+        evidence: dict[str, Any] = json_of(content.decode())
     except ValueError as err:
         msg = f"{path} is no evidence: {err}"
         raise ArtifactIntegrityError(msg, hint="promote the model again: its log was forged as well") from err
     return evidence
 
 
-def difference_of_release(folder: Path, record: Record) -> tuple[FileDifference, int]:
+def difference_of_release(folder: Root, record: Record) -> tuple[FileDifference, int]:
     """Return how the release in `folder` differs from what was recorded, and how many files were checked.
 
     The log has the digest of the manifest, and the manifest those of all other files. If the manifest is corrupt it
@@ -141,6 +120,8 @@ def difference_of_release(folder: Path, record: Record) -> tuple[FileDifference,
         recorded = read_manifest(folder, record)["files"]
     except ArtifactIntegrityError:
         manifest = (MANIFEST_FILE,)
-        is_there = (folder / MANIFEST_FILE).exists()
+        is_there = read_file(folder, MANIFEST_FILE) is not None
         return (FileDifference(changed=manifest) if is_there else FileDifference(missing=manifest)), 1
-    return compare_files(released_files(folder), recorded), len(recorded) + 1
+    digests = store_of(folder).digests()
+    digests.pop(MANIFEST_FILE, None)
+    return compare_files(digests, recorded), len(recorded) + 1

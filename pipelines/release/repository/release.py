@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
-from paritygate.files import digest_of_file, fsync_tree, storage_errors, sync_folder, write_json_atomically
+from paritygate.files import digest_of_file, fsync_tree, json_of, storage_errors, write_json_atomically
 from paritygate.pipelines.release.repository.aliases import check_current
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
@@ -33,13 +33,16 @@ from paritygate.pipelines.release.repository.log import append_record, read_reco
 from paritygate.pipelines.release.repository.manifest import (
     difference_of_release,
     make_manifest,
+    read_file,
     read_manifest,
-    released_files,
 )
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
-from paritygate.pipelines.release.repository.staging import CONTENT, staging_folder
 from paritygate.pipelines.release.repository.state import ModelState, state_of
-from paritygate.pipelines.release.repository.store import next_version, publish, release_folder, withdraw
+from paritygate.pipelines.release.repository.store import next_version, release_folder, release_name
+from paritygate.pipelines.release.stores.disk import digests_below
+from paritygate.pipelines.release.stores.opening import store_of
+from paritygate.pipelines.release.stores.staging import CONTENT
+from paritygate.roots import Root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +51,7 @@ class StoredRelease:
 
     model: str
     version: int
-    folder: Path
+    folder: Root
     alias: str | None
     record: int | None  # its number in the model's log; None if nothing had to be recorded
     manifest: str  # digest of manifest.json
@@ -78,8 +81,14 @@ class StoredRelease:
         return f"released {self.version} of {self.model}"
 
 
+def released_manifest(release: StoredRelease) -> dict[str, Any]:
+    """Return the manifest of a release that was just made."""
+    manifest: dict[str, Any] = json_of((read_file(release.folder, MANIFEST_FILE) or b"").decode())
+    return manifest
+
+
 def promote(
-    repository: Path, candidate: ReleaseCandidate, commit: Commit[StoredRelease] | None = None
+    repository: Root, candidate: ReleaseCandidate, commit: Commit[StoredRelease] | None = None
 ) -> StoredRelease:
     """Release `candidate` under the next version of its model and move its alias there.
 
@@ -127,7 +136,7 @@ def promote(
             moved_from=None if before == version else before,
         )
 
-    with staging_folder(repository) as staging:
+    with store_of(repository).staging() as staging:
         if same is None:
             return _release(repository, candidate, staging, commit, release_of)
         manifest, before = str(state.releases[same].manifest), state
@@ -150,7 +159,7 @@ def _check_current(candidate: ReleaseCandidate, state: ModelState) -> None:
 
 
 def _same_release(
-    repository: Path, candidate: ReleaseCandidate, state: ModelState
+    repository: Root, candidate: ReleaseCandidate, state: ModelState
 ) -> tuple[int | None, tuple[int, ...]]:
     """Return the intact release of the same content as the candidate, or None, and the corrupt releases of it.
 
@@ -188,7 +197,7 @@ class _ReleaseOf(Protocol):
 
 
 def _release(
-    repository: Path, candidate: ReleaseCandidate, staging: Path, commit: Commit[StoredRelease], release_of: _ReleaseOf
+    repository: Root, candidate: ReleaseCandidate, staging: Path, commit: Commit[StoredRelease], release_of: _ReleaseOf
 ) -> StoredRelease:
     """Make a version, and return its release.
 
@@ -196,7 +205,7 @@ def _release(
     """
     content = staging / CONTENT
     files = _copy(candidate, content)
-    version, manifest = _claim_version(repository, candidate, content, files)
+    version, manifest = _claim_version(repository, candidate, staging, files)
     aliases = {} if candidate.alias is None else {candidate.alias: version}
     released = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
     found: list[tuple[int, str, ModelState]] = []
@@ -212,16 +221,13 @@ def _release(
         return record
 
     try:
-        folder = release_folder(repository, candidate.model, version)
-        with storage_errors(folder):
-            sync_folder(folder.parent)
         number = append_record(repository, candidate.model, record_of, staging, commit)
     except BaseException:
-        _withdraw_unrecorded(content, repository, candidate.model, version)
+        _withdraw_unrecorded(staging, repository, candidate.model, version)
         raise
     made, of, before = found[-1]
     if made != version:
-        _withdraw_unrecorded(content, repository, candidate.model, version)
+        _withdraw_unrecorded(staging, repository, candidate.model, version)
     return release_of(made, of, number, now=before, is_new=made == version)
 
 
@@ -237,7 +243,7 @@ def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
             if path.is_file():
                 _make_read_only(path)
         fsync_tree(content)
-    files = released_files(content)
+    files = digests_below(content)
     check_copies(candidate, files)
     return files
 
@@ -255,9 +261,10 @@ def _make_read_only(path: Path) -> None:
 
 
 def _claim_version(
-    repository: Path, candidate: ReleaseCandidate, content: Path, files: Mapping[str, str]
+    repository: Root, candidate: ReleaseCandidate, staging: Path, files: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Publish `content` under the next free version and return that version and the manifest's digest."""
+    """Publish the staged release under the next free version; return that version and the manifest's digest."""
+    content = staging / CONTENT
     while True:
         state = state_of(read_records(repository, candidate.model))
         version = next_version(repository, candidate.model, (*state.releases, *state.collected))
@@ -265,7 +272,7 @@ def _claim_version(
         write_json_atomically(path, make_manifest(candidate, version, content, files))
         _make_read_only(path)
         digest = digest_of_file(path)
-        if publish(content, repository, candidate.model, version):
+        if store_of(repository).publish(staging, release_name(candidate.model, version)):
             return version, digest
 
 
@@ -282,7 +289,7 @@ def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str,
     )
 
 
-def _withdraw_unrecorded(content: Path, repository: Path, model: str, version: int) -> None:
+def _withdraw_unrecorded(staging: Path, repository: Root, model: str, version: int) -> None:
     """Take back what was published without a record, so that a full disk does not stay full of it.
 
     If the record may be there after all, nothing is taken back: a folder without a record is invisible, but a record
@@ -290,4 +297,4 @@ def _withdraw_unrecorded(content: Path, repository: Path, model: str, version: i
     """
     with contextlib.suppress(OSError, ParitygateError):
         if version not in state_of(read_records(repository, model)).releases:
-            withdraw(content, repository, model, version)
+            store_of(repository).withdraw(release_name(model, version), staging)

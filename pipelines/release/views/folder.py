@@ -12,10 +12,11 @@ from paritygate.pipelines.release.views.subscriptions import subscriptions
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import kind_of
+from paritygate.roots import Root
 from paritygate.text import from_here
 
 
-def check_folder(repository: Path, request: ViewRequest, *, overwrite: bool = False) -> None:
+def check_folder(repository: Root, request: ViewRequest, *, overwrite: bool = False) -> None:
     """Check that a view may be written to its folder, which is left as it is.
 
     `overwrite` allows a view that follows another alias to become this one.
@@ -34,7 +35,7 @@ def check_folder(repository: Path, request: ViewRequest, *, overwrite: bool = Fa
         raise ChangedViewError(msg, hint=f"write it beside that one: {writing_command(repository, request)}")
 
 
-def check_folder_kind(repository: Path, request: ViewRequest) -> None:
+def check_folder_kind(repository: Root, request: ViewRequest) -> None:
     """Check that the folder of a view holds none for a server of another kind.
 
     A server takes every folder there for a model, and two views of one name would write into one folder.
@@ -64,7 +65,7 @@ def _files_of_views(place: Place) -> Iterator[tuple[str, str]]:
                     yield command, file
 
 
-def writing_command(repository: Path, request: ViewRequest) -> str:
+def writing_command(repository: Root, request: ViewRequest) -> str:
     """Return the command that writes a view: beside the one in its place, where that follows another alias."""
     if _in_the_place_of(repository, request) is None:
         return request.command_line(repository)
@@ -73,7 +74,7 @@ def writing_command(repository: Path, request: ViewRequest) -> str:
     return replace(request, root=Path(f"{request.root}-{request.which}")).command_line(repository)
 
 
-def _in_the_place_of(repository: Path, request: ViewRequest) -> ViewRequest | None:
+def _in_the_place_of(repository: Root, request: ViewRequest) -> ViewRequest | None:
     """Return what is kept of the view that is there and follows another alias; None where there is none."""
     kept = [each.request for each in subscriptions(repository) if each.request is not None]
     return next((each for each in kept if request.place.is_dir() and each.is_instead_of(request)), None)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from paritygate.errors import UsageError
-from paritygate.files import read_json
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.release.repository.candidate import EVIDENCE_FILE
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
+from paritygate.pipelines.release.repository.manifest import read_released_evidence
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.server_kind import ServerKind, kind_of
 from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.precision import Variant
+from paritygate.roots import Root
 
 
-def nothing_to_serve(repository: Path, details: ReleaseDetails, kind: ServerKind) -> UsageError:
+def nothing_to_serve(repository: Root, details: ReleaseDetails, kind: ServerKind) -> UsageError:
     """Return the error of a release, whose files are verified, of which a kind of server reads nothing."""
     formats = kind.formats
     variants = [entry["name"] for entry in details.manifest["variants"]]
@@ -26,7 +25,7 @@ def nothing_to_serve(repository: Path, details: ReleaseDetails, kind: ServerKind
         f"version {details.version} of {details.model!r} holds nothing that {kind.reads} serves: {', '.join(variants)} "
         f"(allowed: {', '.join(formats)})"
     )
-    source = _source_of(details.folder / EVIDENCE_FILE)
+    source = _source_of(read_released_evidence(details.folder, details.manifest))
     if source is None:
         return UsageError(msg, hint=_add(f"{formats[0]}-fp32"))
     made = [name for name in fitting_targets(SourceKind(source["kind"])) if Variant.parse(name).format in formats]
@@ -47,8 +46,8 @@ def _add(target: str) -> str:
     return f"add {target} to targets of its spec, and release it: convert-and-validate run SPEC"
 
 
-def _source_of(evidence: Path) -> Mapping[str, Any] | None:
+def _source_of(evidence: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the description of the source; None where the evidence, such as of an earlier version, has none."""
-    reference = read_json(evidence).get("reference") or {}
+    reference = evidence.get("reference") or {}
     source: Mapping[str, Any] | None = reference.get("model")
     return source if source and source.get("kind") in set(map(str, SourceKind)) and source.get("text") else None

@@ -15,6 +15,7 @@ from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import ModelToServe, ServerView, WrittenView, kind_of
 from paritygate.pipelines.serving.written import Head
 from paritygate.pipelines.spec.names import check_name
+from paritygate.roots import Root
 from paritygate.validate.samples.source import SampleSource
 
 
@@ -31,7 +32,7 @@ class PublishedView:
     aliases: tuple[str, ...]
     variant: str
     artifact: Path
-    repository: Path
+    repository: Root
     reference: str
     samples: str | None
     compare: tuple[str, ...]
@@ -54,7 +55,7 @@ class PublishedView:
 
 
 def publish_view(
-    repository: Path, request: ViewRequest, samples: SampleSource | None = None, *, overwrite: bool = False
+    repository: Root, request: ViewRequest, samples: SampleSource | None = None, *, overwrite: bool = False
 ) -> PublishedView:
     """Write the view of a release, whose files are verified first, and return its description.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate.pipelines.release.repository.commands import command_on
+from paritygate.roots import Root
 from paritygate.text import from_here
 
 _ASK_FOR_MORE = ("--variant", "--samples", "--server")
@@ -59,7 +60,7 @@ class ViewRequest:
         same_place = (self.command, self.place) == (other.command, other.place)
         return same_place and (self.model, self.which) != (other.model, other.which)
 
-    def command_line(self, repository: Path, *options: str) -> str:
+    def command_line(self, repository: Root, *options: str) -> str:
         """Return the command that writes the view, with further options."""
         words = (word for option in self.options.items() for word in option)
         return command_on(

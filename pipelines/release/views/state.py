@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from paritygate.codec import to_data
@@ -15,6 +14,7 @@ from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import kind_of
 from paritygate.pipelines.serving.written import is_changed
+from paritygate.roots import Root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class ViewState:
         return {**to_data(self), "is_behind": self.is_behind}
 
 
-def state_of_view(repository: Path, request: ViewRequest) -> ViewState:
+def state_of_view(repository: Root, request: ViewRequest) -> ViewState:
     """Return what a view shows now, by the file that its server reads, and whether its files are those released.
 
     Raises:
@@ -61,7 +61,7 @@ def state_of_view(repository: Path, request: ViewRequest) -> ViewState:
     )
 
 
-def _changed_files(repository: Path, request: ViewRequest, place: Place, version: int) -> tuple[str, ...] | None:
+def _changed_files(repository: Root, request: ViewRequest, place: Place, version: int) -> tuple[str, ...] | None:
     kind = kind_of(request.command)
     try:
         details = show(repository, request.model, version)

@@ -18,9 +18,10 @@ from paritygate.errors import InputFileError, UsageError
 from paritygate.file_names import check_names
 from paritygate.files import read_json, storage_errors, write_json_atomically
 from paritygate.pipelines.release.repository.commands import command_on
-from paritygate.pipelines.release.repository.disk import make_folders
+from paritygate.pipelines.release.stores.folders import make_folders
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.serving import SERVERS
+from paritygate.roots import Root
 from paritygate.text import from_here
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import open_samples
@@ -45,13 +46,16 @@ class ViewSubscription:
         return {"record": str(self.path), "order": to_data(self.request), "is_there": is_there, "error": why}
 
 
-def subscribe(repository: Path, request: ViewRequest, samples: SampleSource | None, *, is_followed: bool) -> None:
+def subscribe(repository: Root, request: ViewRequest, samples: SampleSource | None, *, is_followed: bool) -> None:
     """Keep what was asked for, so that the view follows its alias; or forget what was kept of that place.
 
     Raises:
         UsageError: The warm-up rows are of a dtype that cannot be kept.
         StorageError: The repository cannot be written.
     """
+    if not isinstance(repository, Path):
+        # What moves its alias elsewhere cannot write a folder of this machine.
+        return
     record = _record_of(repository, request)
     # The place may have shown another model.
     others = [path for path in (repository / _FOLDER).glob(f"*/{record.name}") if path != record]
@@ -68,9 +72,9 @@ def subscribe(repository: Path, request: ViewRequest, samples: SampleSource | No
     write_json_atomically(record, {"schema_version": 1, "order": to_data(request)})
 
 
-def subscriptions(repository: Path, model: str = "*") -> Iterator[ViewSubscription]:
+def subscriptions(repository: Root, model: str = "*") -> Iterator[ViewSubscription]:
     """Yield what was kept of the views of a model, or of all models."""
-    for path in sorted((repository / _FOLDER).glob(f"{model}/*.json")):
+    for path in () if not isinstance(repository, Path) else sorted((repository / _FOLDER).glob(f"{model}/*.json")):
         yield _read(path)
 
 
@@ -79,7 +83,7 @@ def warmup_rows(repository: Path, request: ViewRequest) -> Path:
     return _record_of(repository, request).with_suffix(".npz")
 
 
-def forget_view(repository: Path, place: Path) -> tuple[ViewRequest, ...]:
+def forget_view(repository: Root, place: Path) -> tuple[ViewRequest, ...]:
     """Forget a view, which follows its alias no longer and stays as it is; return what was kept of it.
 
     `place` is the model's folder on the server, which may be gone.
@@ -94,8 +98,8 @@ def forget_view(repository: Path, place: Path) -> tuple[ViewRequest, ...]:
         known = ", ".join(sorted({from_here(request.place) for _, request in kept})) or "none"
         msg = f"no view in {from_here(place.absolute())} follows an alias (those that do: {known})"
         raise UsageError(msg, hint="see them", command=command_on(repository, "views"))
-    with storage_errors(repository):
-        for path, _ in found:
+    for path, _ in found:
+        with storage_errors(path):
             _remove(path)
     return tuple(request for _, request in found)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
@@ -13,6 +12,7 @@ from paritygate.pipelines.release.repository.inspect import ReleaseDetails, chec
 from paritygate.pipelines.release.views.nothing_to_serve import nothing_to_serve
 from paritygate.pipelines.serving.server_kind import ServerKind
 from paritygate.precision import Variant
+from paritygate.roots import Root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class ReleaseToServe:
 
 
 def release_to_serve(
-    repository: Path, model: str, which: int | str, kind: ServerKind, *, variant: str | None
+    repository: Root, model: str, which: int | str, kind: ServerKind, *, variant: str | None
 ) -> ReleaseToServe:
     """Return the variant of a release for a server, after every file of the release was verified.
 
@@ -43,7 +43,7 @@ def release_to_serve(
 
 
 def variant_to_serve(
-    repository: Path, details: ReleaseDetails, kind: ServerKind, *, variant: str | None
+    repository: Root, details: ReleaseDetails, kind: ServerKind, *, variant: str | None
 ) -> ReleaseToServe:
     """Return the variant as `release_to_serve` does, without reading its files.
 
@@ -66,7 +66,7 @@ def variant_to_serve(
     return ReleaseToServe(
         details=details,
         variant=names[0],
-        artifact=Artifact.read_record(details.folder / names[0]),
+        artifact=Artifact.read_record(details.local_folder() / names[0]),
         devices=_devices_of(entry),
     )
 

@@ -11,6 +11,7 @@ from paritygate.errors import ParitygateError
 from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.views.request import ViewRequest
 from paritygate.pipelines.release.views.subscriptions import subscriptions, warmup_rows
+from paritygate.roots import Root
 from paritygate.validate.samples.source import SampleSource
 
 if TYPE_CHECKING:
@@ -50,12 +51,14 @@ class ViewUpdate:
         }
 
 
-def update_views(repository: Path, model: str, *aliases: str) -> tuple[ViewUpdate, ...]:
+def update_views(repository: Root, model: str, *aliases: str) -> tuple[ViewUpdate, ...]:
     """Rewrite each view that follows one of the aliases, unless it shows the right version already.
 
     The aliases have moved by then, so a view that cannot be written is reported and raises nothing.
     """
-    found = []
+    found: list[ViewUpdate] = []
+    if not isinstance(repository, Path):
+        return ()
     for kept in subscriptions(repository, model):
         if kept.request is None:
             found.append(ViewUpdate(place=kept.path, request=None, error=kept.error))

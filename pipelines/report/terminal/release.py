@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from paritygate.files import read_json
 from paritygate.pipelines.release.repository.aliases import AliasMove, OtherMove
-from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.collection import Collection
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
-from paritygate.pipelines.release.repository.release import StoredRelease
+from paritygate.pipelines.release.repository.release import StoredRelease, released_manifest
 from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
+from paritygate.roots import Root
 from paritygate.text import counted, echo, from_here
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.measure.bounds import upper_bound_text
@@ -32,7 +30,7 @@ _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
 _HISTORY_COLUMNS = heads(">record", "time (UTC)", "what", ">version", "aliases")
 
 
-def print_release(release: StoredRelease, repository: Path, shown: Shown) -> None:
+def print_release(release: StoredRelease, repository: Root, shown: Shown) -> None:
     """Print what was released, or that it was there already."""
     found = release_lines(release)
     lines = [line for message in found for line in wrapped(message, width=shown.width)]
@@ -43,14 +41,14 @@ def print_release(release: StoredRelease, repository: Path, shown: Shown) -> Non
         print_repositories([repository], to_stderr=shown.to_stderr)
 
 
-def print_next_of_release(release: StoredRelease, repository: Path, shown: Shown) -> None:
+def print_next_of_release(release: StoredRelease, repository: Root, shown: Shown) -> None:
     """Print the command that shows the release, as the last line."""
     if not shown.is_quiet:
         command = f"next: {show_command(release.model, release.alias, repository)}"
         print_lines(command_lines(command, width=shown.width), err=shown.to_stderr)
 
 
-def show_command(model: str, alias: str | None, repository: Path) -> str:
+def show_command(model: str, alias: str | None, repository: Root) -> str:
     """Return the command that shows a release."""
     return command_on(repository, "show", model, *((alias,) if alias else ()))
 
@@ -74,7 +72,7 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
     if release.despite:
         yield f"released despite: {release.despite}"
     yield from _damage(release)
-    yield from concessions(read_json(release.folder / MANIFEST_FILE), with_findings=not in_run)
+    yield from concessions(released_manifest(release), with_findings=not in_run)
 
 
 def _damage(release: StoredRelease) -> Iterator[str]:
@@ -196,7 +194,7 @@ def print_collection(collection: Collection, *, to_stderr: bool = False) -> None
     print_lines(wrapped(f"{collection.model}: {deleted}; kept: {kept}"), err=to_stderr)
 
 
-def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
+def print_repositories(repositories: Iterable[Root], *, to_stderr: bool = False) -> None:
     """Print the contents of each repository."""
     for repository in repositories:
         rows = []

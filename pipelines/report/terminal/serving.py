@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from paritygate.errors import ChangedViewError
 from paritygate.pipelines.release.repository.commands import command_on
@@ -17,6 +16,7 @@ from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, wr
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.server_kind import Guide
+from paritygate.roots import Root
 from paritygate.text import from_here
 
 _SAVED_SAMPLES = "inputs.npz"
@@ -61,7 +61,7 @@ def _start_lines(guide: Guide, width: int | None) -> Iterator[str]:
     yield from command_lines(f"start: {guide.start}", width=width)
 
 
-def update_lines(views: Iterable[ViewUpdate], repository: Path, width: int | None) -> Iterator[str]:
+def update_lines(views: Iterable[ViewUpdate], repository: Root, width: int | None) -> Iterator[str]:
     """Yield the outcome of the views that follow a moved alias."""
     for view in views:
         name = f"view {from_here(view.place)}" if view.request is None else _view_name(view.request)
@@ -98,7 +98,7 @@ def _view_name(request: ViewRequest) -> str:
     return f"{SERVERS[request.command].title} view {from_here(request.place)}"
 
 
-def _if_it_is_gone(request: ViewRequest, repository: Path, width: int | None = WIDTH) -> Iterator[str]:
+def _if_it_is_gone(request: ViewRequest, repository: Root, width: int | None = WIDTH) -> Iterator[str]:
     """Yield the commands that write a missing view again, or forget it."""
     yield from command_lines(f"write it again: {request.command_line(repository)}", width=width)
     forget = command_on(repository, "views", "--forget", from_here(request.place))
@@ -110,14 +110,14 @@ def code_of_views(views: Sequence[ViewUpdate]) -> int:
     return worst_code([view.error.exit_code for view in views if view.error is not None])
 
 
-def print_view_updates(views: Sequence[ViewUpdate], repository: Path, *, is_quiet: bool, to_stderr: bool) -> None:
+def print_view_updates(views: Sequence[ViewUpdate], repository: Root, *, is_quiet: bool, to_stderr: bool) -> None:
     """Print the outcome of the views that follow an alias."""
     remarks = [view for view in views if view.error is not None or not view.is_there]
     lines = list(update_lines(remarks if is_quiet else views, repository, WIDTH))
     print_lines(lines, err=to_stderr or bool(remarks))
 
 
-def subscription_lines(kept: Iterable[tuple[ViewSubscription, ViewState | None]], repository: Path) -> Iterator[str]:
+def subscription_lines(kept: Iterable[tuple[ViewSubscription, ViewState | None]], repository: Root) -> Iterator[str]:
     """Yield one line per view that follows an alias, and how to forget a missing one."""
     views = list(kept)
     if not views:

@@ -17,19 +17,24 @@ from paritygate.pipelines.release.repository.inspect import (
     show,
     verify_release,
 )
+from paritygate.roots import Root, root_of
 
 __all__ = ["Release", "ReleasedModel", "Repository"]
 
 
+def _place(root: str | os.PathLike[str]) -> Root:
+    return root if isinstance(root, Path) else root_of(os.fspath(root))
+
+
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository of releases in the folder `root`."""
+    """A repository of releases in the folder `root`, or at an address such as `s3://models/prod`."""
 
     root: str | os.PathLike[str] = DEFAULT_REPOSITORY
 
     def models(self) -> tuple[ModelSummary, ...]:
         """Return the models with versions and aliases, sorted by name; raise InputFileError without such a folder."""
-        return list_models(Path(self.root))
+        return list_models(_place(self.root))
 
     def release(self, model: str, which: int | str | None = None) -> Release:
         """Return a release by a version or alias; None is the highest version.
@@ -39,14 +44,14 @@ class Repository:
             InputFileError: There is no such repository.
             ArtifactIntegrityError: Its manifest or evidence is corrupt.
         """
-        return Release(root=Path(self.root), details=show(Path(self.root), model, which))
+        return Release(root=_place(self.root), details=show(_place(self.root), model, which))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
     """One release of a repository; `details` has its manifest, numbers and history."""
 
-    root: Path
+    root: Root
     details: ReleaseDetails
 
     @property
@@ -77,7 +82,7 @@ class Release:
         """
         name = self._named(variant)
         main = {entry["name"]: entry["main"] for entry in self.details.manifest["variants"]}[name]
-        return self.details.folder / name / str(main)
+        return self.details.local_folder() / name / str(main)
 
     def load(self, variant: str | None = None, *, device: str = "cpu") -> ReleasedModel:
         """Return a variant in its runtime, ready to run, after every file of the release was verified.
@@ -92,7 +97,7 @@ class Release:
         """
         name = self._named(variant)
         self.verify()
-        return ReleasedModel(self.model, self.version, self.details.folder / name, device=device)
+        return ReleasedModel(self.model, self.version, self.details.local_folder() / name, device=device)
 
     def _named(self, variant: str | None) -> str:
         name = self.variants[0] if variant is None else variant

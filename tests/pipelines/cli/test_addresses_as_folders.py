@@ -16,8 +16,6 @@ _COMMANDS = (
     ("kserve", "m", "--out", "URL", "--storage-uri", "s3://bucket/models"),
     ("tune", "m", "--out", "URL", "--url", "http://h:1", "--samples", "x.npz", "--latency-budget", "1s"),
     ("run", "spec.yaml", "--root", "URL"),
-    ("run", "spec.yaml", "--repository", "URL"),
-    ("list", "--repository", "URL"),
     ("record", "model.onnx", "--samples", "x.npz", "--out", "URL"),
     ("init", "model.onnx", "--out", "URL"),
 )
@@ -34,4 +32,37 @@ def test_an_address_is_refused_and_no_folder_is_made(
     with pytest.raises(click.BadParameter, match="is an address"):
         CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
 
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("https://host/models", "unknown scheme"),
+        ("S3://bucket/models", "unknown scheme"),
+        ("s3:/bucket/models", "unknown scheme"),
+        ("s3://", "names no bucket"),
+        ("s3://key:hidden-secret@bucket/models", "credentials"),
+        ("s3://bucket/models?secret=hidden-secret", "a query"),
+        ("s3://bucket/models/../others", r"\.\."),
+        ("s3://bucket/./models", r"\. or"),
+        ("s3://bucket/models//prod", "//"),
+        ("s3://bucket//models", "//"),
+        ("s3://bucket/%2e%2e/models", "a character"),
+        ("s3://bucket/mod els", "a character"),
+        ("s3://bucket/mod\\els", "a character"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("list",), ("run", "spec.yaml"), ("promote", "--run", "."), ("gate", "--run", ".")]
+)
+def test_an_address_that_is_no_plain_prefix_is_refused(
+    command: tuple[str, ...], address: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(click.BadParameter, match=reason) as caught:
+        CliRunner().invoke(cli, [*command, "--repository", address], standalone_mode=False, catch_exceptions=False)
+
+    assert "hidden-secret" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -15,8 +15,9 @@ import pytest
 from paritygate.pipelines import run_spec as runs
 from paritygate.pipelines.cli import json_file, moving, running
 from paritygate.pipelines.release import promote as promotion
-from paritygate.pipelines.release.repository import log, release, staging
+from paritygate.pipelines.release.repository import log, release
 from paritygate.pipelines.release.repository.state import state_of
+from paritygate.pipelines.release.stores import disk, staging
 from paritygate.pipelines.report.terminal import release as summary
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ _OF_A_RELEASE = [
     (promotion, "note_release_to"),
     (release, "check_files"),
     (release, "_copy"),
-    (release, "sync_folder"),
-    (log, "_link"),
-    (log, "sync_folder"),
+    (disk, "sync_folder"),
+    (disk, "_link"),
+    (disk, "write_bytes_atomically"),
     (staging, "_discard"),
     (promotion, "_promote_noted"),
 ]
@@ -144,7 +145,7 @@ def test_run_ends_in_0_exactly_where_the_alias_moved(
 @pytest.mark.parametrize("fault", [_interrupt, _fill_the_disk])
 @pytest.mark.parametrize(
     "step",
-    [(log, "_link"), (log, "sync_folder"), (staging, "_discard"), (json_file, "write_json"), (summary, "echo")],
+    [(disk, "_link"), (disk, "sync_folder"), (staging, "_discard"), (json_file, "write_json"), (summary, "echo")],
 )
 def test_alias_ends_in_0_exactly_where_it_moved(
     step: tuple[object, str],

@@ -24,10 +24,10 @@ from paritygate.pipelines.release.repository import (
     list_models,
     promote,
     show,
-    staging,
     verify_release,
 )
-from paritygate.pipelines.release.repository.store import publish
+from paritygate.pipelines.release.stores import staging as stages
+from paritygate.pipelines.release.stores.disk import DiskStore
 
 Make = Callable[..., ReleaseCandidate]
 Under = Callable[..., Any]
@@ -212,11 +212,12 @@ def test_a_release_whose_staging_folder_was_taken_for_a_leftover_fails_as_a_whol
     repository: Path, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A maker on another host that needs more than a day: its folder is deleted just before it publishes.
-    def publish_after_cleaning(staged: Path, *where: Any) -> bool:  # noqa: ANN401 - handed on
-        staging._remove_abandoned(staged.parent)
-        return publish(staged, *where)
+    def publish_after_cleaning(store: DiskStore, staging: Path, name: str) -> bool:
+        stages._remove_abandoned(staging)
+        return publish(store, staging, name)
 
-    monkeypatch.setattr("paritygate.pipelines.release.repository.release.publish", publish_after_cleaning)
+    publish = DiskStore.publish
+    monkeypatch.setattr(DiskStore, "publish", publish_after_cleaning)
 
     with pytest.raises(StorageError, match=r"release was deleted before it could be published as .*klue-sts/2"):
         promote(repository, make_candidate())

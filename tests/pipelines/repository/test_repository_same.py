@@ -26,7 +26,7 @@ from paritygate.pipelines.release.repository import (
 )
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.record import utc_now
-from paritygate.pipelines.release.repository.staging import staging_folder
+from paritygate.pipelines.release.stores.staging import staging_folder
 from paritygate.pipelines.report.terminal.release import release_lines
 
 Make = Callable[..., ReleaseCandidate]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +28,10 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
 )
 from paritygate.pipelines.rules.table import ABOUT_OUTPUTS, ABOUT_VERDICT, RULES
+
+if TYPE_CHECKING:
+    # Read by type checkers alone: a comparison of files loads no repository.
+    from paritygate.roots import Root
 
 _ABOUT_PLACE = (
     *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--max-answer-mb"),
@@ -134,7 +139,7 @@ def command(
     endpoint: tuple[str, ...],
     endpoint_json: Path | None,
     max_answer_mb: float | None,
-    repository: Path,
+    repository: Root,
     time_limit: float,
     quiet: bool,
     verbose: bool,

@@ -8,7 +8,7 @@ import click
 
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
-    LocalPath,
+    RepositoryPlace,
     json_option,
     open_given_run,
     quiet_option,
@@ -16,6 +16,7 @@ from paritygate.pipelines.cli.options import (
     run_option,
     verbose_option,
 )
+from paritygate.roots import Root
 
 
 @click.command("gate")
@@ -47,7 +48,8 @@ from paritygate.pipelines.cli.options import (
 )
 @click.option(
     "--repository",
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=RepositoryPlace(),
+    metavar="DIR|URL",
     help="The repository of the release instead of the spec's.",
 )
 @root_option
@@ -60,7 +62,7 @@ def command(
     against: str,
     factors: tuple[str, ...],
     allowed: tuple[str, ...],
-    repository: Path | None,
+    repository: Root | None,
     root: Path,
     quiet: bool,
     verbose: bool,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import (
@@ -13,6 +11,7 @@ from paritygate.pipelines.cli.options import (
     reason_option,
     repository_option,
 )
+from paritygate.roots import Root
 
 
 @click.command("alias")
@@ -38,7 +37,7 @@ def command(
     also: tuple[str, ...],
     if_current: int | None,
     reason: str,
-    repository: Path,
+    repository: Root,
     quiet: bool,
     json_target: str | None,
 ) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
+from paritygate.roots import Root
 
 
 @click.command("diff")
@@ -15,7 +14,7 @@ from paritygate.pipelines.cli.options import json_option, repository_option, ver
 @repository_option
 @verbose_option
 @json_option
-def command(one: str, other: str, *, repository: Path, verbose: bool, json_target: str | None) -> int:
+def command(one: str, other: str, *, repository: Root, verbose: bool, json_target: str | None) -> int:
     """Compare two releases: variants, inputs and outputs, tolerances, measured differences, speed and size.
 
     A release is MODEL@VERSION or MODEL@ALIAS; the second may leave out the model. The exit code is 1 if inputs or

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import json_option, reason_option, repository_option
+from paritygate.roots import Root
 
 
 @click.command("gc")
@@ -23,7 +22,7 @@ from paritygate.pipelines.cli.options import json_option, reason_option, reposit
 @repository_option
 @json_option
 def command(
-    model: str | None, *, keep: int, dry_run: bool, reason: str, repository: Path, json_target: str | None
+    model: str | None, *, keep: int, dry_run: bool, reason: str, repository: Root, json_target: str | None
 ) -> int:
     """Delete the releases of MODEL, or of all models, that neither an alias nor one of the last N records names.
 

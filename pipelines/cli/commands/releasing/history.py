@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.roots import Root
 
 
 @click.command("history")
@@ -14,7 +13,7 @@ from paritygate.pipelines.cli.options import json_option, repository_option
 @click.option("--alias", help="Print only the records that moved this alias.")
 @repository_option
 @json_option
-def command(model: str, *, alias: str | None, repository: Path, json_target: str | None) -> int:
+def command(model: str, *, alias: str | None, repository: Root, json_target: str | None) -> int:
     """Print every record of MODEL's log, oldest first: releases, moved aliases, rollbacks and collections.
 
     \b

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.roots import Root
 
 
 @click.command("list")
 @repository_option
 @json_option
-def command(*, repository: Path, json_target: str | None) -> int:
+def command(*, repository: Root, json_target: str | None) -> int:
     """List the models in a repository with their releases and aliases.
 
     \b

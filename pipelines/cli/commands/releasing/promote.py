@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.pipelines.cli.options import (
-    WrittenPath,
+    WrittenRepositoryPlace,
     constraint_option,
     if_current_option,
     json_option,
@@ -17,14 +17,18 @@ from paritygate.pipelines.cli.options import (
     run_option,
     verbose_option,
 )
+from paritygate.roots import Root
 
 
 @click.command("promote")
 @run_option
 @click.option(
     "--repository",
-    type=WrittenPath(file_okay=False, path_type=Path),
-    help="Release into this repository instead of the spec's.",
+    "--to",
+    "repository",
+    type=WrittenRepositoryPlace(),
+    metavar="DIR|URL",
+    help="Release into this repository instead of the spec's: a folder, or an address such as s3://bucket/prefix.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
 @click.option(
@@ -55,7 +59,7 @@ from paritygate.pipelines.cli.options import (
 def command(
     *,
     run_folder: Path | None,
-    repository: Path | None,
+    repository: Root | None,
     alias: str | None,
     devices: tuple[str, ...],
     if_current: int | None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import (
@@ -13,6 +11,7 @@ from paritygate.pipelines.cli.options import (
     reason_option,
     repository_option,
 )
+from paritygate.roots import Root
 
 
 @click.command("rollback")
@@ -36,7 +35,7 @@ def command(
     to: int | None,
     if_current: int | None,
     reason: str,
-    repository: Path,
+    repository: Root,
     quiet: bool,
     json_target: str | None,
 ) -> int:

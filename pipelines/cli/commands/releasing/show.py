@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
+from paritygate.roots import Root
 
 
 @click.command("show")
@@ -15,7 +14,7 @@ from paritygate.pipelines.cli.options import json_option, repository_option, ver
 @repository_option
 @verbose_option
 @json_option
-def command(model: str, which: str | None, *, repository: Path, verbose: bool, json_target: str | None) -> int:
+def command(model: str, which: str | None, *, repository: Root, verbose: bool, json_target: str | None) -> int:
     """Show a release of MODEL: its variants and what was measured of them, aliases and history; by default the newest.
 
     \b

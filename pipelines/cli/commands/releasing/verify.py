@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.roots import Root
 
 
 @click.command("verify")
@@ -14,7 +13,7 @@ from paritygate.pipelines.cli.options import json_option, repository_option
 @click.argument("which", required=False, metavar="[VERSION|ALIAS]")
 @repository_option
 @json_option
-def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
+def command(model: str, which: str | None, *, repository: Root, json_target: str | None) -> int:
     """Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
 
     \b

@@ -8,7 +8,7 @@ import click
 
 from paritygate.pipelines.cli.formats import Result, format_option
 from paritygate.pipelines.cli.options import (
-    WrittenPath,
+    WrittenRepositoryPlace,
     constraint_option,
     device_option,
     json_option,
@@ -20,6 +20,7 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
     written_root_option,
 )
+from paritygate.roots import Root
 
 
 @click.command("run")
@@ -39,7 +40,8 @@ from paritygate.pipelines.cli.options import (
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
 @click.option(
     "--repository",
-    type=WrittenPath(file_okay=False, path_type=Path),
+    type=WrittenRepositoryPlace(),
+    metavar="DIR|URL",
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
@@ -67,7 +69,7 @@ def command(
     samples_path: str | None,
     is_benchmarking: bool | None,
     is_promoting: bool,
-    repository: Path | None,
+    repository: Root | None,
     alias: str | None,
     is_cached: bool,
     targets: tuple[str, ...],

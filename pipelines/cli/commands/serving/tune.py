@@ -19,6 +19,7 @@ from paritygate.pipelines.cli.options import (
     verbose_option,
 )
 from paritygate.pipelines.rules.pairs import numbers
+from paritygate.roots import Root
 
 
 @click.command("tune")
@@ -113,7 +114,7 @@ def command(
     endpoint: tuple[str, ...],
     metrics: str | None,
     max_answer_mb: float | None,
-    repository: Path,
+    repository: Root,
     time_limit: float,
     quiet: bool,
     verbose: bool,

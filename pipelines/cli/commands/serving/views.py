@@ -8,6 +8,7 @@ import click
 
 from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.roots import Root
 
 
 @click.command("views")
@@ -20,7 +21,7 @@ from paritygate.pipelines.cli.options import json_option, repository_option
 )
 @repository_option
 @json_option
-def command(*, model: str | None, forget: Path | None, repository: Path, json_target: str | None) -> int:
+def command(*, model: str | None, forget: Path | None, repository: Root, json_target: str | None) -> int:
     """List the views of MODEL, or of all models, that promote, run, rollback and alias write again.
 
     The files of each are compared with those released. A view that is forgotten stays as it is, and so does its

@@ -1,4 +1,4 @@
-"""What the repository asks of the disk beyond the ground floor: lasting folders and clear read errors."""
+"""Make folders that last, and turn errors of reading into clear ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paritygate.errors import InputFileError, StorageError
 from paritygate.files import storage_errors, sync_folder
+from paritygate.roots import Root
 
 
 def make_folders(repository: Path, *parts: str) -> Path:
@@ -29,12 +30,8 @@ def make_folders(repository: Path, *parts: str) -> Path:
 
 
 @contextlib.contextmanager
-def reading_errors(path: Path) -> Iterator[None]:
-    """Turn an operating-system error on reading `path` into one clear `InputFileError`.
-
-    Raises:
-        InputFileError: Something at or below `path` cannot be read.
-    """
+def reading_errors(path: Root) -> Iterator[None]:
+    """Turn an operating-system error on reading something at or below `path` into one clear `InputFileError`."""
     try:
         yield
     except (InputFileError, StorageError):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.files import MARKER, parse_json, remove_marked_folder, storage_errors
-from paritygate.pipelines.release.repository.disk import make_folders
+from paritygate.pipelines.release.stores.folders import make_folders
 
 CONTENT = "release"
 _STAGING = "staging"

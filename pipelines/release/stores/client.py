@@ -1,0 +1,112 @@
+"""Open a bucket by obstore, probe whether it honours conditions, and keep credentials out of messages."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from paritygate.backends import install_command
+from paritygate.errors import MissingBackendError, StorageError
+from paritygate.roots import Address
+
+# How long a request is repeated while a server is away or answers with errors.
+_RETRY_S = 60
+_REQUEST_S = 120
+_SECRET = re.compile(r"^(?:AWS|AZURE|GOOGLE)_")
+_NO_SECRET = re.compile(r"REGION|ENDPOINT|BUCKET|CONTAINER|ALLOW|SKIP|PROFILE")
+# A short value, such as `1`, would be found everywhere.
+_SHORTEST = 6
+_HIDDEN = "***"
+_SHOWN = 300
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def bucket_client(address: Address) -> Any:  # noqa: ANN401 - of a package without types
+    """Return the client for the bucket of an address, with the credentials of the environment or of the machine.
+
+    Raises:
+        MissingBackendError: The package is not installed.
+        StorageError: The address cannot be opened.
+    """
+    try:
+        from obstore import store
+        from obstore.exceptions import BaseError
+    except ImportError as err:
+        msg = f"{address} needs the package obstore, which is not installed"
+        raise MissingBackendError(msg, hint="install it with", command=install_command("stores")) from err
+    kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
+    options: dict[str, Any] = {"timeout": timedelta(seconds=_REQUEST_S), "connect_timeout": timedelta(seconds=10)}
+    if _is_loopback(os.environ.get("AWS_ENDPOINT_URL", "") or os.environ.get("AWS_ENDPOINT", "")):
+        options["allow_http"] = True
+    retries: dict[str, Any] = {"max_retries": 8, "retry_timeout": timedelta(seconds=_RETRY_S)}
+    try:
+        scheme, _, name = address.bucket.partition("://")
+        return kinds[scheme](name, client_options=options, retry_config=retries)
+    except BaseError as err:
+        msg = f"{address} could not be opened: {reason_of(err)}"
+        raise StorageError(msg, hint="set the variables of the store, such as AWS_REGION") from None
+
+
+def _is_loopback(endpoint: str) -> bool:
+    return urlsplit(endpoint).hostname in _LOOPBACK
+
+
+def probe(client: Any, prefix: str) -> str:  # noqa: ANN401 - of a package without types
+    """Return why a bucket is not fit for a log of records; empty if it is.
+
+    An object that exists is created again, and one is replaced by a caller who has read an older one: the server must
+    refuse both. Servers that ignore the conditions would lose records without an error.
+    """
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+    key = f"{prefix}-{secrets.token_hex(8)}"
+    try:
+        first = client.put(key, b"1", mode="create")
+        try:
+            try:
+                client.put(key, b"2", mode="create")
+            except AlreadyExistsError:
+                pass
+            else:
+                return "it overwrites an object that must not exist (If-None-Match is ignored)"
+            second = client.put(key, b"3")
+            try:
+                client.put(key, b"4", mode=_version(first))
+            except PreconditionError:
+                pass
+            else:
+                return "it replaces an object that has changed meanwhile (If-Match is ignored)"
+            client.put(key, b"5", mode=_version(second))
+            return ""
+        finally:
+            client.delete(key)
+    except BaseError as err:
+        return reason_of(err)
+    except FileNotFoundError:
+        return "there is no such bucket"
+
+
+def _version(result: Any) -> dict[str, str]:  # noqa: ANN401 - of a package without types
+    return {name: value for name, value in result.items() if value is not None}
+
+
+def reason_of(err: BaseException) -> str:
+    """Return the first lines of an error of the client, short and without credentials."""
+    text = " ".join(str(err).partition("Debug source")[0].split())
+    for value in _secrets():
+        text = text.replace(value, _HIDDEN)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _secrets() -> list[str]:
+    """Return the values of the environment that may be credentials, the longest first."""
+    values = (
+        value
+        for name, value in os.environ.items()
+        if _SECRET.search(name) and not _NO_SECRET.search(name) and len(value) >= _SHORTEST
+    )
+    return sorted(values, key=len, reverse=True)

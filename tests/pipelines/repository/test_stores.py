@@ -1,0 +1,376 @@
+"""A repository behaves alike on disk, in memory, in moto and in SeaweedFS; a server that lies is refused."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipelines.repository import servers
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, StorageError, UsageError
+from paritygate.pipelines.release.repository import (
+    ReleaseCandidate,
+    VariantCandidate,
+    list_models,
+    point_alias,
+    promote,
+    read_records,
+    roll_back,
+    show,
+    verify_release,
+)
+from paritygate.pipelines.release.repository.aliases import Note
+from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.stores import client as clients
+from paritygate.pipelines.release.stores import objects
+from paritygate.pipelines.release.stores.opening import store_of
+from paritygate.roots import Address, Root
+
+Make = Callable[..., ReleaseCandidate]
+_MODEL = "klue-sts"
+_SECRET = "secret-of-this-test"  # noqa: S105 - a value to look for
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Have every address be in one store in memory, and return its client."""
+    client = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
+    monkeypatch.setattr(objects, "bucket_client", lambda _: client)
+    objects.object_store.cache_clear()
+    yield client
+    objects.object_store.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def _moto() -> Iterator[str]:
+    with servers.moto() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def _seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as (endpoint, _):
+        yield endpoint
+
+
+@pytest.fixture(
+    params=[
+        "disk",
+        "memory",
+        pytest.param("_moto", marks=pytest.mark.thorough),
+        pytest.param("_seaweedfs", marks=pytest.mark.thorough),
+    ]
+)
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Root]:
+    """Return an empty repository in each store."""
+    monkeypatch.setenv("PARITYGATE_RELEASES", str(tmp_path / "copies"))
+    if request.param == "disk":
+        yield tmp_path / "repository"
+        return
+    if request.param == "memory":
+        request.getfixturevalue("memory")
+    else:
+        pytest.importorskip("obstore", reason="obstore is not installed")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue(request.param))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-this-test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", _SECRET)
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+    yield Address(f"s3://{servers.BUCKET}/{uuid.uuid4().hex}/releases")
+    objects.object_store.cache_clear()
+
+
+def test_releases_and_aliases_are_alike_in_every_store(root: Root, make_candidate: Make) -> None:
+    first, second = promote(root, make_candidate()), promote(root, make_candidate(alias=None))
+    moved = point_alias(root, _MODEL, "prod", 2, also={"before": "prod"}, if_current=1)
+    back = roll_back(root, _MODEL)
+
+    assert (first.version, first.record, second.version, second.record) == (1, 1, 2, 2)
+    assert (moved.previous, moved.version, moved.record, back.version, back.record) == (1, 2, 3, 1, 4)
+    (model,) = list_models(root)
+    assert (model.versions, model.aliases) == ((1, 2), {"before": 1, "prod": 1})
+    details = show(root, _MODEL, "prod")
+    assert str(details.folder) == f"{root}/store/{_MODEL}/1"
+    assert [record.kind.value for record in details.history] == ["released", "released", "alias_moved", "rolled_back"]
+    assert verify_release(root, _MODEL, 2).is_intact
+    assert [name for name in store_of(root).names("") if name not in {"log", "staging"}] == ["store"]
+    with pytest.raises(RepositoryError, match="is at version 1, so nothing was moved"):
+        point_alias(root, _MODEL, "prod", 2, if_current=2)
+    with pytest.raises(UsageError, match="has no release '3'"):
+        show(root, _MODEL, 3)
+
+
+def test_a_place_without_repository_is_wrong_usage(root: Root) -> None:
+    with pytest.raises(InputFileError, match=f"no repository exists at {root}"):
+        list_models(root)
+
+
+def test_the_same_release_is_made_once(root: Root, make_candidate: Make, make_variant: Callable[..., Any]) -> None:
+    candidate = make_candidate(variants=(make_variant(rules="sha256:0"),))
+
+    releases = [promote(root, candidate) for _ in range(2)]
+
+    assert [(release.version, release.is_new) for release in releases] == [(1, True), (1, False)]
+
+
+def test_what_nothing_names_is_deleted_and_no_alias_moves_there(root: Root, make_candidate: Make) -> None:
+    for _ in range(3):
+        promote(root, make_candidate())
+
+    found = collect(root, _MODEL, keep=1, note=Note(reason="disk space"))
+
+    assert [(release.version, release.record) for release in found.collected] == [(1, 4), (2, 5)]
+    assert all(release.size_bytes > 100 for release in found.collected)
+    assert [store_of(root).size_bytes(f"store/{_MODEL}/{version}") > 0 for version in (1, 2, 3)] == [False, False, True]
+    assert collect(root, _MODEL, keep=1, note=Note()).collected == ()
+    with pytest.raises(UsageError, match="its files were collected on"):
+        point_alias(root, _MODEL, "prod", 1)
+    assert promote(root, make_candidate()).version == 4
+
+
+def _write(root: Root, name: str, content: bytes | None) -> None:
+    """Change an object, or delete it for None, as somebody could who may write to the store."""
+    if isinstance(root, Path):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.chmod(0o644)
+            path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        return
+    store = objects.object_store(root)
+    if content is None:
+        store._client.delete(store._key(name))
+    else:
+        store._client.put(store._key(name), content)
+
+
+_RELEASE = f"store/{_MODEL}/1"
+_GRAPH = f"{_RELEASE}/onnx-fp32/model.onnx"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "found"),
+    [
+        (_GRAPH, lambda content: content[:-1] + b"!", ("changed", "onnx-fp32/model.onnx")),
+        (_GRAPH, lambda content: content + b"\0", ("changed", "onnx-fp32/model.onnx")),
+        (_GRAPH, lambda content: content[:-1], ("changed", "onnx-fp32/model.onnx")),
+        (_GRAPH, lambda _: b"", ("changed", "onnx-fp32/model.onnx")),
+        (_GRAPH, lambda _: None, ("missing", "onnx-fp32/model.onnx")),
+        (f"{_RELEASE}/onnx-fp32/weights/0.bin", lambda _: b"\1" * 100, ("changed", "onnx-fp32/weights/0.bin")),
+        (f"{_RELEASE}/onnx-fp32/artifact.json", lambda content: content + b" ", ("changed", "onnx-fp32/artifact.json")),
+        (f"{_RELEASE}/onnx-fp32/extra.bin", lambda _: b"", ("added", "onnx-fp32/extra.bin")),
+        (f"{_RELEASE}/other/deep/file", lambda _: b"x", ("added", "other/deep/file")),
+        (f"{_RELEASE}/evidence.json", lambda content: content.replace(b"519", b"520"), ("changed", "evidence.json")),
+        (f"{_RELEASE}/report.html", lambda _: None, ("missing", "report.html")),
+        (f"{_RELEASE}/manifest.json", lambda content: content + b" ", ("changed", "manifest.json")),
+        (f"{_RELEASE}/manifest.json", lambda _: None, ("missing", "manifest.json")),
+    ],
+)
+def test_verify_names_each_manipulation(
+    root: Root,
+    make_candidate: Make,
+    name: str,
+    change: Callable[[bytes], bytes | None],
+    found: tuple[str, str],
+) -> None:
+    promote(root, make_candidate())
+    try:
+        content = next(store_of(root).read([name]))
+    except FileNotFoundError:
+        content = b""
+    assert change(content) != content or not content
+
+    _write(root, name, change(content))
+
+    verification = verify_release(root, _MODEL, 1)
+    assert not verification.is_intact
+    kind, file = found
+    assert getattr(verification.difference, kind) == (file,)
+    with pytest.raises(ArtifactIntegrityError):
+        point_alias(root, _MODEL, "canary", 1)
+
+
+@pytest.mark.parametrize("name", ["000001.json", "000002.json"])
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_changed_log_stops_every_reader(root: Root, make_candidate: Make, name: str, *, is_deleted: bool) -> None:
+    for _ in range(3):
+        promote(root, make_candidate())
+    record = f"log/{_MODEL}/{name}"
+    content = next(store_of(root).read([record]))
+
+    _write(root, record, None if is_deleted else content.replace(b'"released"', b'"collected"'))
+
+    for act in (
+        lambda: verify_release(root, _MODEL),
+        lambda: list_models(root),
+        lambda: promote(root, make_candidate()),
+    ):
+        with pytest.raises(RepositoryError):
+            act()
+
+
+def test_threads_that_promote_at_the_same_time_lose_nothing(root: Root, make_candidate: Make) -> None:
+    candidate = make_candidate()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(3):
+                promote(root, candidate)
+        except BaseException as err:  # noqa: BLE001 - reported below
+            failures.append(err)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    (model,) = list_models(root)
+    assert model.versions == tuple(range(1, 13))
+    assert len(read_records(root, _MODEL)) == 12
+    assert all(verify_release(root, _MODEL, version).is_intact for version in model.versions)
+
+
+def test_a_release_is_opened_from_a_local_copy_that_is_verified_each_time(
+    root: Root, make_candidate: Make, make_variant: Callable[..., VariantCandidate], tmp_path: Path
+) -> None:
+    odd = "weights/a b %2e #1 é.bin"
+    promote(root, make_candidate(variants=(make_variant(files={"model.onnx": b"graph", odd: b"", "b": b"x" * 70000}),)))
+    details = show(root, _MODEL, 1)
+
+    folder = details.local_folder()
+
+    assert (folder / "onnx-fp32/model.onnx").read_bytes() == b"graph"
+    assert (folder / "onnx-fp32" / odd).read_bytes() == b""
+    assert verify_release(root, _MODEL, 1).is_intact
+    if not isinstance(root, Path):
+        assert folder.is_relative_to(tmp_path / "copies")
+        (folder / "onnx-fp32/model.onnx").write_bytes(b"grapg")
+        assert (details.local_folder() / "onnx-fp32/model.onnx").read_bytes() == b"graph"
+        _write(root, _GRAPH, b"grapg")
+        (folder / "onnx-fp32/model.onnx").write_bytes(b"grapg")
+        with pytest.raises(ArtifactIntegrityError, match=r"model\.onnx was changed"):
+            details.local_folder()
+
+
+class _Faulty:
+    """A client of which some calls end in another way."""
+
+    def __init__(self, client: Any, **calls: Callable[..., Any]) -> None:  # noqa: ANN401 - of a package without types
+        self._client, self._calls = client, calls
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of a package without types
+        return self._calls.get(name, getattr(self._client, name))
+
+
+def _plant(monkeypatch: pytest.MonkeyPatch, client: Any, **calls: Callable[..., Any]) -> Address:  # noqa: ANN401
+    monkeypatch.setattr(objects, "bucket_client", lambda _: _Faulty(client, **calls))
+    objects.object_store.cache_clear()
+    return Address("s3://models/releases")
+
+
+@pytest.mark.parametrize("ignored", [("create",), ("match",), ("create", "match")])
+def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(
+    memory: Any,  # noqa: ANN401 - of a package without types
+    make_candidate: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    ignored: tuple[str, ...],
+) -> None:
+    def put(key: str, content: object, **options: Any) -> object:  # noqa: ANN401 - handed on
+        mode = options.pop("mode", "overwrite")
+        is_ignored = ("create" if mode == "create" else "match") in ignored
+        return memory.put(key, content, mode="overwrite" if is_ignored else mode)
+
+    root = _plant(monkeypatch, memory, put=put)
+
+    with pytest.raises(StorageError, match=r"cannot keep releases: it .* is ignored") as caught:
+        promote(root, make_candidate())
+
+    assert ("If-None-Match" in str(caught.value)) is ("create" in ignored)
+    assert not any(memory.list("releases"))
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_an_answer_that_is_lost_leaves_the_old_or_the_new_state(
+    memory: Any,  # noqa: ANN401 - of a package without types
+    make_candidate: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_written: bool,
+) -> None:
+    from obstore.exceptions import GenericError
+
+    def put(key: str, content: object, **options: Any) -> object:  # noqa: ANN401 - handed on
+        if "/log/" not in key or not lost:
+            return memory.put(key, content, **options)
+        lost.clear()
+        if is_written:
+            memory.put(key, content, **options)
+        msg = f"operation timed out, key {_SECRET}"
+        raise GenericError(msg)
+
+    lost = [True]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", _SECRET)
+    root = _plant(monkeypatch, memory, put=put)
+
+    with pytest.raises(StorageError, match="operation timed out") as caught:
+        promote(root, make_candidate())
+
+    assert _SECRET not in f"{caught.value} {caught.value.hint}"
+    store = objects.object_store(root)
+    # Whether the record arrives later is not known, so its files stay.
+    assert store.names(f"store/{_MODEL}") == ("1",)
+    if is_written:
+        assert show(root, _MODEL, "prod").version == 1
+    again = promote(root, make_candidate())
+    assert again.version == 2
+    assert all(verify_release(root, _MODEL, version).is_intact for version in list_models(root)[0].versions)
+
+
+def test_an_upload_that_arrives_changed_is_no_release(
+    memory: Any,  # noqa: ANN401 - of a package without types
+    make_candidate: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def put(key: str, content: object, **options: Any) -> object:  # noqa: ANN401 - handed on
+        return memory.put(key, b"grapg" if key.endswith("model.onnx") else content, **options)
+
+    root = _plant(monkeypatch, memory, put=put)
+
+    with pytest.raises(StorageError, match="differs from the files that were uploaded"):
+        promote(root, make_candidate())
+
+    assert not any(memory.list("releases"))
+
+
+@pytest.mark.parametrize("variable", ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY"])
+def test_credentials_of_the_environment_are_in_no_message(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, _SECRET)
+
+    assert clients.reason_of(RuntimeError(f"403: {_SECRET} is wrong")) == "403: *** is wrong"
+
+
+def test_a_forged_manifest_writes_no_file_elsewhere(
+    memory: Any,  # noqa: ANN401 - of a package without types
+    make_candidate: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("PARITYGATE_RELEASES", str(tmp_path / "copies"))
+    root = _plant(monkeypatch, memory)
+    promote(root, make_candidate())
+    details = show(root, _MODEL, 1)
+    forged = {**details.manifest, "files": {**details.manifest["files"], "../../../outside": "sha256:0"}}
+
+    with pytest.raises(ArtifactIntegrityError, match="outside"):
+        replace(details, manifest=forged).local_folder()
+
+    assert not (tmp_path / "copies").exists()
