@@ -128,7 +128,7 @@ class Listener:
 
     @property
     def readings(self) -> Readings:
-        """What was read so far."""
+        """The readings so far."""
         return self._seen.readings
 
     def start(self, child: int) -> None:
