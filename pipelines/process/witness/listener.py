@@ -128,7 +128,7 @@ class Listener:
 
     @property
     def readings(self) -> Readings:
-        """The readings so far."""
+        """What was read so far."""
         return self._seen.readings
 
     def start(self, child: int) -> None:
