@@ -1,4 +1,4 @@
-"""What joins converting and judging: spec, stages, repository and the command line."""
+"""Join converting and judging: spec, stages, repository and the command line."""
 
 if __name__ != "paritygate.pipelines":
     msg = f"{__name__!r} is a part of paritygate: import 'paritygate.pipelines' instead"

@@ -267,7 +267,7 @@ class ProbesResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorResult:
-    """Why nothing could be measured; `hint` is `advice` and `command` as a sentence, if one command is next."""
+    """Explain why nothing could be measured; `hint` is `advice` and `command` as a sentence, if one command is next."""
 
     kind: str
     message: str

@@ -1,1 +1,1 @@
-"""What runs in a child process: one job per file, JSON in, JSON out."""
+"""Run in a child process: one job per file, JSON in, JSON out."""

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 class _InWords(Protocol):
     @property
     def in_words(self) -> str:
-        """What was recorded, such as `released 3 of scores`."""
+        """The description of the record, such as `released 3 of scores`."""
 
 
 _Recorded = TypeVar("_Recorded", bound=_InWords)

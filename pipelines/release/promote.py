@@ -95,13 +95,7 @@ def repository_of(run: RunFolder, root: Path) -> Root:
 
 
 def promote_command(run: RunFolder, repository: Root | None, *options: str) -> str:
-    """Return the command that releases a run, with `--repository` where it would take another one by itself.
-
-    Args:
-        run: The run.
-        repository: Where it is to be released to; None for where the command does by itself.
-        options: Further options.
-    """
+    """Return the command that releases a run, with `--repository` unless the command finds that one by itself."""
     usual = repository_of(run, DEFAULT_ROOT)
     is_usual = repository is None or absolute(repository) == absolute(usual)
     elsewhere = () if is_usual else ("--repository", str(repository))

@@ -48,7 +48,7 @@ class Scope(Enum):
 
 
 class Laxer(Enum):
-    """Which value of a rule asks less of a candidate than another."""
+    """List which value of a rule requires less of a candidate than another."""
 
     # A lower number, or none; by output where the rule is.
     LOWER = auto()
@@ -64,7 +64,7 @@ class Laxer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Strictness:
-    """How a rule asks less than before. After a failure that needs a reason."""
+    """Describe how a rule requires less than before; after a failure that needs a reason."""
 
     laxer: Laxer
     words: str = ""  # `{names}` of `FEWER` are gone; `{name}` of `MORE` is new with its `{value}`

@@ -1,4 +1,4 @@
-"""Run the candidate with tensors of the reference in place of its own."""
+"""Find tensors of the reference that may replace the candidate's, and run the candidate with them."""
 
 from __future__ import annotations
 

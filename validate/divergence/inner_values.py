@@ -30,8 +30,8 @@ def read_inner(
 ) -> Iterator[tuple[str, list[NDArray[np.generic]]]]:
     """Yield name and values of each tensor, one array for each feed, in the order of the names.
 
-    Graph optimisations are off, so that each tensor of the file exists. Inner tensors and weights in `values` get these
-    values instead of their own, one array for each feed.
+    Graph optimisations are off, so that each tensor of the file exists. `names` are tensors of the main graph: inner
+    ones, outputs or constants. `values` replace inner tensors and weights, one array for each feed.
 
     Raises:
         BackendError: ONNX Runtime cannot run the model, or not with these values.

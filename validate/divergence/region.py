@@ -1,4 +1,4 @@
-"""Describe the operators of both models where the two part."""
+"""Describe the nodes of each model at the place where the two part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Region:
-    """A place at which the candidate parts from the reference. `reference` is empty for a node too many."""
+    """Hold a place at which the candidate parts from the reference.
+
+    `reference` has its nodes between the same tensors; it is empty where the candidate has one too many. `start` has
+    the shared tensors, each by the candidate's name and the reference's. `is_clear` means that the files show the
+    difference.
+    """
 
     candidate: Sequence[onnx.NodeProto]
     reference: Sequence[onnx.NodeProto]

@@ -1,4 +1,4 @@
-"""What is found where two models part."""
+"""Hold the places where two models part."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ PROVEN, LIKELY, POSSIBLE = "proven", "likely", "possible"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
-    """A place at which the candidate parts from the reference.
+    """Hold a place at which the candidate parts from the reference.
 
-    Nodes have their names in the files, or their operator and a number. `op_types` are the candidate's operators.
-    `certainty` is `proven`, `likely` (few places) or `possible`.
+    Nodes are named as in their file; one without a name by its operator and a number. `reference_nodes` is empty where
+    the reference has nothing there. `proven` means that the reference's values in this place correct the candidate's
+    outputs. `certainty` is `proven`, `likely` (few places) or `possible`.
     """
 
     candidate_nodes: tuple[str, ...]
@@ -40,10 +41,12 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
-    """Where two models part.
+    """Describe where two models part.
 
-    `outcome` is `located`, `equal` (the outputs agree), `contract` (inputs or outputs differ in kind) or `cannot_tell`.
-    `error` is the largest relative error of the outputs; null if infinite. Inner tensors match up to `tolerance`.
+    `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind) or `cannot_tell`; `detail` explains
+    the last two. `error` is the largest relative error of the outputs, None if it is not finite. `tolerance` is the
+    relative error up to which inner tensors count as equal, None unless located. `matched` of the candidate's `tensors`
+    inner tensors have a partner within it. `growth` is in the order of computation.
     """
 
     outcome: str

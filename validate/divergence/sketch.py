@@ -27,7 +27,13 @@ _DEVIATIONS = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sketch:
-    """The values of a tensor over several batches, or sums of them."""
+    """Summarize the values of a tensor over several batches.
+
+    `kind` is `f` for floats, `i` for whole numbers, `b` for booleans and `x` for anything else. `sizes` is the number
+    of values in each batch. `values` are the sums, or all values, of each batch one after the other, float64, shape
+    `(n,)`. `scale` has the size that a relative error of 1 in every value has in each of them, float64, shape `(n,)`.
+    `is_flat` means that all values are equal, so a match shows little.
+    """
 
     # `f` for floats, `i` for whole numbers, `b` for booleans, `x` for anything else.
     kind: str

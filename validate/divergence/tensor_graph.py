@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorGraph:
-    """The main graph of a model, its local functions inlined and each node named.
+    """Hold the main graph of a model, its local functions inlined and each node named.
 
-    A node with subgraphs is one node, which also reads the tensors that they capture. `constants` are initializers, and
-    all tensors computed from them alone.
+    `path` is the file, beside which its external data is. `nodes` are in the order in which they run. A node with
+    subgraphs is one node, which also reads their captured tensors. `producers` has no inputs and initializers.
+    `constants` are the names of initializers, and of everything computed from them alone.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Describe how the constants of two nodes differ."""
+"""Describe how the constants that two nodes read differ."""
 
 from __future__ import annotations
 

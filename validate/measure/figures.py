@@ -29,7 +29,7 @@ class WorstRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecisionStatistics:
-    """How the decisions on one output compare.
+    """Compare the decisions on one output.
 
     Above rank 2, there are more `decisions` than `rows`, and `mismatches` are decisions, else rows. A difference within
     the limit explains those `inside_band`. `mismatch_rate_upper_95` bounds the rate of rows with any mismatch.

@@ -1,10 +1,10 @@
-"""Keep releases in a versioned model repository on disk: an immutable store, and the log of its content.
+"""Keep releases in a versioned model repository, on disk or in an object store: the files, and the log of them.
 
    <repository>/store/<model>/<version>/   manifest.json, evidence.json, reports, <variant>/...
    <repository>/log/<model>/000001.json    numbered records; the state is what they add up to
-   <repository>/staging/                   releases being put together; nobody reads there
+   <repository>/staging/                   on disk: releases being put together; nobody reads there
 
-The store never changes once published, and a folder there is a release only if the log has its record.
+The files never change once published, and a folder there is a release only if the log has its record.
 """
 
 from paritygate.pipelines.release.repository.aliases import AliasMove, point_alias, roll_back

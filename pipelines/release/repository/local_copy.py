@@ -26,10 +26,7 @@ ORIGIN = "repository"
 def local_folder(folder: Root, manifest: Mapping[str, Any], digest: str) -> Path:
     """Return a release's folder on this machine; from an object store, its files are downloaded once and verified.
 
-    Args:
-        folder: The folder in the repository; on disk it is returned as it is, and not verified.
-        manifest: Its manifest.
-        digest: The digest of the manifest, which names the copy.
+    A folder on disk is returned as it is, and not verified. `digest` is that of the manifest, which names the copy.
 
     Raises:
         ArtifactIntegrityError: A file in the object store is missing or corrupt.

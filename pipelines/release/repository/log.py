@@ -1,9 +1,9 @@
 """Read and append the records of a model's log: releases, and moves of aliases.
 
 The log is append-only and decides: a release exists once its record does, and an alias points to what the records add
-up to. A record is written in full under another name, and then gets its number by a hard link. The link fails if the
-number is taken, so there are no locks, no lost update and no half record. Every reader checks the digest of each
-record, and that it follows the one that it was written after.
+up to. The store creates a record whole under its number, and fails if the number is taken. So there are no locks, no
+lost update and no half record. Every reader checks the digest of each record, and that it follows the one that it was
+written after.
 """
 
 from __future__ import annotations
@@ -160,16 +160,9 @@ def append_record(
 ) -> int | None:
     """Append a record to the model's log and return its number, once it is lasting; None if there is none to append.
 
-    When other processes append at the same time, each record gets a number of its own, and names the digest of the one
-    before it.
-
-    Args:
-        repository: The root of the repository.
-        model: The model's name.
-        record_of: Returns the record, given the state before it, or None for no record. Called again if another
-            process took the number.
-        staging: A staging folder of this repository's store.
-        commit: Is told when the record is there.
+    When other processes append at the same time, each record gets its own number and names the digest of the one before
+    it. `record_of` returns the record, given the state before it, or None; it runs again if another process took the
+    number. `staging` is a staging folder of this store. `commit` is told when the record is there.
 
     Raises:
         RepositoryError: The record contradicts the log, or the log cannot be read.

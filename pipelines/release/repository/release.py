@@ -1,8 +1,7 @@
 """Promote a checked candidate to an immutable, numbered release.
 
-All files are copied, hashed and forced to the disk outside the store, and moved into it by one rename. They become a
-release by the one record that also moves the alias. A crash at any point leaves the repository as it was or with the
-release complete.
+All files are copied and hashed outside the store, and then published under one number. They become a release by the one
+record that also moves the alias. A crash at any point leaves the repository as it was or with the release complete.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from paritygate.roots import Root
 
 
 def nothing_to_serve(repository: Root, details: ReleaseDetails, kind: ServerKind) -> UsageError:
-    """Return the error of a release, whose files are verified, of which a kind of server reads nothing."""
+    """Return the error of a verified release that has no variant for a kind of server."""
     formats = kind.formats
     variants = [entry["name"] for entry in details.manifest["variants"]]
     msg = (

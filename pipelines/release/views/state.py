@@ -42,7 +42,7 @@ class ViewState:
 
 
 def state_of_view(repository: Root, request: ViewRequest) -> ViewState:
-    """Return what a view shows now, by the file that its server reads, and whether its files are those released.
+    """Return the version that a view shows by its server's file, and whether its files are those released.
 
     Raises:
         ParitygateError: The log of the model cannot be read.

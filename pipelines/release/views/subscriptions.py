@@ -47,7 +47,7 @@ class ViewSubscription:
 
 
 def subscribe(repository: Root, request: ViewRequest, samples: SampleSource | None, *, is_followed: bool) -> None:
-    """Keep what was asked for, so that the view follows its alias; or forget what was kept of that place.
+    """Keep the request, so that the view follows its alias; or forget the request of that place.
 
     Raises:
         UsageError: The warm-up rows are of a dtype that cannot be kept.
@@ -73,7 +73,7 @@ def subscribe(repository: Root, request: ViewRequest, samples: SampleSource | No
 
 
 def subscriptions(repository: Root, model: str = "*") -> Iterator[ViewSubscription]:
-    """Yield what was kept of the views of a model, or of all models."""
+    """Yield the kept requests for views of a model, or of all models."""
     for path in () if not isinstance(repository, Path) else sorted((repository / _FOLDER).glob(f"{model}/*.json")):
         yield _read(path)
 
@@ -84,7 +84,7 @@ def warmup_rows(repository: Path, request: ViewRequest) -> Path:
 
 
 def forget_view(repository: Root, place: Path) -> tuple[ViewRequest, ...]:
-    """Forget a view, which follows its alias no longer and stays as it is; return what was kept of it.
+    """Forget the requests of a view and return them: the view stays as it is, and follows its alias no longer.
 
     `place` is the model's folder on the server, which may be gone.
 

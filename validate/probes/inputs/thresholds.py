@@ -1,4 +1,4 @@
-"""Where a model's output may jump: the numbers that an input is compared with, looked up by, and rounded into."""
+"""Find where a model's output may jump: the numbers that an input is compared with, looked up by, and rounded into."""
 
 from __future__ import annotations
 
