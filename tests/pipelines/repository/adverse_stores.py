@@ -2,7 +2,7 @@
 
     adverse_stores.py CONDITION ROOT CANDIDATE
 
-`race`: 16 processes start at the same moment, and each promotes 100 times; prints their exit codes.
+`race-N`: 16 processes start at the same moment, and each promotes N times; prints their exit codes.
 `killed`: for k = 0, 1, 2, ... a forked child promotes once into `ROOT-<k>` and is killed at its k-th call of the store
 in the next promotion: calls are counted before and after they are made. Prints what was called, and the outcomes.
 """
@@ -22,7 +22,7 @@ from typing import Any
 from paritygate.pipelines.release.repository import ReleaseCandidate, promote
 from paritygate.roots import Root, root_of
 
-_PROCESSES, _TIMES = 16, 100
+_PROCESSES = 16
 _CALLS = ("get", "get_range", "put", "list", "list_with_delimiter", "delete")
 
 
@@ -43,13 +43,13 @@ def _code_of(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def race(root: Root, candidate: ReleaseCandidate) -> dict[str, Any]:
+def race(root: Root, candidate: ReleaseCandidate, times: int) -> dict[str, Any]:
     start, go = os.pipe()
 
     def work() -> None:
         os.close(go)
         os.read(start, 1)  # returns when the parent closes its end
-        for _ in range(_TIMES):
+        for _ in range(times):
             promote(root, candidate)
 
     pids = [_forked(work) for _ in range(_PROCESSES)]
@@ -110,7 +110,8 @@ def killed(root: Root, candidate: ReleaseCandidate) -> dict[str, Any]:
 def main() -> None:
     condition, root, pickled = sys.argv[1], root_of(sys.argv[2]), Path(sys.argv[3])
     candidate = pickle.loads(pickled.read_bytes())  # noqa: S301 - written by the test
-    sys.stdout.write(json.dumps({"race": race, "killed": killed}[condition](root, candidate)))
+    name, _, times = condition.partition("-")
+    sys.stdout.write(json.dumps(race(root, candidate, int(times)) if name == "race" else killed(root, candidate)))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from paritygate.pipelines.release.repository import (
     point_alias,
     promote,
     read_records,
+    release,
     roll_back,
     show,
     verify_release,
@@ -374,3 +375,64 @@ def test_a_forged_manifest_writes_no_file_elsewhere(
         replace(details, manifest=forged).local_folder()
 
     assert not (tmp_path / "copies").exists()
+
+
+def test_the_order_of_records_is_that_of_their_numbers_whatever_the_clock_says(
+    root: Root, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(root, make_candidate())
+    monkeypatch.setattr(release, "utc_now", lambda: "2001-01-01T00:00:00.000000+00:00")
+    promote(root, make_candidate())
+
+    assert [record.version for record in read_records(root, _MODEL)] == [1, 2]
+    assert show(root, _MODEL, "prod").version == 2
+    assert roll_back(root, _MODEL).version == 1
+
+
+def test_a_record_of_a_newer_version_stops_readers_and_writers(root: Root, make_candidate: Make) -> None:
+    promote(root, make_candidate())
+    _write(root, f"log/{_MODEL}/000002.json", b'{"schema": 99, "kind": "signed"}')
+
+    for act in (lambda: show(root, _MODEL), lambda: promote(root, make_candidate())):
+        with pytest.raises(RepositoryError, match="its schema is 99"):
+            act()
+
+
+def test_a_repository_of_0_1_0_is_read_and_continued(root: Root) -> None:
+    old = Path(__file__).with_name("of_0_1_0") / "repository"
+    for path in sorted(path for path in old.rglob("*") if path.is_file()):
+        _write(root, path.relative_to(old).as_posix(), path.read_bytes())
+
+    assert all(verify_release(root, "tiny", version).is_intact for version in (1, 2, 3))
+    assert roll_back(root, "tiny").version == 2
+    assert [record.schema for record in read_records(root, "tiny")] == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("at", ["model.onnx", "evidence.json", "manifest.json", "000002.json"])
+@pytest.mark.parametrize("error", ["PermissionDeniedError", "GenericError"])
+def test_a_write_that_fails_is_one_clear_error_and_leaves_the_state_as_it_was(
+    memory: Any,  # noqa: ANN401 - of a package without types
+    make_candidate: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    at: str,
+    error: str,
+) -> None:
+    from obstore import exceptions
+
+    def put(key: str, content: object, **options: Any) -> object:  # noqa: ANN401 - handed on
+        if key.endswith(at) and "/1/" not in key:
+            msg = "connection reset by peer"
+            raise getattr(exceptions, error)(msg)
+        return memory.put(key, content, **options)
+
+    promote(Address("s3://models/releases"), make_candidate())
+    root = _plant(monkeypatch, memory, put=put)
+
+    with pytest.raises(StorageError, match="could not be written: connection reset by peer") as caught:
+        promote(root, make_candidate())
+
+    assert caught.value.hint
+    (model,) = list_models(root)
+    assert (model.versions, model.aliases) == ((1,), {"prod": 1})
+    # The record may still arrive, so only then the files stay.
+    assert bool(store_of(root).size_bytes(f"store/{_MODEL}/2")) is (at == "000002.json")
