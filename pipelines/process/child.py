@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import paritygate.errors
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
@@ -28,8 +28,9 @@ from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
 from paritygate.pipelines.process.telemetry import send_nothing
-from paritygate.pipelines.process.witness.asking import watched
-from paritygate.pipelines.process.witness.listener import Listener
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.process.witness.listener import Listener
 
 # The child's progress: a description of the stage, the amount done, and the total (0 if unknown).
 Progress = Callable[[str, int, int], None]
@@ -228,6 +229,9 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
     read_end, write_end = os.pipe()
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]
     if listener is not None:
+        # Only runs with a cache record what a job reads.
+        from paritygate.pipelines.process.witness.asking import watched
+
         command = watched(command, listener.childs_end.fileno())
     events = FileIO(read_end, "rb")
     try:

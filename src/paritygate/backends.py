@@ -8,8 +8,6 @@ import importlib.util
 import json
 import re
 import shlex
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +143,11 @@ def _where_installed_from() -> Mapping[str, Any]:
 
 def _requirement(extra: str, origin: Mapping[str, Any]) -> str:
     if "dir_info" in origin:
-        folder = urllib.request.url2pathname(urllib.parse.urlsplit(origin["url"]).path)
+        # They load TLS, which only this hint would use.
+        from urllib.parse import urlsplit
+        from urllib.request import url2pathname
+
+        folder = url2pathname(urlsplit(origin["url"]).path)
         return f"{folder}[{extra}]"
     if "vcs_info" in origin:
         vcs = origin["vcs_info"]

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-import click
-
 from paritygate.addresses import without_secrets
 from paritygate.errors import StorageError
 
@@ -139,6 +137,9 @@ def echo_block(text: str, *, err: bool = False) -> None:
 
 
 def _write(text: str, *, err: bool) -> None:
+    # Child processes and Python load this module too, and print nothing.
+    import click
+
     with writing(err=err):
         click.echo(text, err=err)
 
