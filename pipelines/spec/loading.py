@@ -125,7 +125,7 @@ def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
     """Return the spec in a YAML text, or raise a `UsageError` for bad YAML, keys, values or contradictions."""
     data = load_yaml(text, origin=origin)
     if not isinstance(data, dict):
-        msg = f"spec {origin} is {words_of(data)}, and a mapping is needed"
+        msg = f"spec {origin} is not a mapping (got {words_of(data)})"
         raise UsageError(msg, hint="add the keys model, samples and targets; see docs/spec.md")
     return _spec_of(data, folder=folder, origin=origin)
 

@@ -125,7 +125,8 @@ def target_meant(name: str, known: Sequence[str]) -> str:
 
 
 def _digits(name: str) -> str:
-    return "".join(filter(str.isdigit, name))
+    # Two that were exchanged are a slip.
+    return "".join(sorted(filter(str.isdigit, name)))
 
 
 def _check_target(

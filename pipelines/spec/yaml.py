@@ -76,7 +76,7 @@ def load_yaml(text: str, *, origin: str) -> Any:  # noqa: ANN401 - plain data of
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        msg = f"spec {origin}{where} is no sound YAML: {getattr(err, 'problem', None) or err}"
+        msg = f"spec {origin}{where} is not valid YAML: {getattr(err, 'problem', None) or err}"
         raise UsageError(msg, hint="check the indentation, the quotes and the brackets there") from err
 
 

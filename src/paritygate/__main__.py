@@ -208,7 +208,9 @@ def _messages_of_click(err: click.ClickException) -> Iterator[str]:
     else:
         yield f"error: {err.format_message()}"
     if context is not None:
-        usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
+        needed = (item for item in context.command.params if isinstance(item, click.Option) and item.required)
+        required = (f"{item.opts[0]} {item.make_metavar(context)}" for item in needed)
+        usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context), *required))
         yield f"hint: {usage}; for more: {context.command_path} --help"
 
 

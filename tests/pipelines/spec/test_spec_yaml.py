@@ -73,9 +73,9 @@ HOSTILE = {
     "ESC": ("a: \x1b[2J", r"line 1 holds the control character \u001b"),
     "the sign =": ("a: =", "line 1: a is a sign of YAML's own (=), which no key of a spec takes"),
     "the sign <<": ("a: <<", "line 1: a is a sign of YAML's own (<<), which no key of a spec takes"),
-    "a merge of text": ("<<: text", "line 1 is no sound YAML: expected a mapping or list of mappings for merging"),
-    "two documents": ("a: 1\n---\nb: 2", "is no sound YAML: but found another document"),
-    "an unknown alias": ("a: *b", "line 1 is no sound YAML: found undefined alias 'b'"),
+    "a merge of text": ("<<: text", "line 1 is not valid YAML: expected a mapping or list of mappings for merging"),
+    "two documents": ("a: 1\n---\nb: 2", "is not valid YAML: but found another document"),
+    "an unknown alias": ("a: *b", "line 1 is not valid YAML: found undefined alias 'b'"),
     "too many bytes": ("# " + "x" * (1 << 18), "has 262146 bytes (allowed: 262144)"),
 }
 
