@@ -234,7 +234,8 @@ def check_release(repository: Root, details: ReleaseDetails) -> None:
 def _check_repository(repository: Root) -> None:
     if not store_of(repository).is_there():
         msg = f"no repository exists at {repository}"
-        raise InputFileError(msg, hint="name the folder that releases were promoted to")
+        hint = "name the folder of the releases with --repository, or make the first release"
+        raise InputFileError(msg, hint=hint, command="convert-and-validate run SPEC")
 
 
 def read_state(repository: Root, model: str) -> ModelState:

@@ -73,7 +73,8 @@ def test_a_repository_that_is_not_there_is_wrong_usage(desk: Desk, command: tupl
 
     assert called.code == 2
     assert called.err == (
-        "error: no repository exists at artifacts/repository\nhint: name the folder that releases were promoted to\n"
+        "error: no repository exists at artifacts/repository\nhint: name the folder of the releases with --repository, "
+        "or make the first release:\n  convert-and-validate run SPEC\n"
     )
     assert not (desk.folder / "said.json").exists()
 
