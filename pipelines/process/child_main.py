@@ -16,7 +16,6 @@ from typing import Any
 
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
-from paritygate.importing import place_in_users_code
 from paritygate.pipelines.process.child_memory import unlimited_memory
 from paritygate.pipelines.process.telemetry import send_nothing
 
@@ -77,6 +76,9 @@ def _end_copies() -> None:
 
 
 def _crash(err: Exception) -> dict[str, Any]:
+    # The parent imports this module for the table alone.
+    from paritygate.importing import place_in_users_code
+
     # The message of a SyntaxError ends in its place.
     text = str(err.msg if isinstance(err, SyntaxError) else err).strip().splitlines()
     place = place_in_users_code(err)

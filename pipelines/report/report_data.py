@@ -291,7 +291,7 @@ def _nothing_converted(required: Sequence[VariantReport], variants: Sequence[Var
     to_do = (
         f"require a variant that is converted, such as required: [{converted}]"
         if converted is not None
-        else "add a target that is converted, such as onnx-fp16, to targets"
+        else "add a target that is converted, or compare the file with the model that it was made from"
     )
     return f"nothing was converted or compared, because {names} {are} the source itself: {to_do}."
 
