@@ -124,9 +124,12 @@ class RepositoryPlace(LocalPath):
         Raises:
             click.BadParameter: It is no such place.
         """
+        # Looked at before more is imported: most commands take no address.
+        if not (isinstance(value, str) and ":/" in value):
+            return super().convert(value, param, ctx)
         from paritygate.roots import is_address, root_of
 
-        if not (isinstance(value, str) and is_address(value)):
+        if not is_address(value):
             return super().convert(value, param, ctx)
         try:
             return root_of(value)

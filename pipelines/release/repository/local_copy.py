@@ -24,9 +24,9 @@ ORIGIN = "repository"
 
 
 def local_folder(folder: Root, manifest: Mapping[str, Any], digest: str) -> Path:
-    """Return a release's folder on this machine; from an object store, its files are downloaded once and verified.
+    """Return a release's folder on this machine: the one in the repository as it is, or a verified copy.
 
-    A folder on disk is returned as it is, and not verified. `digest` is that of the manifest, which names the copy.
+    `digest` is that of the manifest, and names the copy of a release in an object store.
 
     Raises:
         ArtifactIntegrityError: A file in the object store is missing or corrupt.
