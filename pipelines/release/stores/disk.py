@@ -61,7 +61,7 @@ class DiskStore:
             path = self.place / name
             # A pipe would block, and a device may have no end.
             if path.is_symlink() or (path.exists() and not path.is_file()):
-                raise NotAFileError(errno.EINVAL, "it is not a file", str(path))
+                raise NotAFileError(errno.EINVAL, "not a file", str(path))
             yield path.read_bytes()
 
     def digests(self) -> dict[str, str]:

@@ -155,7 +155,7 @@ class ObjectStore:
             with self._errors("read", folder):
                 return self._client.list_with_delimiter(self._key(folder))
         except FileNotFoundError as err:
-            msg = f"there is no bucket at {self.place}"
+            msg = f"the bucket of {self.place} does not exist"
             raise InputFileError(msg, hint="create it, or correct the address") from err
 
     def _sizes(self, folder: str) -> dict[str, int]:
@@ -198,7 +198,7 @@ class ObjectStore:
                 except AlreadyExistsError:
                     return False
         except FileNotFoundError as err:
-            msg = f"there is no bucket at {self.place}"
+            msg = f"the bucket of {self.place} does not exist"
             raise InputFileError(msg, hint="create it, or correct the address") from err
         return True
 
