@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -287,7 +288,9 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
     """Return the state of a path, of the given kind, or raise an OSError."""
     if kind in KINDS_OF_NAMES:
         return names_in(path, kind)
-    by_path = _BY_PATH.get(kind) or {_BYTECODE: memory.bytecode}.get(kind)
+    if kind == _BYTECODE:
+        return memory.bytecode(path)
+    by_path = _BY_PATH.get(kind)
     if by_path is not None:
         return by_path(path)
     found = os.stat(path)  # noqa: PTH116 - as it was written
@@ -299,10 +302,16 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
 
 
 def _named(path: str, run: Path) -> str:
-    for place in (str(run), os.path.realpath(run)):
-        if f"{path}/".startswith(f"{place}/"):
+    for place in _places_of(str(run)):
+        if path.startswith(place) and path[len(place) : len(place) + 1] in {"", "/"}:
             return RUN + path[len(place) :]
     return path
+
+
+@functools.lru_cache(maxsize=8)
+def _places_of(run: str) -> tuple[str, str]:
+    """Return how the paths of a run folder begin: it stays where it is as long as this process runs."""
+    return run, os.path.realpath(run)
 
 
 def _place(named: str, run: Path) -> str:
