@@ -1,1 +1,1 @@
-"""Record what a child process reads: the kernel reports every file that is opened or looked for, by any program."""
+"""Record what a child process reads: the kernel reports each file that any code in it opens or looks for."""

@@ -1,4 +1,4 @@
-"""Hold what a process read, as far as its result may follow from it."""
+"""What a process read and its result may depend on."""
 
 from __future__ import annotations
 
@@ -7,28 +7,44 @@ from dataclasses import dataclass, field
 
 @dataclass(kw_only=True, slots=True)
 class Readings:
-    """Hold what a process and all its children read, by absolute path."""
+    """What a process and all processes that it started read, by absolute path.
 
-    # Opened files: device, inode, size and times when first opened.
+    Attributes:
+        files: Device, inode, size and times of each opened file when it was first opened.
+        contents: Digests of files whose identity does not show each change.
+        bytecode: The `.pyc` files of modules, whether they exist or not.
+        folders: Digest of the names in each listed folder.
+        without_reports: The same without the files of `--json`.
+        modules_in: Digest of the possible module names in each folder that only imports listed.
+        searched: Folders of `modules_in` where each searched name is known, so no other name counts. The value is
+            whether the installed packages there were listed as well.
+        imports: `endings_of_module` of each module path that was searched for in `searched`.
+        sizes: Size of each file that was examined and not opened; None for anything but a file.
+        links: Target of each path that was examined as a link; None for anything but a link.
+        attributes: Digest of the extended attributes of each file whose attributes were read.
+        looked_at: Modification time (nanoseconds since 1970) and mode of each path whose times the user's code read.
+        absent: Paths that were looked for and missing.
+        variables: Environment variables that Python code read.
+        variables_of_user: Those that the user's own code read.
+        reads_host_name: Whether the user's own code read the name of the machine.
+        why_unknown: The reason why this may be incomplete; empty if it is complete.
+    """
+
     files: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    # Digests of what was read at that moment, where an identity does not show later changes.
     contents: dict[str, str] = field(default_factory=dict)
-    bytecode: set[str] = field(default_factory=set)  # that Python keeps, or would keep, of modules
-    folders: dict[str, str] = field(default_factory=dict)  # listed ones: the digest of the names at that time
-    without_reports: dict[str, str] = field(default_factory=dict)  # the same without the files written for `--json`
-    # Folders that Python alone listed to find modules: the digest of the names that can be modules.
+    bytecode: set[str] = field(default_factory=set)
+    folders: dict[str, str] = field(default_factory=dict)
+    without_reports: dict[str, str] = field(default_factory=dict)
     modules_in: dict[str, str] = field(default_factory=dict)
-    # Those of them where all searched names are known, so that no other name counts: whether packages were listed.
     searched: dict[str, bool] = field(default_factory=dict)
-    imports: dict[str, str] = field(default_factory=dict)  # `endings_of_module` of each module searched for in those
-    sizes: dict[str, int | None] = field(default_factory=dict)  # of what was not opened; None for no file
-    links: dict[str, str | None] = field(default_factory=dict)  # where a link leads to; None for no link
-    attributes: dict[str, str] = field(default_factory=dict)  # the digest of the extended attributes
-    # Looked at by the user's own code: written last, in nanoseconds since 1970, and the mode.
+    imports: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    links: dict[str, str | None] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
     looked_at: dict[str, tuple[int, int]] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)  # looked for and not there
-    variables: set[str] = field(default_factory=set)  # of the environment, read by Python code
-    variables_of_user: set[str] = field(default_factory=set)  # those read by the user's own code
+    absent: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    variables_of_user: set[str] = field(default_factory=set)
     reads_all_variables: bool = False
-    reads_host_name: bool = False  # in the user's own code
-    why_unknown: str = ""  # why this may not be all; empty where it is
+    reads_host_name: bool = False
+    why_unknown: str = ""
