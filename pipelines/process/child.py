@@ -27,9 +27,9 @@ from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
+from paritygate.pipelines.process.file_access.listener import Listener
+from paritygate.pipelines.process.file_access.seccomp_filter import watched
 from paritygate.pipelines.process.telemetry import send_nothing
-from paritygate.pipelines.process.witness.asking import watched
-from paritygate.pipelines.process.witness.listener import Listener
 
 # The child's progress: a description of the stage, the amount done, and the total (0 if unknown).
 Progress = Callable[[str, int, int], None]

@@ -11,11 +11,11 @@ import time
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
+from paritygate.pipelines.process.file_access.asker import asks_for_time
+from paritygate.pipelines.process.file_access.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE, NotesWriter
+from paritygate.pipelines.process.file_access.seccomp_filter import NOWHERE, UNSEEN_FLAGS
+from paritygate.pipelines.process.file_access.states import CLOCK_STEP_NS, identity_of
 from paritygate.pipelines.process.installed import is_installed
-from paritygate.pipelines.process.witness.asker import asks_for_time
-from paritygate.pipelines.process.witness.asking import NOWHERE, UNSEEN_FLAGS
-from paritygate.pipelines.process.witness.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE, NotesWriter
-from paritygate.pipelines.process.witness.states import CLOCK_STEP_NS, identity_of
 
 # Modification time and mode of each file.
 LOOKED_AT: dict[str, tuple[int, int]] = {}

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from paritygate.pipelines.process.file_access.asker import asks_for_user
+from paritygate.pipelines.process.file_access.notes import NotesWriter
+from paritygate.pipelines.process.file_access.python_looks import FOLDERS_IN_LIST, LOOKED_AT, note_times, watch_looks
+from paritygate.pipelines.process.file_access.seccomp_filter import NOTES_ITSELF
 from paritygate.pipelines.process.installed import PYTHONS_OWN, is_installed
-from paritygate.pipelines.process.witness.asker import asks_for_user
-from paritygate.pipelines.process.witness.asking import NOTES_ITSELF
-from paritygate.pipelines.process.witness.notes import NotesWriter
-from paritygate.pipelines.process.witness.python_looks import FOLDERS_IN_LIST, LOOKED_AT, note_times, watch_looks
 
 _READ: set[str] = set()
 _READ_BY_USER: set[str] = set()

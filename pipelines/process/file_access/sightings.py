@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from paritygate.pipelines.process.witness.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE
-from paritygate.pipelines.process.witness.places import Places, WatchedPlace
-from paritygate.pipelines.process.witness.readings import Readings
-from paritygate.pipelines.process.witness.states import (
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE
+from paritygate.pipelines.process.file_access.places import Places, WatchedPlace
+from paritygate.pipelines.process.file_access.states import (
     CLOCK_STEP_NS,
     NAMES_BUT_REPORTS,
     NAMES_OF_MODULES,
@@ -76,7 +76,7 @@ class Sightings:
             own: Folders and files that the process writes for its parent, which are not its inputs.
             machine: `SystemCalls.machine` of this processor.
         """
-        self.readings = Readings()
+        self.accesses = FileAccesses()
         self.places = Places()
         # How often each folder was listed, by its real path, and the first digest of its possible module names.
         self.listed: collections.Counter[str] = collections.Counter()
@@ -105,7 +105,7 @@ class Sightings:
 
     def unknown(self, why: str) -> None:
         """Record why the inputs are not all known; only the first reason is kept."""
-        self.readings.why_unknown = self.readings.why_unknown or why
+        self.accesses.why_unknown = self.accesses.why_unknown or why
 
     def is_family(self, pid: int) -> bool:
         """Return whether a process or thread belongs to the watched process."""
@@ -191,7 +191,7 @@ class Sightings:
             return
         self._look(counted)
         if not is_followed:
-            self.readings.links.setdefault(counted, target_of(counted))
+            self.accesses.links.setdefault(counted, target_of(counted))
         if is_of_program:
             self.times(counted)
 
@@ -206,13 +206,13 @@ class Sightings:
             found = os.stat(path)  # noqa: PTH116 - as it was written
         except OSError:
             return
-        self.readings.looked_at.setdefault(path, (found.st_mtime_ns, found.st_mode))
+        self.accesses.looked_at.setdefault(path, (found.st_mtime_ns, found.st_mode))
 
     def links(self, path: str, pid: int) -> None:
         """Record that the target of a link is read."""
         counted = self._counted(self.places.place(path, pid, is_followed=False), pid)
-        if counted is not None and counted not in self.readings.links:
-            self.readings.links[counted] = target_of(counted)
+        if counted is not None and counted not in self.accesses.links:
+            self.accesses.links[counted] = target_of(counted)
             self._look(counted)
 
     def attributes(self, path: str, pid: int) -> None:
@@ -221,9 +221,9 @@ class Sightings:
         if counted is None:
             return
         try:
-            self.readings.attributes.setdefault(counted, attributes_of(counted))
+            self.accesses.attributes.setdefault(counted, attributes_of(counted))
         except FileNotFoundError:
-            self.readings.absent.add(counted)
+            self.accesses.absent.add(counted)
         except OSError:
             self.unknown(f"it asked for extended attributes of {counted}, which cannot be read")
 
@@ -258,9 +258,9 @@ class Sightings:
             return
         if stat.S_ISREG(found.st_mode) and not place.real.startswith(_IN_MEMORY):
             # A new name changes the ctime of the file.
-            self.readings.contents.setdefault(counted, content_of(counted))
+            self.accesses.contents.setdefault(counted, content_of(counted))
         elif stat.S_ISLNK(found.st_mode):
-            self.readings.links.setdefault(counted, target_of(counted))
+            self.accesses.links.setdefault(counted, target_of(counted))
         else:
             self.unknown(f"it moved {counted}, which is not a file of its own")
 
@@ -268,7 +268,7 @@ class Sightings:
         """Record that a file is renamed or linked to a path; `is_new` if the call fails on an existing path."""
         place = self.places.place(path, pid, is_followed=False)
         if _is_bytecode(place.real):
-            self.readings.bytecode.add(place.real)
+            self.accesses.bytecode.add(place.real)
         elif self._counted(place, pid) is not None:
             if is_new and not os.path.lexists(place.real):
                 self._appears(place.real, pid)
@@ -358,11 +358,11 @@ class Sightings:
         if counted is None:
             return
         if not is_followed:
-            self.readings.links.setdefault(counted, target_of(counted))
+            self.accesses.links.setdefault(counted, target_of(counted))
         if state == ABSENT:
             self._misses(counted)
         elif is_followed:
-            self.readings.sizes.setdefault(counted, None if state == NO_FILE else int(state))
+            self.accesses.sizes.setdefault(counted, None if state == NO_FILE else int(state))
         else:
             self._look(counted)
 
@@ -373,20 +373,20 @@ class Sightings:
             # The source of this bytecode may lie elsewhere.
             self.opens(bytecode, self._leader, os.O_RDONLY)
         elif not self._is_own(place.real):
-            self.readings.bytecode.add(kept.real)
-            self.readings.files.setdefault(place.real, identity)
+            self.accesses.bytecode.add(kept.real)
+            self.accesses.files.setdefault(place.real, identity)
         counted = self._counted(place, self._leader)
         if counted is not None:
-            self.readings.files.setdefault(counted, identity)
+            self.accesses.files.setdefault(counted, identity)
 
     def of_python(self, looked_at: Mapping[str, Sequence[int]], modules: Sequence[str]) -> None:
         """Add the times and modules that the child's Python recorded."""
         for path, (written, mode) in looked_at.items():
             counted = self._counted(self.places.place(path, self._leader), self._leader)
             if counted is not None:
-                self.readings.looked_at.setdefault(counted, (written, mode))
+                self.accesses.looked_at.setdefault(counted, (written, mode))
         for path in modules:
-            if path not in self.readings.files:
+            if path not in self.accesses.files:
                 self.opens(path, self._leader, os.O_RDONLY)
 
     def searches(self, paths: Iterable[str]) -> None:
@@ -394,11 +394,11 @@ class Sightings:
         for path in paths:
             counted = self._counted(self.places.place(path, self._leader, is_followed=False), self._leader)
             if counted is not None:
-                self.readings.imports[counted] = endings_of_module(counted)
+                self.accesses.imports[counted] = endings_of_module(counted)
 
     def never_again(self, paths: Sequence[str]) -> None:
         """Drop random names from the absent paths: no later run looks for the same name."""
-        self.readings.absent.difference_update(path for path in paths if path in self._made)
+        self.accesses.absent.difference_update(path for path in paths if path in self._made)
 
     def _counted(self, place: WatchedPlace, pid: int) -> str | None:
         """Return the path by which a place counts; None if it is no input."""
@@ -431,7 +431,7 @@ class Sightings:
         """Record the links on the way to a place, which the counted path does not hold."""
         for link in place.crossed:
             if not self._is_own(link) and not link.startswith(_MADE_UP):
-                self.readings.links.setdefault(link, target_of(link))
+                self.accesses.links.setdefault(link, target_of(link))
 
     def _of_bytecode(self, place: WatchedPlace, flags: int) -> bool:
         """Record the bytecode of a module with its source, and return whether the path is that.
@@ -445,7 +445,7 @@ class Sightings:
             return bool(flags & os.O_CREAT) and _is_bytecode_to_be(place.real)
         if self._is_own(place.real.partition(_BYTECODE_FOLDER)[0]):
             return True
-        self.readings.bytecode.add(place.real)
+        self.accesses.bytecode.add(place.real)
         source = source_of_bytecode(place.real)
         if source is not None and os.path.exists(source):  # noqa: PTH110 - as it is written
             self.opens(source, self._leader, os.O_RDONLY)
@@ -457,15 +457,15 @@ class Sightings:
         except OSError:
             self._misses(path)
             return
-        self.readings.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
+        self.accesses.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
 
     def _misses(self, path: str) -> None:
         """Record that a path is missing."""
         if target_of(path) is None:
-            self.readings.absent.add(path)
+            self.accesses.absent.add(path)
         else:
             # A link without a target exists.
-            self.readings.links.setdefault(path, target_of(path))
+            self.accesses.links.setdefault(path, target_of(path))
 
     def _open(self, path: str, place: WatchedPlace, pid: int, flags: int) -> None:
         try:
@@ -489,19 +489,19 @@ class Sightings:
             self.unknown(f"it opened {path}, which another process may write to at any time")
         elif place.real.startswith(_MADE_UP):
             # Such a file has no meaningful times.
-            self.readings.contents.setdefault(path, content_of(path))
-        elif flags & os.O_TRUNC and path not in self.readings.files:
+            self.accesses.contents.setdefault(path, content_of(path))
+        elif flags & os.O_TRUNC and path not in self.accesses.files:
             # An emptied file is not read.
             self._made.add(place.real)
         else:
             if time.time_ns() - found.st_ctime_ns < CLOCK_STEP_NS:
                 self.unknown(f"{path} was written while it was read")
-            self.readings.files.setdefault(path, identity_of(found))
+            self.accesses.files.setdefault(path, identity_of(found))
 
     def _list(self, path: str, place: WatchedPlace) -> None:
-        if path not in self.readings.folders:
-            self.readings.folders[path] = names_in(path)
-            self.readings.without_reports[path] = names_in(path, NAMES_BUT_REPORTS)
+        if path not in self.accesses.folders:
+            self.accesses.folders[path] = names_in(path)
+            self.accesses.without_reports[path] = names_in(path, NAMES_BUT_REPORTS)
         self.modules_in.setdefault(path, names_in(path, NAMES_OF_MODULES))
         self._cross(place)
 
@@ -509,7 +509,7 @@ class Sightings:
         """Record that a missing path is made: if it is left behind, the next run begins otherwise."""
         self._made.add(path)
         if str(pid) not in path.rpartition("/")[2] and str(self._leader) not in path.rpartition("/")[2]:
-            self.readings.absent.add(path)
+            self.accesses.absent.add(path)
 
     def _moved(self) -> None:
         """Forget where paths lead to."""

@@ -8,7 +8,7 @@ from types import FrameType
 
 from paritygate.pipelines.process.installed import INSTALLED, PYTHONS_OWN
 
-_WITNESS = f"{Path(__file__).parent}/"
+_THIS_FOLDER = f"{Path(__file__).parent}/"
 # These return whether a path exists and what it is, but no times.
 _OF_BEING = frozenset({
     "exists", "glob", "iglob", "is_dir", "is_file", "is_mount", "is_symlink", "isdir", "isfile", "islink", "ismount",
@@ -54,7 +54,7 @@ def asks_for_time(*, is_folder: bool) -> bool:
 def _owner(file: str) -> int:
     owner = _OWNERS.get(file)
     if owner is None:
-        if file.startswith(_WITNESS):
+        if file.startswith(_THIS_FOLDER):
             owner = _OURS
         elif any(part in file for part in INSTALLED):
             # Without a virtual environment, they lie below Python's own.

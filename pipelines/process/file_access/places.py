@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from paritygate.pipelines.process.witness.states import target_of
+from paritygate.pipelines.process.file_access.states import target_of
 
 # The kernel's limit: a path with more links is an error.
 _MOST_LINKS = 40

@@ -11,7 +11,7 @@ import os
 import struct
 import sys
 
-from paritygate.pipelines.process.witness.system_calls import HARMLESS, SystemCalls, system_calls
+from paritygate.pipelines.process.file_access.system_calls import HARMLESS, SystemCalls, system_calls
 
 # Passed as the folder of an absolute path where Python notes the call itself, so that the filter lets it pass.
 NOWHERE = -1_000_003

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.process.witness.asking import NAMESPACES, NOTES_ITSELF
-from paritygate.pipelines.process.witness.notes import NotesReader
-from paritygate.pipelines.process.witness.readings import Readings
-from paritygate.pipelines.process.witness.sightings import Sightings, is_of_many
-from paritygate.pipelines.process.witness.system_calls import (
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.notes import NotesReader
+from paritygate.pipelines.process.file_access.seccomp_filter import NAMESPACES, NOTES_ITSELF
+from paritygate.pipelines.process.file_access.sightings import Sightings, is_of_many
+from paritygate.pipelines.process.file_access.system_calls import (
     ALWAYS_ANEW,
     ATTRIBUTES,
     CHANGES,
@@ -100,7 +100,7 @@ class Listener:
         self._child = self._moves = 0
         self._pythons: set[int] = set()
         self._has_programs = self._has_datagrams = False
-        self._thread = threading.Thread(target=self._listen, name="paritygate-witness", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="paritygate-file-access", daemon=True)
         self._others: Mapping[str, Callable[[int, Sequence[int]], None]] = {
             "accept": self._listens,
             "accept4": self._listens,
@@ -127,9 +127,9 @@ class Listener:
         return self.childs_end.fileno(), self.notes.childs_end
 
     @property
-    def readings(self) -> Readings:
+    def accesses(self) -> FileAccesses:
         """What was read so far."""
-        return self._seen.readings
+        return self._seen.accesses
 
     def start(self, child: int) -> None:
         """Begin to listen to a started child, given by its process id."""
@@ -144,14 +144,14 @@ class Listener:
         if not isinstance(read, dict):
             self._seen.unknown("it does not say which environment variables it read")
             return
-        self.readings.variables.update(read["variables"])
-        self.readings.variables_of_user.update(read["variables_of_user"])
-        self.readings.reads_all_variables |= bool(read["all_variables"])
-        self.readings.reads_host_name |= bool(read["host_name"])
+        self.accesses.variables.update(read["variables"])
+        self.accesses.variables_of_user.update(read["variables_of_user"])
+        self.accesses.reads_all_variables |= bool(read["all_variables"])
+        self.accesses.reads_host_name |= bool(read["host_name"])
         if read["starts_processes"]:
             self._seen.unknown("its code starts another process, and what that looks at without opening it is not seen")
         # Memory allocators read it as well, for their own settings.
-        self.readings.reads_all_variables |= any(path.endswith("/environ") for path in read["opened_by_user"])
+        self.accesses.reads_all_variables |= any(path.endswith("/environ") for path in read["opened_by_user"])
         for path in read["opened_by_user"]:
             if not is_of_many(path, self._child):
                 continue
@@ -164,7 +164,7 @@ class Listener:
 
     def _asked_for(self, folders: Mapping[str, Any]) -> dict[str, Any]:
         """Return the listed folders that were examined as well."""
-        looked_at = {os.path.normpath(path) for path in self.readings.sizes}
+        looked_at = {os.path.normpath(path) for path in self.accesses.sizes}
         return {path: state for path, state in folders.items() if path in looked_at}
 
     def _add_listed_for_modules(
@@ -186,21 +186,21 @@ class Listener:
         for path in self._seen.modules_in:
             real = os.path.realpath(path)
             if real in counts and self._seen.listed[real] == counts[real]:
-                self.readings.folders.pop(path, None)
-                self.readings.modules_in[path] = self._seen.modules_in[path]
+                self.accesses.folders.pop(path, None)
+                self.accesses.modules_in[path] = self._seen.modules_in[path]
                 # Searches before Python began to note are unknown.
                 if real in searched and real not in at_first:
-                    self.readings.searched[path] = real in packages
+                    self.accesses.searched[path] = real in packages
                     self._seen.searches(f"{path}/{name}" for name in searched[real])
 
-    def close(self) -> Readings:
+    def close(self) -> FileAccesses:
         """Return what was read, after the child and all its processes have ended."""
         if self._thread.ident is None:
             self._close_childs_ends()
         else:
             self._end()
         self._here.close()
-        return self.readings
+        return self.accesses
 
     def _close_childs_ends(self) -> None:
         self.childs_end.close()
