@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import paritygate.errors
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
@@ -27,9 +27,10 @@ from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
-from paritygate.pipelines.process.file_access.listener import Listener
-from paritygate.pipelines.process.file_access.seccomp_filter import watched
 from paritygate.pipelines.process.telemetry import send_nothing
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.process.file_access.listener import Listener
 
 # The child's progress: a description of the stage, the amount done, and the total (0 if unknown).
 Progress = Callable[[str, int, int], None]
@@ -228,6 +229,8 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
     read_end, write_end = os.pipe()
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]
     if listener is not None:
+        from paritygate.pipelines.process.file_access.seccomp_filter import watched
+
         command = watched(command, listener.childs_end.fileno())
     events = FileIO(read_end, "rb")
     try:
