@@ -38,10 +38,10 @@ from paritygate.pipelines.process.child import (
     run_child,
     run_here,
 )
-from paritygate.pipelines.process.witness.listener import Listener
-from paritygate.pipelines.process.witness.readings import Readings
-from paritygate.pipelines.process.witness.states import identity_of
-from paritygate.pipelines.process.witness.system_calls import system_calls
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.listener import Listener
+from paritygate.pipelines.process.file_access.states import identity_of
+from paritygate.pipelines.process.file_access.system_calls import system_calls
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
 
 _PLACE = "PARITYGATE_CACHE"
@@ -181,7 +181,7 @@ class Cache:
         # Without code of the user, this process is safe.
         is_here = not answers.needs_own_code and bool(read_json(answers.folder / ANSWERS_FILE)[SAMPLES])
         try:
-            value, readings = _judged_here(asked, progress) if is_here else self._watched(asked, wanted, progress)
+            value, accesses = _judged_here(asked, progress) if is_here else self._watched(asked, wanted, progress)
             if isinstance(value, NotRunHereError):
                 raise value
         except ParitygateError as err:
@@ -192,7 +192,7 @@ class Cache:
         not_kept = _FAILED
         if wanted.is_kept(value):
             # A file that both read counts as when the models ran.
-            not_kept = self._kept(wanted, value, lambda: union([self._read(readings), known.read]), known.made_at)
+            not_kept = self._kept(wanted, value, lambda: union([self._read(accesses), known.read]), known.made_at)
         done = JobDone(
             job=wanted.job.what,
             taken_from=known.made_in,
@@ -302,9 +302,9 @@ class Cache:
     def _do(self, wanted: Wanted, why: str, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
         job, answers, made_at = wanted.job, wanted.answers, _now()
         watched = job if answers is None else replace(job, args={**job.args, "answers": str(answers.folder)})
-        value, readings = self._watched(watched, wanted, progress)
+        value, accesses = self._watched(watched, wanted, progress)
         not_kept = _FAILED
-        read = functools.cache(lambda: self._read(readings))
+        read = functools.cache(lambda: self._read(accesses))
         does_not_run = isinstance(value, NotRunHereError)
         if does_not_run or wanted.is_kept(value):
             not_kept = self._kept(wanted, value, read, made_at)
@@ -319,7 +319,7 @@ class Cache:
             raise value
         return value
 
-    def _watched(self, job: ChildJob, wanted: Wanted, progress: Progress) -> tuple[Any, Readings]:
+    def _watched(self, job: ChildJob, wanted: Wanted, progress: Progress) -> tuple[Any, FileAccesses]:
         """Return a job's result, or that it does not run on this machine, and what it read."""
         own = [job.folder, *wanted.folders.values()]
         listener = Listener(own if wanted.answers is None else [*own, wanted.answers.folder])
@@ -335,13 +335,13 @@ class Cache:
             self._has_failed = True
             raise
         finally:
-            readings = listener.close()
+            accesses = listener.close()
             # The job may have changed what was checked before.
             self._checked.clear()
-        return value, readings
+        return value, accesses
 
-    def _read(self, readings: Readings) -> Read:
-        return read_now(readings, self.run, self.memory)
+    def _read(self, accesses: FileAccesses) -> Read:
+        return read_now(accesses, self.run, self.memory)
 
     def _kept(self, wanted: Wanted, value: Any, read: Callable[[], Read], made_at: str) -> str:  # noqa: ANN401 - JSON
         """Cache a job's result and files for later runs, and return why not; empty on success."""
@@ -356,7 +356,7 @@ class Cache:
         return ""
 
 
-def _judged_here(job: ChildJob, progress: Progress) -> tuple[Any, Readings]:
+def _judged_here(job: ChildJob, progress: Progress) -> tuple[Any, FileAccesses]:
     """Return the result of a job that runs no model, and the files of paritygate that it may depend on."""
     variables = dict(os.environ)
     try:
@@ -371,7 +371,7 @@ def _judged_here(job: ChildJob, progress: Progress) -> tuple[Any, Readings]:
         os.environ.update(variables)
     ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == __name__.partition(".")[0]]
     files = [module.__file__ for module in ours if module.__file__]
-    return value, Readings(files={path: identity_of(os.stat(path)) for path in files})  # noqa: PTH116 - of a text
+    return value, FileAccesses(files={path: identity_of(os.stat(path)) for path in files})  # noqa: PTH116 - of a text
 
 
 def _empty(folder: Path) -> None:

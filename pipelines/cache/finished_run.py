@@ -23,7 +23,7 @@ from paritygate.pipelines.cache.request import request_of
 from paritygate.pipelines.cache.states import first_difference
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child_result import NOT_OURS
-from paritygate.pipelines.process.witness.states import NAMES_OF_MODULES, identity_of, names_in
+from paritygate.pipelines.process.file_access.states import NAMES_OF_MODULES, identity_of, names_in
 
 _WHAT = "run"
 # Of use only during a run, and for people.

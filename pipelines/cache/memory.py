@@ -16,8 +16,8 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 from paritygate.files import digest_of_file, write_bytes_atomically
-from paritygate.pipelines.process.witness.sightings import source_of_bytecode
-from paritygate.pipelines.process.witness.states import content_of, identity_of
+from paritygate.pipelines.process.file_access.sightings import source_of_bytecode
+from paritygate.pipelines.process.file_access.states import content_of, identity_of
 
 # Longer than any step of file systems' clocks, two seconds on FAT among them.
 _TIME_STEP_NS = 2_100_000_000

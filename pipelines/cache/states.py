@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,8 +13,8 @@ from typing import Any, TypeVar
 from paritygate.files import digest_of_json
 from paritygate.pipelines.cache.memory import OF_SOURCE, Memory
 from paritygate.pipelines.process.child import environment_of_child
-from paritygate.pipelines.process.witness.readings import Readings
-from paritygate.pipelines.process.witness.states import (
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.states import (
     ALL_NAMES,
     KINDS_OF_NAMES,
     NAMES_BUT_REPORTS,
@@ -94,59 +95,59 @@ class Read:
         return cls(**{**data, "absent": tuple(data["absent"]), "looked_at": looked_at})
 
 
-def read_now(readings: Readings, run: Path, memory: Memory) -> Read:
+def read_now(accesses: FileAccesses, run: Path, memory: Memory) -> Read:
     """Return what a job read, which has just ended.
 
     Raises:
         NotKept: It is not certain what was read, or it changed meanwhile.
     """
-    if readings.why_unknown:
-        raise NotKept(readings.why_unknown)
-    files = dict(_digested(readings, memory))
-    packages_in = dict(_packages_in(path for path, is_listed in readings.searched.items() if is_listed))
+    if accesses.why_unknown:
+        raise NotKept(accesses.why_unknown)
+    files = dict(_digested(accesses, memory))
+    packages_in = dict(_packages_in(path for path, is_listed in accesses.searched.items() if is_listed))
     changed = (
-        *(path for path, names in readings.folders.items() if not _is_so(path, (ALL_NAMES, names), memory)),
-        *(path for path, names in readings.modules_in.items() if not _is_so(path, (NAMES_OF_MODULES, names), memory)),
-        *(path for path, found in readings.imports.items() if not _is_so(path, (_IMPORT, found), memory)),
-        *(path for path, target in readings.links.items() if target_of(path) != target),
-        *(path for path, state in readings.looked_at.items() if not _is_so(path, ("look", state), memory)),
-        *(path for path, digest in readings.contents.items() if not _is_so(path, ("content", digest), memory)),
-        *(path for path, digest in readings.attributes.items() if not _is_so(path, ("attributes", digest), memory)),
-        *(path for path, size in readings.sizes.items() if not _is_so(path, ("size", size), memory)),
-        *(path for path in readings.absent if not _is_so(path, None, memory)),
+        *(path for path, names in accesses.folders.items() if not _is_so(path, (ALL_NAMES, names), memory)),
+        *(path for path, names in accesses.modules_in.items() if not _is_so(path, (NAMES_OF_MODULES, names), memory)),
+        *(path for path, found in accesses.imports.items() if not _is_so(path, (_IMPORT, found), memory)),
+        *(path for path, target in accesses.links.items() if target_of(path) != target),
+        *(path for path, state in accesses.looked_at.items() if not _is_so(path, ("look", state), memory)),
+        *(path for path, digest in accesses.contents.items() if not _is_so(path, ("content", digest), memory)),
+        *(path for path, digest in accesses.attributes.items() if not _is_so(path, ("attributes", digest), memory)),
+        *(path for path, size in accesses.sizes.items() if not _is_so(path, ("size", size), memory)),
+        *(path for path in accesses.absent if not _is_so(path, None, memory)),
     )
     if changed:
         msg = f"{changed[0]} was changed while the job ran"
         raise NotKept(msg)
     given = environment_of_child()
     # A job that reads JSON files by their names would read those of `--json` too.
-    with_reports = {path.rpartition("/")[0] for path in (*files, *readings.contents) if path.endswith(".json")}
+    with_reports = {path.rpartition("/")[0] for path in (*files, *accesses.contents) if path.endswith(".json")}
     return Read(
-        files={_named(path, run): digest for path, digest in {**files, **readings.contents}.items()},
-        bytecode={path: memory.bytecode(path) for path in sorted(readings.bytecode)},
-        folders={_named(path, run): names for path, names in readings.folders.items() if path in with_reports},
+        files={_named(path, run): digest for path, digest in {**files, **accesses.contents}.items()},
+        bytecode={path: memory.bytecode(path) for path in sorted(accesses.bytecode)},
+        folders={_named(path, run): names for path, names in accesses.folders.items() if path in with_reports},
         without_reports={
             _named(path, run): names
-            for path, names in readings.without_reports.items()
-            if path in readings.folders and path not in with_reports
+            for path, names in accesses.without_reports.items()
+            if path in accesses.folders and path not in with_reports
         },
         modules_in={
-            _named(path, run): names for path, names in readings.modules_in.items() if path not in readings.searched
+            _named(path, run): names for path, names in accesses.modules_in.items() if path not in accesses.searched
         },
         packages_in={_named(path, run): names for path, names in packages_in.items()},
-        imports={_named(path, run): found for path, found in readings.imports.items()},
-        sizes={_named(path, run): size for path, size in readings.sizes.items() if path not in readings.files},
-        links={path: target for path, target in readings.links.items() if not _named(path, run).startswith(RUN)},
-        attributes={_named(path, run): digest for path, digest in readings.attributes.items()},
-        looked_at={path: state for path, state in readings.looked_at.items() if not _named(path, run).startswith(RUN)},
-        absent=tuple(sorted(_named(path, run) for path in readings.absent)),
+        imports={_named(path, run): found for path, found in accesses.imports.items()},
+        sizes={_named(path, run): size for path, size in accesses.sizes.items() if path not in accesses.files},
+        links={path: target for path, target in accesses.links.items() if not _named(path, run).startswith(RUN)},
+        attributes={_named(path, run): digest for path, digest in accesses.attributes.items()},
+        looked_at={path: state for path, state in accesses.looked_at.items() if not _named(path, run).startswith(RUN)},
+        absent=tuple(sorted(_named(path, run) for path in accesses.absent)),
         variables={
             name: _digest_of_variable(given, name)
-            for name in sorted(readings.variables)
-            if name in readings.variables_of_user or not is_of_shell(name)
+            for name in sorted(accesses.variables)
+            if name in accesses.variables_of_user or not is_of_shell(name)
         },
-        all_variables=_digest_of_all(given) if readings.reads_all_variables else None,
-        host_name=_host_name() if readings.reads_host_name else None,
+        all_variables=_digest_of_all(given) if accesses.reads_all_variables else None,
+        host_name=_host_name() if accesses.reads_host_name else None,
     )
 
 
@@ -161,13 +162,13 @@ def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
         raise NotKept(msg) from err
 
 
-def _digested(readings: Readings, memory: Memory) -> Iterator[tuple[str, str]]:
+def _digested(accesses: FileAccesses, memory: Memory) -> Iterator[tuple[str, str]]:
     """Yield each opened file, and its digest."""
-    for path, identity in readings.files.items():
+    for path, identity in accesses.files.items():
         try:
             found = os.stat(path)  # noqa: PTH116 - as it was written
             # Another name for the file sets the time of its last change, and such names are followed.
-            is_named_only = path in readings.contents and identity_of(found)[:-1] == identity[:-1]
+            is_named_only = path in accesses.contents and identity_of(found)[:-1] == identity[:-1]
             digest = memory.digest(path, found) if is_named_only or identity_of(found) == identity else ""
         except OSError:
             digest = ""
@@ -287,7 +288,9 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
     """Return the state of a path, of the given kind, or raise an OSError."""
     if kind in KINDS_OF_NAMES:
         return names_in(path, kind)
-    by_path = _BY_PATH.get(kind) or {_BYTECODE: memory.bytecode}.get(kind)
+    if kind == _BYTECODE:
+        return memory.bytecode(path)
+    by_path = _BY_PATH.get(kind)
     if by_path is not None:
         return by_path(path)
     found = os.stat(path)  # noqa: PTH116 - as it was written
@@ -299,10 +302,16 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
 
 
 def _named(path: str, run: Path) -> str:
-    for place in (str(run), os.path.realpath(run)):
-        if f"{path}/".startswith(f"{place}/"):
+    for place in _places_of(str(run)):
+        if path.startswith(place) and path[len(place) : len(place) + 1] in {"", "/"}:
             return RUN + path[len(place) :]
     return path
+
+
+@functools.lru_cache(maxsize=8)
+def _places_of(run: str) -> tuple[str, str]:
+    """Return how the paths of a run folder begin: it stays where it is as long as this process runs."""
+    return run, os.path.realpath(run)
 
 
 def _place(named: str, run: Path) -> str:

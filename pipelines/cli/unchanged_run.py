@@ -15,7 +15,7 @@ from paritygate.pipelines.cache.finished_run import (
     find_finished_run,
     keep_finished_run,
 )
-from paritygate.pipelines.process.witness.states import names_in
+from paritygate.pipelines.process.file_access.states import names_in
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
 from paritygate.pipelines.report.terminal.screen import wrapped
 

@@ -30,7 +30,7 @@ from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS,
 from paritygate.pipelines.process.telemetry import send_nothing
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.process.witness.listener import Listener
+    from paritygate.pipelines.process.file_access.listener import Listener
 
 # The child's progress: a description of the stage, the amount done, and the total (0 if unknown).
 Progress = Callable[[str, int, int], None]
@@ -230,7 +230,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]
     if listener is not None:
         # Only runs with a cache record what a job reads.
-        from paritygate.pipelines.process.witness.asking import watched
+        from paritygate.pipelines.process.file_access.seccomp_filter import watched
 
         command = watched(command, listener.childs_end.fileno())
     events = FileIO(read_end, "rb")

@@ -115,7 +115,7 @@ def main(request: str, descriptor: str) -> int:
     is_watched = "notes" in data
     if is_watched:
         # Before importing anything that the result may depend on.
-        from paritygate.pipelines.process.witness.python import read_in_python, watch_python
+        from paritygate.pipelines.process.file_access.python import read_in_python, watch_python
 
         watch_python(data["notes"])
     try:

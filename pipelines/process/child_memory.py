@@ -23,6 +23,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 # The limit files of control groups, version 1 and version 2, below the folder of them all.
 _CGROUP_LIMITS = {"memory": ("memory", "memory.limit_in_bytes"), "": ("", "memory.max")}
 _KIB = 1024
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # A look reads the state of every process of the machine. It must cost little, also next to a benchmark.
 _LOOK_EVERY_S = 0.25
 _RAREST_LOOK_S = 1.0
@@ -95,16 +96,21 @@ def family_of(leader: int) -> Mapping[int, Member]:
     """Return a process, its descendants and its session's processes, by id; empty without /proc."""
     members: dict[int, Member] = {}
     children: dict[int, list[int]] = {}
-    for folder in _PROC.glob("[0-9]*"):
+    try:
+        names = os.listdir(_PROC)  # noqa: PTH208 - several times as fast as a Path
+    except FileNotFoundError:
+        names = []
+    for name in filter(str.isdecimal, names):
         try:
-            text = (folder / "stat").read_bytes()
+            with open(f"{_PROC}/{name}/stat", "rb", buffering=0) as stream:  # noqa: PTH123 - as above
+                text = stream.read()
         except OSError:
             # It has ended since.
             continue
-        pid = int(folder.name)
+        pid = int(name)
         # Before the last bracket is the program's name, which may have any characters: see proc_pid_stat(5).
         fields = text.rpartition(b")")[2].split()
-        members[pid] = Member(session=int(fields[3]), resident=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+        members[pid] = Member(session=int(fields[3]), resident=int(fields[21]) * _PAGE_BYTES)
         children.setdefault(int(fields[1]), []).append(pid)
     found: dict[int, Member] = {}
     # Children of a process that has ended stay in its session.

@@ -10,7 +10,7 @@ from paritygate.files import MARKER, make_marked_folder
 from paritygate.pipelines.cache.memory import Memory
 from paritygate.pipelines.cache.states import RUN, Read, first_difference
 from paritygate.pipelines.cache.store import Entry, Store
-from paritygate.pipelines.process.witness.states import names_in
+from paritygate.pipelines.process.file_access.states import names_in
 
 _PLACE = "@run@/savedmodel-fp32"
 

@@ -24,7 +24,7 @@ from tests.pipelines.cache.ways import IN_MEMORY, OF_REUSED, REUSED, WAYS, Way, 
 
 from paritygate.pipelines.cache.memory import Memory
 from paritygate.pipelines.cache.states import NotKept, Read, first_difference, read_now
-from paritygate.pipelines.process.witness.readings import Readings
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process reads")
 
@@ -32,7 +32,7 @@ _BEGIN = """
 import json, os, sys
 from pathlib import Path
 from paritygate.pipelines.process.installed import compile_own_modules
-from paritygate.pipelines.process.witness.python import read_in_python, watch_python
+from paritygate.pipelines.process.file_access.python import read_in_python, watch_python
 compile_own_modules()
 watch_python(int(sys.argv[2]) if len(sys.argv) > 2 else None)
 here = Path(sys.argv[1])
@@ -102,10 +102,10 @@ def _tried(here: Path, way: Way) -> Found:
         )
 
 
-def _read(readings: Readings, here: Path) -> tuple[Read, str]:
+def _read(accesses: FileAccesses, here: Path) -> tuple[Read, str]:
     memory = Memory(here.with_suffix(".digests"))
     try:
-        return read_now(readings, here / "run", memory), ""
+        return read_now(accesses, here / "run", memory), ""
     except NotKept as err:
         return Read(), str(err)
     finally:

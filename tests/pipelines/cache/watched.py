@@ -9,15 +9,15 @@ import sys
 import textwrap
 from pathlib import Path
 
-from paritygate.pipelines.process.witness.asking import watched
-from paritygate.pipelines.process.witness.listener import Listener
-from paritygate.pipelines.process.witness.readings import Readings
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.listener import Listener
+from paritygate.pipelines.process.file_access.seccomp_filter import watched
 
 _BEGIN = """
     import json, os, sys
     from pathlib import Path
     from paritygate.pipelines.process.installed import compile_own_modules
-    from paritygate.pipelines.process.witness.python import read_in_python, watch_python
+    from paritygate.pipelines.process.file_access.python import read_in_python, watch_python
     compile_own_modules()
     watch_python(int(sys.argv[2]))
     here = Path(sys.argv[1])
@@ -50,7 +50,7 @@ def watch(command: list[str], own: list[Path]) -> tuple[Listener, str]:
     return listener, out
 
 
-def seen_of(folder: Path, code: str, own: str = "own") -> Readings:
+def seen_of(folder: Path, code: str, own: str = "own") -> FileAccesses:
     """Return what is seen of Python code, `here` being the folder, where `own` is what it makes for its parent."""
     program = folder.parent / f"{folder.name}.py"
     program.write_text("".join(map(textwrap.dedent, (_BEGIN, code, _END))), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Note in the child's Python what it asks of links, and the times that code of the user looks at."""
+"""Record in the child which paths its Python examines, and the times that the user's code reads."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import time
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
+from paritygate.pipelines.process.file_access.asker import asks_for_time
+from paritygate.pipelines.process.file_access.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE, NotesWriter
+from paritygate.pipelines.process.file_access.seccomp_filter import NOWHERE, UNSEEN_FLAGS
+from paritygate.pipelines.process.file_access.states import CLOCK_STEP_NS, identity_of
 from paritygate.pipelines.process.installed import is_installed
-from paritygate.pipelines.process.witness.asker import asks_for_time
-from paritygate.pipelines.process.witness.asking import NOWHERE, UNSEEN_FLAGS
-from paritygate.pipelines.process.witness.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE, NotesWriter
-from paritygate.pipelines.process.witness.states import CLOCK_STEP_NS, identity_of
 
-# When each file was written last, and what is permitted of it.
+# Modification time and mode of each file.
 LOOKED_AT: dict[str, tuple[int, int]] = {}
-# The same of folders that were listed among others: it counts where somebody asked for it, which the kernel tells.
+# The same for folders in a listed folder. It counts only if their times were read, which the kernel reports.
 FOLDERS_IN_LIST: dict[str, tuple[int, int]] = {}
 _STAT = os.stat
 _MADE_UP = ("/proc/", "/sys/", "/dev/")
@@ -29,9 +29,10 @@ _PART_BYTES = 1 << 16
 
 
 def watch_looks(notes: NotesWriter | None) -> None:
-    """Note from now on what is looked at, and what code of the user goes by.
+    """Record from now on which paths are examined, and which times the user's code reads.
 
-    Looks go to `notes`, so that the kernel lets them pass; None where the kernel reports each.
+    Args:
+        notes: Where examined paths are noted, so that the kernel need not stop the call; None if it stops each.
     """
     lstat, stat, access, fstat = os.lstat, os.stat, os.access, os.fstat
     if notes is not None:
@@ -62,7 +63,7 @@ def watch_looks(notes: NotesWriter | None) -> None:
     @functools.wraps(access)
     def note_access(path: Any, mode: int, *, dir_fd: int | None = None, **options: Any) -> bool:  # noqa: ANN401 - as os.access
         with contextlib.suppress(OSError):
-            # As code of the user that asks for all of it.
+            # As if the user's code read all of it.
             note_look(path, dir_fd=dir_fd)
         return access(path, mode, dir_fd=dir_fd, **options)
 
@@ -78,7 +79,7 @@ def watch_looks(notes: NotesWriter | None) -> None:
 
 
 def is_noted(path: str | bytes) -> bool:
-    """Return whether a look at a path may be noted: all but relative ones, and what the kernel makes up."""
+    """Return whether a path is noted here: it is absolute and no file that the kernel makes up."""
     return (
         path.startswith("/") and not path.startswith(_MADE_UP) if isinstance(path, str) else is_noted(os.fsdecode(path))
     )
@@ -92,7 +93,7 @@ def _look(notes: NotesWriter | None, path: Any, *, follows: bool) -> os.stat_res
 
 
 def noted_stat(notes: NotesWriter, name: str, path: Any, *, follows: bool = True) -> os.stat_result:  # noqa: ANN401 - as os.stat
-    """Return what `os.stat` returns of an absolute path, and note it; the kernel reports this call to nobody."""
+    """Return what `os.stat` returns for an absolute path, and note it; the kernel does not stop this call."""
     kind = LOOK if follows else LINK
     try:
         found = _STAT(path, dir_fd=NOWHERE, follow_symlinks=follows)
@@ -104,7 +105,7 @@ def noted_stat(notes: NotesWriter, name: str, path: Any, *, follows: bool = True
 
 
 def _note_imports(notes: NotesWriter) -> None:
-    """Have Python's own import note what it looks at, and the bytecode that it reads with the state of its source."""
+    """Let Python's import note the paths that it examines, and each bytecode file with the state of its source."""
     importing: Any = importlib.import_module("importlib._bootstrap_external")
     path_stat, loader, plain = importing._path_stat, importing.SourceFileLoader, importing.FileLoader.get_data  # noqa: SLF001 - there is no public way
     sources: dict[str, os.stat_result] = {}
@@ -147,8 +148,7 @@ def _be_able_to(ours: Any, theirs: Any) -> None:  # noqa: ANN401 - functions of 
 
 
 def _note_look(path: Any, found: os.stat_result, folder: int | None = None) -> None:  # noqa: ANN401 - what os.stat takes
-    # When a file was written last, and who may run it, says nothing of it to a library; code of the user may go by
-    # that.
+    # Times and modes change nothing for a library; the user's code may depend on them.
     is_folder = S_ISDIR(found.st_mode)
     if (is_folder or S_ISREG(found.st_mode)) and asks_for_time(is_folder=is_folder):
         below = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - as it is
@@ -156,7 +156,7 @@ def _note_look(path: Any, found: os.stat_result, folder: int | None = None) -> N
 
 
 def _note_open(number: int, found: os.stat_result) -> None:
-    """Note what code of the user asks of a file that is open; what Python's own library asks, it does not pass on."""
+    """Record the times of an open file for the user's code; Python's own library does not pass them on."""
     asker = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - as above
     if S_ISREG(found.st_mode) and not is_installed(asker):
         with contextlib.suppress(OSError):
@@ -168,7 +168,7 @@ def _absolute(path: Any) -> str:  # noqa: ANN401 - what os.stat takes
 
 
 def note_times(folder: Any) -> None:  # noqa: ANN401 - what os.scandir takes
-    """Note when each file in a folder was written: whoever lists it so is told."""
+    """Record the times of each file in a folder, which the entries of `os.scandir` hold."""
     for name in os.listdir(folder):  # noqa: PTH208 - names alone
         with contextlib.suppress(OSError):
             path = os.path.join(_absolute(folder), os.fsdecode(name))  # noqa: PTH118 - as the user's code has it

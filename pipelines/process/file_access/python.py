@@ -1,4 +1,4 @@
-"""Note in the child's Python what the kernel does not see: environment variables, links, times, modules."""
+"""Record in the child what the kernel does not report: environment variables, times and modules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from paritygate.pipelines.process.file_access.asker import asks_for_user
+from paritygate.pipelines.process.file_access.notes import NotesWriter
+from paritygate.pipelines.process.file_access.python_looks import FOLDERS_IN_LIST, LOOKED_AT, note_times, watch_looks
+from paritygate.pipelines.process.file_access.seccomp_filter import NOTES_ITSELF
 from paritygate.pipelines.process.installed import PYTHONS_OWN, is_installed
-from paritygate.pipelines.process.witness.asker import asks_for_user
-from paritygate.pipelines.process.witness.asking import NOTES_ITSELF
-from paritygate.pipelines.process.witness.notes import NotesWriter
-from paritygate.pipelines.process.witness.python_looks import FOLDERS_IN_LIST, LOOKED_AT, note_times, watch_looks
 
 _READ: set[str] = set()
 _READ_BY_USER: set[str] = set()
@@ -26,28 +26,28 @@ _LISTED_FOR_PACKAGES: set[str] = set()
 # The last parts of the names of modules that were searched for, by the folder.
 _SEARCHED_FOR: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
 _ALL = "*"
-# What another process is told by the variables, and of files that it does not open, is not seen.
+# Variables and unopened files that another process uses are not recorded.
 _PROCESS = "another process"
 _NAME_OF_HOST = "the name of the machine"
 _STARTING = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
-# A copy of this process searches with what was listed here, and what it searches for is not noted here.
+# A forked copy uses the folder lists of this process, and its searches are not recorded here.
 _COPYING = frozenset({"os.fork", "os.forkpty"})
 _COPIED = "a copy of this process"
-# They draw a name that nobody has, and make something of it.
+# They create a file or folder under a random name.
 _DRAWING = frozenset({"tempfile.mkdtemp", "tempfile.mkstemp"})
 _VIEWS = "_collections_abc"
 _MADE_UP = ("/proc", "/sys", "/dev")
-# What lists folders to find modules, and what is said of installed packages.
+# The code that lists folders to find modules and installed packages.
 _OF_PACKAGES = importlib.metadata.__file__
 _IMPORTING = ("<frozen importlib._bootstrap_external>", _OF_PACKAGES)
 
 
 class _Watched(type(os.environ)):  # type: ignore[misc]  # its class has no public name
-    """The environment, which notes what is asked of it."""
+    """An environment that records which variables are read."""
 
     def __getitem__(self, key: Any) -> Any:  # noqa: ANN401 - text or bytes
         code = sys._getframe(1).f_code  # noqa: SLF001 - there is no other way to see who asks
-        # Who goes through all of them has been noted already.
+        # Iteration over all variables is already recorded.
         if not (code.co_name == "__iter__" and _VIEWS in code.co_filename):
             name = os.fsdecode(key)
             _READ.add(name)
@@ -61,9 +61,10 @@ class _Watched(type(os.environ)):  # type: ignore[misc]  # its class has no publ
 
 
 def watch_python(notes: int | None) -> None:
-    """Note from now on which variables Python code reads, what it looks at, and what code of the user goes by.
+    """Record from now on which variables and paths Python code reads, and which times the user's code reads.
 
-    `notes` is the descriptor of the memory for looks; None where the kernel reports each.
+    Args:
+        notes: The descriptor of the shared memory; None if the kernel is to report each path.
     """
     os.environ.__class__ = _Watched
     os.environb.__class__ = _Watched
@@ -83,7 +84,7 @@ def watch_python(notes: int | None) -> None:
 
 
 def _watch_searches() -> None:
-    """Note from now on which modules are searched for in each folder."""
+    """Record from now on which modules are searched for in each folder."""
     finder: Any = importlib.machinery.FileFinder
     find_spec = finder.find_spec
 
@@ -128,7 +129,7 @@ def _note_drawn(arguments: tuple[Any, ...]) -> None:
 
 
 def _note_entries(arguments: tuple[Any, ...]) -> None:
-    # What it yields says when each file was written, without asking again.
+    # Its entries hold the times of files.
     _note_open(arguments)
     is_of_library = sys._getframe(2).f_code.co_filename.startswith(PYTHONS_OWN)  # noqa: SLF001 - as above
     if not is_of_library and asks_for_user() and isinstance(arguments[0], str | bytes | os.PathLike | None):
@@ -157,13 +158,13 @@ _EVENTS: Mapping[str, Callable[[tuple[Any, ...]], None]] = {
 
 
 def _note_all() -> None:
-    """Note that all variables are read, unless a library reads them, because it looks for names of its own."""
+    """Record that all variables are read, unless a library does: it looks for names of its own."""
     if asks_for_user():
         _READ.add(_ALL)
 
 
 def read_in_python() -> dict[str, Any]:
-    """Return what was read since, as JSON data: names of variables, whether all were, and modules."""
+    """Return as JSON data what was recorded."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {
         "variables": sorted(_READ - {_ALL, _PROCESS, _NAME_OF_HOST, _COPIED}),
@@ -183,5 +184,5 @@ def read_in_python() -> dict[str, Any]:
 
 
 def _own_searches() -> dict[str, list[str]]:
-    """Return the searches in folders of the user. In folders of packages, which seldom grow, all names count."""
+    """Return the searches in folders of the user; in folders of packages, which change rarely, all names count."""
     return {folder: sorted(names) for folder, names in list(_SEARCHED_FOR.items()) if not is_installed(f"{folder}/")}

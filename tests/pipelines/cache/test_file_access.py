@@ -15,7 +15,7 @@ import onnx
 import pytest
 from tests.pipelines.cache.watched import seen_of
 
-from paritygate.pipelines.process.witness.listener import Listener
+from paritygate.pipelines.process.file_access.listener import Listener
 
 # Longer than a step of the clock that files have their times from.
 _STEP_S = 0.02

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(kw_only=True, slots=True)
-class Readings:
+class FileAccesses:
     """Hold what a process and all its children read, by absolute path."""
 
     # Opened files: device, inode, size and times when first opened.

@@ -1,7 +1,7 @@
-"""List the system calls of Linux by their numbers, and what each can bring into the calling process.
+"""The system calls of Linux by number, and what each can bring into the process that makes it.
 
-Calls that bring nothing are named, and go on. Followed calls have a table here. Every other call, including those of
-later kernels, makes the readings of the process unknown.
+Calls that bring nothing pass. Calls that are followed are in a table here. Any other call, also one of a later kernel,
+makes the inputs of the process unknown.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 ALWAYS_ANEW = -2
 
-# Where the arguments stand: folder (None for the current one) and path.
+# Positions of the arguments: folder (None for the current one) and path.
 _Path = tuple[int | None, int]
 
-# Those that open a path, with where the flags stand, or in place of that `ALWAYS_ANEW`: there are none, and a file is
-# made or emptied. `openat2` has rules besides, and is followed on its own.
+# Calls that open a path: folder, path and position of the flags. `ALWAYS_ANEW` means that the call has no flags and
+# creates or empties a file. `openat2` has further rules, and is followed on its own.
 OPENS: Mapping[str, tuple[int | None, int, int]] = {
     "creat": (None, 0, ALWAYS_ANEW),
     "open": (None, 0, 1),
     "openat": (0, 1, 2),
 }
-# Those that look at a path without opening it, with where the flags stand (None for none).
+# Calls that examine a path without opening it: folder, path and position of the flags (None for no flags).
 LOOKS: Mapping[str, tuple[int | None, int, int | None]] = {
     "access": (None, 0, None),
     "chdir": (None, 0, None),
@@ -33,9 +33,9 @@ LOOKS: Mapping[str, tuple[int | None, int, int | None]] = {
     "stat": (None, 0, None),
     "statx": (0, 1, 2),
 }
-# Those that ask where a link leads to.
+# Calls that return the target of a link.
 LINKS: Mapping[str, _Path] = {"readlink": (None, 0), "readlinkat": (0, 1)}
-# Those that make a folder, a link or another name.
+# Calls that create a folder, a link or a special file.
 MAKES: Mapping[str, _Path] = {
     "mkdir": (None, 0),
     "mkdirat": (0, 1),
@@ -44,7 +44,7 @@ MAKES: Mapping[str, _Path] = {
     "symlink": (None, 1),
     "symlinkat": (1, 2),
 }
-# Those that take one path to another, and where their flags stand.
+# Calls that link or rename one path to another: both paths and the position of the flags.
 PAIRS: Mapping[str, tuple[_Path, _Path, int | None]] = {
     "link": ((None, 0), (None, 1), None),
     "linkat": ((0, 1), (2, 3), 4),
@@ -52,9 +52,9 @@ PAIRS: Mapping[str, tuple[_Path, _Path, int | None]] = {
     "renameat": ((0, 1), (2, 3), None),
     "renameat2": ((0, 1), (2, 3), 4),
 }
-# Those that remove a name: whether they succeed tells whether it was there.
+# Calls that remove a name: their success shows whether it existed.
 REMOVES: Mapping[str, _Path] = {"rmdir": (None, 0), "unlink": (None, 0), "unlinkat": (0, 1)}
-# Those that change a file or what is said of it: it differs afterwards from what it was when it was read.
+# Calls that change a file or its metadata, so that it differs from what was read before.
 CHANGES: Mapping[str, _Path] = {
     "chmod": (None, 0),
     "chown": (None, 0),
@@ -72,17 +72,17 @@ CHANGES: Mapping[str, _Path] = {
     "utimensat": (0, 1),
     "utimes": (None, 0),
 }
-# Those that ask for extended attributes.
+# Calls that return extended attributes.
 ATTRIBUTES: Mapping[str, _Path] = {
     "getxattr": (None, 0),
     "lgetxattr": (None, 0),
     "listxattr": (None, 0),
     "llistxattr": (None, 0),
 }
-# Those that run another program.
+# Calls that run another program.
 PROGRAMS: Mapping[str, _Path] = {"execve": (None, 0), "execveat": (0, 1)}
 
-# They are about memory, time, the process itself, or what it has opened before; so what comes by them was seen then.
+# Calls on memory, time, the process itself, or files that it opened before, which were seen then.
 _BRINGING_NOTHING = """
     alarm arch_prctl brk capget capset clock_getres clock_gettime clock_nanosleep close close_range
     copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
@@ -188,10 +188,15 @@ _NONE = "-"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemCalls:
-    """Hold the system calls of Linux on one kind of processor, by number and by name."""
+    """The system calls of Linux on one processor architecture.
 
-    audit: int  # the kernel's number of the processor (AUDIT_ARCH_*)
-    machine: int  # the number in programs for it (EM_* of elf.h)
+    Attributes:
+        audit: The kernel's number of the architecture (AUDIT_ARCH_*).
+        machine: The number of the architecture in programs (EM_* of elf.h).
+    """
+
+    audit: int
+    machine: int
     names: Mapping[int, str]
     numbers: Mapping[str, int]
 
@@ -204,7 +209,7 @@ def _table(audit: int, machine: int, text: str) -> SystemCalls:
 
 
 def system_calls() -> SystemCalls | None:
-    """Return those of this processor; None where they are not known, or this is no Linux."""
+    """Return the system calls of this processor; None on other systems and unknown processors."""
     if platform.system() != "Linux":
         return None
     if platform.machine() == "x86_64":

@@ -1,7 +1,7 @@
-"""Turn the calls of a process into its readings, without the files that it made itself.
+"""Turn the calls of a process into its inputs, without the files that it made itself.
 
-A path counts as it was written, so a link that is led elsewhere counts by what it leads to then. A path through
-something that the process made counts by where it led, with the links on the way, because that is gone the next time.
+A path counts as the process wrote it, so that a changed link counts by its new target. A path through files that the
+process made, which the next run does not have, counts by its target and by the links on the way.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from paritygate.pipelines.process.witness.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE
-from paritygate.pipelines.process.witness.places import Places, WatchedPlace
-from paritygate.pipelines.process.witness.readings import Readings
-from paritygate.pipelines.process.witness.states import (
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE
+from paritygate.pipelines.process.file_access.places import Places, WatchedPlace
+from paritygate.pipelines.process.file_access.states import (
     CLOCK_STEP_NS,
     NAMES_BUT_REPORTS,
     NAMES_OF_MODULES,
@@ -31,13 +31,13 @@ from paritygate.pipelines.process.witness.states import (
     target_of,
 )
 
-# What the kernel makes up as it is read.
+# Files that the kernel makes up.
 _MADE_UP = ("/proc/", "/sys/", "/dev/")
 _IN_MEMORY = "/dev/shm/"  # noqa: S108 - files like any others
-# Nothing comes from there but zeros and chance. What is told of processors is in the request itself.
+# These return only zeros or random bytes. The facts on processors are in the request of the cache.
 _OF_NO_ONE = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/proc/cpuinfo"})
 _OF_PROCESSORS = "/sys/devices/system/cpu/"
-# Libraries look there for how to divide their work, and where a GPU is. Code of the user that does makes it unknown.
+# Libraries read these to divide their work and to find a GPU. If the user's code reads one, the inputs are unknown.
 _OF_MACHINE = (
     "/proc/devices", "/proc/driver/nvidia/", "/proc/meminfo", "/proc/modules", "/proc/stat",
     "/proc/sys/kernel/random/boot_id", "/proc/sys/vm/", "/proc/version", "/sys/bus/", "/sys/class/", "/sys/dev/",
@@ -49,20 +49,17 @@ _BYTECODE_FOLDER = "/__pycache__"
 _BYTECODE = ".pyc"
 _ELF = b"\x7fELF"
 _SCRIPT = b"#!"
-# As the kernel: a script may name a script.
+# The kernel's limit on scripts that name scripts.
 _MOST_SCRIPTS = 5
 _FIRST_BYTES = 4096
 _DELETED = " (deleted)"
 _PROCESS = re.compile(r"/proc(?:/(\d+)(/.*)?)?", re.DOTALL)
-# For whoever reads these links, they lead to whoever reads them.
+# These links lead each reader to itself.
 _WHO_READS = ("/proc/self", "/proc/thread-self")
 
 
 def is_of_many(path: str, child: int) -> bool:
-    """Return whether a file of the kernel changes with everything that the machine does.
-
-    The own files of the process `child` do not count.
-    """
+    """Return whether a path holds facts on the machine or on other processes than `child`."""
     process = _PROCESS.fullmatch(path)
     if process is not None:
         return process[1] != str(child)
@@ -70,27 +67,28 @@ def is_of_many(path: str, child: int) -> bool:
 
 
 class Sightings:
-    """Collect what was seen so far."""
+    """The inputs that were recorded so far."""
 
     def __init__(self, own: Sequence[Path], machine: int) -> None:
-        """Start without any sighting.
+        """Begin without inputs.
 
-        `own` are folders and files that the process writes for its parent, so that it reads its own there. `machine` is
-        the number that marks programs for this processor.
+        Args:
+            own: Folders and files that the process writes for its parent, which are not its inputs.
+            machine: `SystemCalls.machine` of this processor.
         """
-        self.readings = Readings()
+        self.accesses = FileAccesses()
         self.places = Places()
-        # How often each folder was listed, by where it is, and the names there at the first time that can be modules.
+        # How often each folder was listed, by its real path, and the first digest of its possible module names.
         self.listed: collections.Counter[str] = collections.Counter()
         self.modules_in: dict[str, str] = {}
-        # Folders that were opened and not listed so far, by where each is.
+        # Folders that were opened and not yet listed, by their real paths.
         self._opened_folders: dict[str, list[tuple[str, WatchedPlace]]] = {}
         self._machine = machine
-        # What the CUDA driver compiled for this GPU, and keeps: there or not, the same code runs.
+        # The CUDA driver caches compiled code there; the same code runs without it.
         self._of_cuda = os.path.realpath(os.path.expanduser("~/.nv"))  # noqa: PTH111 - as the driver does
         paths = {text for path in own for text in (str(path), os.path.realpath(path))}
         self._own = (*(f"{path}/" for path in paths), f"{self._of_cuda}/ComputeCache/")
-        # What the process itself made, which is not an input of it, and whether folders are or lie in such.
+        # Paths that the process made, which are not its inputs, and whether folders are or lie in such.
         self._made: set[str] = set()
         self._own_folders: dict[str, bool] = {}
         self._made_before = 0
@@ -102,15 +100,15 @@ class Sightings:
         self.moves = 0
 
     def begin(self, leader: int) -> None:
-        """Begin, the process being the leader of its session, or not."""
+        """Begin with the first process."""
         self._leader = leader
 
     def unknown(self, why: str) -> None:
-        """Note why not all is known; the first reason is reported."""
-        self.readings.why_unknown = self.readings.why_unknown or why
+        """Record why the inputs are not all known; only the first reason is kept."""
+        self.accesses.why_unknown = self.accesses.why_unknown or why
 
     def is_family(self, pid: int) -> bool:
-        """Return whether another process belongs to the one that is watched, or is that, or a thread of it."""
+        """Return whether a process or thread belongs to the watched process."""
         try:
             if pid == self._leader or pid in self._callers or os.getsid(pid) == os.getsid(self._leader):
                 return True
@@ -119,14 +117,14 @@ class Sightings:
         return Path(f"/proc/{self._leader}/task/{pid}").exists()
 
     def hears(self, pid: int) -> None:
-        """Note who calls: it belongs to the process that is watched."""
+        """Record that a caller belongs to the watched process."""
         self._callers.add(pid)
 
     def opens(self, path: str, pid: int, flags: int) -> None:
-        """See that a path is opened."""
+        """Record that a path is opened."""
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             flags = os.O_PATH | os.O_DIRECTORY
-        # What is opened as a place alone is looked at, and may be read later.
+        # O_PATH only examines the path; it may be opened for reading later.
         is_looking = bool(flags & os.O_PATH)
         is_writing = flags & os.O_ACCMODE != os.O_RDONLY
         if (path, is_looking) in self._seen and not is_writing and not path.startswith(_MADE_UP):
@@ -142,21 +140,18 @@ class Sightings:
         if is_looking:
             self._look(counted)
             if os.path.isdir(counted):  # noqa: PTH112 - as it was written
-                # What is opened below it has no link on its path any more.
+                # Paths of later calls begin below the links.
                 self._cross(place)
         else:
             self._open(counted, place, pid, flags)
 
     def lists(self, real: str, pid: int, *, is_begun: bool) -> None:
-        """Add a list of the names in a folder that was opened before.
-
-        `real` is where the folder is. `is_begun` is set if the names are read from the first one on.
-        """
+        """Record that an open folder, given by its real path, is listed; `is_begun` if from the first name on."""
         self.listed[real] += is_begun
         for path, place in self._opened_folders.pop(real, ()):
             self._list(path, place)
         if real not in self._listed:
-            # Before it was moved here, or by a process that handed it over.
+            # It was opened elsewhere before a move, or by another process.
             place = self.places.place(real, pid)
             counted = self._counted(place, pid)
             if counted is not None:
@@ -164,9 +159,12 @@ class Sightings:
         self._listed.add(real)
 
     def steps(self, path: str, text: str, pid: int) -> bool:
-        """Add a path on which a link matters, and return whether no part of it is a link.
+        """Record that each step of a path is examined as a link, and return whether none is a link.
 
-        `text` is the end of the absolute `path`, as the process wrote it below a folder that is open.
+        Args:
+            path: The absolute path.
+            text: Its end, as the process wrote it below an open folder.
+            pid: The process.
         """
         start = len(path) - len(text)
         ends = [at for at, letter in enumerate(path) if letter == "/" and at > start]
@@ -176,10 +174,9 @@ class Sightings:
         return all(target_of(step) is None for step in steps)
 
     def looks(self, path: str, pid: int, *, is_followed: bool = True, is_of_program: bool = False) -> None:
-        """Add a look at a path that is not opened.
+        """Record that a path is examined and not opened; `is_followed` if a link at its end is resolved.
 
-        `is_followed` takes a link as what it leads to. `is_of_program` means another program than our Python, which may
-        go by times, as `make` does.
+        If `is_of_program`, the caller is another program than our Python, which may depend on times.
         """
         is_known = (path, True) in self._seen and not path.startswith(_MADE_UP)
         if is_known and is_followed and not is_of_program:
@@ -194,49 +191,49 @@ class Sightings:
             return
         self._look(counted)
         if not is_followed:
-            self.readings.links.setdefault(counted, target_of(counted))
+            self.accesses.links.setdefault(counted, target_of(counted))
         if is_of_program:
             self.times(counted)
 
     def enters(self, path: str, pid: int) -> None:
-        """See that a folder becomes the current one: what is opened from there has no link on its path any more."""
+        """Record that a folder becomes the current one, so that paths of later calls begin below the links."""
         self.looks(path, pid)
         self._cross(self.places.place(path, pid))
 
     def times(self, path: str) -> None:
-        """Note when a file was written, and its mode: somebody may go by that."""
+        """Record the times and mode of a file, because its reader may depend on them."""
         try:
             found = os.stat(path)  # noqa: PTH116 - as it was written
         except OSError:
             return
-        self.readings.looked_at.setdefault(path, (found.st_mtime_ns, found.st_mode))
+        self.accesses.looked_at.setdefault(path, (found.st_mtime_ns, found.st_mode))
 
     def links(self, path: str, pid: int) -> None:
-        """See that it is asked where a link leads to."""
+        """Record that the target of a link is read."""
         counted = self._counted(self.places.place(path, pid, is_followed=False), pid)
-        if counted is not None and counted not in self.readings.links:
-            self.readings.links[counted] = target_of(counted)
+        if counted is not None and counted not in self.accesses.links:
+            self.accesses.links[counted] = target_of(counted)
             self._look(counted)
 
     def attributes(self, path: str, pid: int) -> None:
-        """See that extended attributes are asked for."""
+        """Record that extended attributes are read."""
         counted = self._counted(self.places.place(path, pid), pid)
         if counted is None:
             return
         try:
-            self.readings.attributes.setdefault(counted, attributes_of(counted))
+            self.accesses.attributes.setdefault(counted, attributes_of(counted))
         except FileNotFoundError:
-            self.readings.absent.add(counted)
+            self.accesses.absent.add(counted)
         except OSError:
             self.unknown(f"it asked for extended attributes of {counted}, which cannot be read")
 
     def makes(self, path: str, pid: int, *, is_link: bool = False) -> None:
-        """See that a folder, a link or something of the kind is made."""
+        """Record that a folder, a link or a special file is made."""
         if is_link:
             self._moved()
         place = self.places.place(path, pid, is_followed=False)
         if any(own.startswith(f"{place.real}/") for own in self._own):
-            # Its own files lie below, wherever whoever waits for them made folders so far.
+            # Its own files lie below. The parent may have made this folder or not.
             return
         if place.real.endswith(_BYTECODE_FOLDER) or self._counted(place, pid) is None:
             return
@@ -246,7 +243,7 @@ class Sightings:
             self._appears(place.real, pid)
 
     def takes(self, path: str, pid: int, *, is_followed: bool) -> None:
-        """See that a file gets another name, or a name more, where it may be read."""
+        """Record that a file is renamed or linked, after which it may be read by the new name."""
         place = self.places.place(path, pid, is_followed=is_followed)
         if _is_bytecode_to_be(place.real):
             return
@@ -260,21 +257,18 @@ class Sightings:
         except OSError:
             return
         if stat.S_ISREG(found.st_mode) and not place.real.startswith(_IN_MEMORY):
-            # A name more changes one of its times.
-            self.readings.contents.setdefault(counted, content_of(counted))
+            # A new name changes the ctime of the file.
+            self.accesses.contents.setdefault(counted, content_of(counted))
         elif stat.S_ISLNK(found.st_mode):
-            self.readings.links.setdefault(counted, target_of(counted))
+            self.accesses.links.setdefault(counted, target_of(counted))
         else:
             self.unknown(f"it moved {counted}, which is not a file of its own")
 
     def gets(self, path: str, pid: int, *, is_new: bool) -> None:
-        """Add a new name for a file that is the process's own or was seen before.
-
-        `is_new` is set if the call fails where something has that name.
-        """
+        """Record that a file is renamed or linked to a path; `is_new` if the call fails on an existing path."""
         place = self.places.place(path, pid, is_followed=False)
         if _is_bytecode(place.real):
-            self.readings.bytecode.add(place.real)
+            self.accesses.bytecode.add(place.real)
         elif self._counted(place, pid) is not None:
             if is_new and not os.path.lexists(place.real):
                 self._appears(place.real, pid)
@@ -284,20 +278,20 @@ class Sightings:
                 self._made.add(place.real)
 
     def changes(self, path: str, pid: int) -> None:
-        """Add a change of a file in its place, which differs then from what was read of it."""
+        """Record that a file is changed in place, so that it differs from what was read before."""
         counted = self._counted(self.places.place(path, pid), pid)
         if counted is not None:
             self._look(counted)
 
     def runs(self, path: str, pid: int) -> None:
-        """See that a program is run: the kernel itself opens it, and what it is read by."""
+        """Record that a program runs: the kernel opens it and its interpreter or loader."""
         for _ in range(_MOST_SCRIPTS):
             self.opens(path, pid, os.O_RDONLY)
             try:
                 with open(self.places.place(path, pid).real, "rb") as stream:  # noqa: PTH123 - as it was written
                     begin = stream.read(_FIRST_BYTES)
             except OSError:
-                # It cannot be run, or not by whoever tried.
+                # It cannot run.
                 return
             if begin.startswith(_ELF):
                 self._check_program(begin, path, pid)
@@ -311,12 +305,12 @@ class Sightings:
             path = words[0] if words[0].startswith("/") else f"{target_of(f'/proc/{pid}/cwd')}/{words[0]}"
 
     def _check_program(self, begin: bytes, path: str, pid: int) -> None:
-        """See what loads a program: the kernel opens it too."""
+        """Record the loader of a program, which the kernel opens too."""
         is_ours = begin[4:6] == b"\x02\x01" and int.from_bytes(begin[18:20], "little") == self._machine
         if not is_ours:
             self.unknown("it ran a program of another processor")
             return
-        # elf.h: where the headers begin, their size and number; of each, its kind, where it lies, and its size.
+        # elf.h: offset, size and number of the headers; kind, offset and size of each.
         at, size, number = (
             int.from_bytes(begin[32:40], "little"),
             int.from_bytes(begin[54:56], "little"),
@@ -338,7 +332,7 @@ class Sightings:
                 return
 
     def is_told(self, kind: str, state: str, path: str) -> None:
-        """Add a look that the child's Python noted; `kind` and `state` are those of `notes`.
+        """Record a note of the child's Python, with the kind and state that `notes` describes.
 
         Raises:
             ValueError: It is no note.
@@ -364,53 +358,53 @@ class Sightings:
         if counted is None:
             return
         if not is_followed:
-            self.readings.links.setdefault(counted, target_of(counted))
+            self.accesses.links.setdefault(counted, target_of(counted))
         if state == ABSENT:
             self._misses(counted)
         elif is_followed:
-            self.readings.sizes.setdefault(counted, None if state == NO_FILE else int(state))
+            self.accesses.sizes.setdefault(counted, None if state == NO_FILE else int(state))
         else:
             self._look(counted)
 
     def _is_told_of_import(self, bytecode: str, source: str, identity: tuple[int, ...]) -> None:
-        """Add the import of a module from kept bytecode, with the identity that its source had before."""
+        """Record that a module is imported from bytecode, whose source had this identity before."""
         kept, place = self.places.place(bytecode, self._leader), self.places.place(source, self._leader)
         if kept.crossed != place.crossed or not _is_bytecode(kept.real):
-            # The source that belongs to it may lie elsewhere.
+            # The source of this bytecode may lie elsewhere.
             self.opens(bytecode, self._leader, os.O_RDONLY)
         elif not self._is_own(place.real):
-            self.readings.bytecode.add(kept.real)
-            self.readings.files.setdefault(place.real, identity)
+            self.accesses.bytecode.add(kept.real)
+            self.accesses.files.setdefault(place.real, identity)
         counted = self._counted(place, self._leader)
         if counted is not None:
-            self.readings.files.setdefault(counted, identity)
+            self.accesses.files.setdefault(counted, identity)
 
     def of_python(self, looked_at: Mapping[str, Sequence[int]], modules: Sequence[str]) -> None:
-        """Add the times and modules that the child's Python noted itself."""
+        """Add the times and modules that the child's Python recorded."""
         for path, (written, mode) in looked_at.items():
             counted = self._counted(self.places.place(path, self._leader), self._leader)
             if counted is not None:
-                self.readings.looked_at.setdefault(counted, (written, mode))
+                self.accesses.looked_at.setdefault(counted, (written, mode))
         for path in modules:
-            if path not in self.readings.files:
+            if path not in self.accesses.files:
                 self.opens(path, self._leader, os.O_RDONLY)
 
     def searches(self, paths: Iterable[str]) -> None:
-        """Add the files of modules that were searched for, by their paths without an ending."""
+        """Add the modules that were searched for, by their paths without an ending."""
         for path in paths:
             counted = self._counted(self.places.place(path, self._leader, is_followed=False), self._leader)
             if counted is not None:
-                self.readings.imports[counted] = endings_of_module(counted)
+                self.accesses.imports[counted] = endings_of_module(counted)
 
     def never_again(self, paths: Sequence[str]) -> None:
-        """Drop drawn names: nobody looks for such a name again, whatever is left there."""
-        self.readings.absent.difference_update(path for path in paths if path in self._made)
+        """Drop random names from the absent paths: no later run looks for the same name."""
+        self.accesses.absent.difference_update(path for path in paths if path in self._made)
 
     def _counted(self, place: WatchedPlace, pid: int) -> str | None:
-        """Return the path that a place counts by; None where what is there is no input."""
+        """Return the path by which a place counts; None if it is no input."""
         real = place.real
         if not real.startswith("/") or real.endswith(_DELETED):
-            # It was made by the process, or opened before it was removed.
+            # A pipe or socket of the process, or a removed file that it still holds open.
             return None
         is_made_up = f"{real}/".startswith(_MADE_UP) and not real.startswith(_IN_MEMORY)
         if self._is_own(real) or (is_made_up and self._is_passed_over(real, pid)):
@@ -428,30 +422,30 @@ class Sightings:
         if process is None:
             return False
         whose, what = process.groups()
-        # Whoever looks after processes of its own, as we do, reads of which process each one is.
+        # A process that supervises its own children, as ours does, reads the stat file of every process.
         if whose is not None and what != "/stat" and int(whose) != pid and not self.is_family(int(whose)):
             self.unknown("it looked at another process of this machine")
         return True
 
     def _cross(self, place: WatchedPlace) -> None:
-        """Note the links on the way to a place, which no other call shows."""
+        """Record the links on the way to a place, which the counted path does not hold."""
         for link in place.crossed:
             if not self._is_own(link) and not link.startswith(_MADE_UP):
-                self.readings.links.setdefault(link, target_of(link))
+                self.accesses.links.setdefault(link, target_of(link))
 
     def _of_bytecode(self, place: WatchedPlace, flags: int) -> bool:
-        """Add bytecode that Python keeps of a module, and return whether it was that: the source belongs to it.
+        """Record the bytecode of a module with its source, and return whether the path is that.
 
-        Whoever makes it, and when, is chance: another process may at the same moment. So its final state counts.
+        Another process may write it at any moment, so its state at the end counts.
         """
         if place.real.endswith(_BYTECODE_FOLDER):
             return True
         if not _is_bytecode(place.real):
-            # It is written under another name first.
+            # Python writes it under a temporary name first.
             return bool(flags & os.O_CREAT) and _is_bytecode_to_be(place.real)
         if self._is_own(place.real.partition(_BYTECODE_FOLDER)[0]):
             return True
-        self.readings.bytecode.add(place.real)
+        self.accesses.bytecode.add(place.real)
         source = source_of_bytecode(place.real)
         if source is not None and os.path.exists(source):  # noqa: PTH110 - as it is written
             self.opens(source, self._leader, os.O_RDONLY)
@@ -463,15 +457,15 @@ class Sightings:
         except OSError:
             self._misses(path)
             return
-        self.readings.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
+        self.accesses.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
 
     def _misses(self, path: str) -> None:
-        """See that nothing is where a path leads to."""
+        """Record that a path is missing."""
         if target_of(path) is None:
-            self.readings.absent.add(path)
+            self.accesses.absent.add(path)
         else:
-            # A link that leads nowhere is there.
-            self.readings.links.setdefault(path, target_of(path))
+            # A link without a target exists.
+            self.accesses.links.setdefault(path, target_of(path))
 
     def _open(self, path: str, place: WatchedPlace, pid: int, flags: int) -> None:
         try:
@@ -480,7 +474,7 @@ class Sightings:
             if not flags & os.O_CREAT:
                 self._look(path)
             elif flags & os.O_TRUNC and not flags & os.O_EXCL:
-                # Whatever was there, it would have been written from its beginning.
+                # An existing file would have been emptied first.
                 self._made.add(place.real)
             else:
                 self._appears(place.real, pid)
@@ -494,28 +488,28 @@ class Sightings:
         elif place.real.startswith(_IN_MEMORY):
             self.unknown(f"it opened {path}, which another process may write to at any time")
         elif place.real.startswith(_MADE_UP):
-            # Such a file has no times.
-            self.readings.contents.setdefault(path, content_of(path))
-        elif flags & os.O_TRUNC and path not in self.readings.files:
-            # What is written from its beginning is not read.
+            # Such a file has no meaningful times.
+            self.accesses.contents.setdefault(path, content_of(path))
+        elif flags & os.O_TRUNC and path not in self.accesses.files:
+            # An emptied file is not read.
             self._made.add(place.real)
         else:
             if time.time_ns() - found.st_ctime_ns < CLOCK_STEP_NS:
                 self.unknown(f"{path} was written while it was read")
-            self.readings.files.setdefault(path, identity_of(found))
+            self.accesses.files.setdefault(path, identity_of(found))
 
     def _list(self, path: str, place: WatchedPlace) -> None:
-        if path not in self.readings.folders:
-            self.readings.folders[path] = names_in(path)
-            self.readings.without_reports[path] = names_in(path, NAMES_BUT_REPORTS)
+        if path not in self.accesses.folders:
+            self.accesses.folders[path] = names_in(path)
+            self.accesses.without_reports[path] = names_in(path, NAMES_BUT_REPORTS)
         self.modules_in.setdefault(path, names_in(path, NAMES_OF_MODULES))
         self._cross(place)
 
     def _appears(self, path: str, pid: int) -> None:
-        """Add a file that is made where nothing was; if it is left behind, the next run differs."""
+        """Record that a missing path is made: if it is left behind, the next run begins otherwise."""
         self._made.add(path)
         if str(pid) not in path.rpartition("/")[2] and str(self._leader) not in path.rpartition("/")[2]:
-            self.readings.absent.add(path)
+            self.accesses.absent.add(path)
 
     def _moved(self) -> None:
         """Forget where paths lead to."""
@@ -526,7 +520,7 @@ class Sightings:
     def _is_own(self, path: str) -> bool:
         if path in self._made or f"{path}/".startswith(self._own) or path == self._of_cuda:
             return True
-        # A folder that it made holds nothing else, but for what is linked or moved there.
+        # A folder that it made holds only its own files, except those that it links or moves there.
         return self._is_own_folder(path.rpartition("/")[0])
 
     def _is_own_folder(self, path: str) -> bool:
@@ -549,7 +543,7 @@ def _is_bytecode_to_be(path: str) -> bool:
 
 
 def source_of_bytecode(path: str) -> str | None:
-    """Return the module of this bytecode file; None where its name is not that of bytecode."""
+    """Return the source of a bytecode file; None if its name is not that of one."""
     try:
         return importlib.util.source_from_cache(path)
     except ValueError:

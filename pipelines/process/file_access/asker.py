@@ -1,4 +1,4 @@
-"""Find out who asks: code of the user, or an installed package."""
+"""Find out whether the user's code or an installed package makes a call."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from types import FrameType
 
 from paritygate.pipelines.process.installed import INSTALLED, PYTHONS_OWN
 
-_WITNESS = f"{Path(__file__).parent}/"
-# Whoever calls these learns whether something is there and what it is, and not when it was written.
+_THIS_FOLDER = f"{Path(__file__).parent}/"
+# These return whether a path exists and what it is, but no times.
 _OF_BEING = frozenset({
     "exists", "glob", "iglob", "is_dir", "is_file", "is_mount", "is_symlink", "isdir", "isfile", "islink", "ismount",
     "lexists", "makedirs", "mkdir", "realpath", "resolve", "rglob", "samefile", "walk",
 })  # fmt: skip
-# Whoever calls these asks for times, of folders too.
+# These return times, also those of folders.
 _OF_TIMES = frozenset({"getctime", "getmtime", "lstat", "stat"})
 
 
-# What the code of a file is: ours, which watches, Python's own, of an installed package, or of the user.
+# Whose code a file holds.
 _OURS, _PYTHONS, _INSTALLED, _USERS = range(4)
 _OWNERS: dict[str, int] = {}
 
 
 def asks_for_user() -> bool:
-    """Return whether code of the user asks, by itself or through Python's own library; no installed package does."""
+    """Return whether the user's code makes the call, directly or through Python's own library."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to see who asks
     while frame is not None:
         owner = _owner(frame.f_code.co_filename)
@@ -35,11 +35,9 @@ def asks_for_user() -> bool:
 
 
 def asks_for_time(*, is_folder: bool) -> bool:
-    """Return whether code of the user asks when something was written, and not only whether it is there.
+    """Return whether the user's code may use the times of a path, not only whether it exists.
 
-    Args:
-        is_folder: Whether it is a folder: its time changes with each file that is made there, so that it counts only
-            where it is asked for by name.
+    The time of a folder changes with each file made there, so it counts only if the code reads times by name.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
     while frame is not None:
@@ -56,7 +54,7 @@ def asks_for_time(*, is_folder: bool) -> bool:
 def _owner(file: str) -> int:
     owner = _OWNERS.get(file)
     if owner is None:
-        if file.startswith(_WITNESS):
+        if file.startswith(_THIS_FOLDER):
             owner = _OURS
         elif any(part in file for part in INSTALLED):
             # Without a virtual environment, they lie below Python's own.

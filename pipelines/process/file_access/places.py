@@ -1,4 +1,4 @@
-"""Find where a path leads to for the process that uses it, through links and through its open files."""
+"""Resolve a path as the process that uses it does, through links and open files."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import re
 from dataclasses import dataclass
 
-from paritygate.pipelines.process.witness.states import target_of
+from paritygate.pipelines.process.file_access.states import target_of
 
-# As the kernel: then it is an error, and the path leads nowhere.
+# The kernel's limit: a path with more links is an error.
 _MOST_LINKS = 40
 # Listing folders again each time that something moves would take longer than asking about each path.
 _MOST_LISTED = 16
-# What stands there leads to what a process has open, or where it is, and is no path that is written down.
+# These links lead to open files and folders of a process; their text is not always a path.
 _OF_PROCESS = re.compile(r"/proc/\d+(?:/task/\d+)?/(?:cwd|root|exe|fd/\d+|map_files/[^/]+)")
 # Where a path may lead through what a process has open.
 _MADE_UP = ("/proc/", "/dev/")
@@ -20,25 +20,31 @@ _MADE_UP = ("/proc/", "/dev/")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedPlace:
-    """Hold where a path leads to."""
+    """Where a path leads to.
 
-    written: str  # the absolute path as the process wrote it
-    real: str  # without any link; a pipe or the like does not begin with a slash
-    crossed: tuple[str, ...]  # the links on the way, in their order
+    Attributes:
+        written: The absolute path as the process wrote it.
+        real: The path without links. Something without a path, such as a pipe, does not begin with a slash.
+        crossed: The links on the way, in order.
+    """
+
+    written: str
+    real: str
+    crossed: tuple[str, ...]
 
 
 class Places:
-    """Follow paths, and remember where folders lead to."""
+    """Resolves paths and remembers where folders lead to."""
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Begin without known folders."""
         self._folders: dict[str, tuple[str, tuple[str, ...]]] = {}
         # The names of the links in each folder.
         self._links: dict[str, frozenset[str]] = {}
         self._forgotten = 0
 
     def forget(self) -> None:
-        """Forget what is known: a link was made, or something moved."""
+        """Forget all folders, because a link was made or a path moved."""
         self._folders.clear()
         self._links.clear()
         self._forgotten += 1
@@ -46,7 +52,7 @@ class Places:
     def place(self, path: str, pid: int, *, is_followed: bool = True) -> WatchedPlace:
         """Return where an absolute path leads to for a process or thread.
 
-        `is_followed` follows a link at the end of the path.
+        If `is_followed` is false, a link at the end of the path is not resolved.
         """
         folder, _, name = path.rpartition("/")
         if name in {"", ".", ".."} or any(part in path for part in _MADE_UP):
@@ -110,7 +116,7 @@ def _walk(path: str, pid: int, *, is_followed: bool) -> tuple[str, tuple[str, ..
 
 def _target(place: str, pid: int) -> str | None:
     if place == "/proc/self":
-        # For whoever reads this link it leads to whoever reads it.
+        # This link leads each reader to itself.
         return str(pid)
     if place == "/proc/thread-self":
         return f"{pid}/task/{pid}"

@@ -1,8 +1,8 @@
-"""Start a child whose kernel calls are reported: each one that brings something into the process goes to the parent.
+"""Start a child under a filter of system calls that reports all its inputs to the parent.
 
-A filter of system calls (seccomp, `SECCOMP_RET_USER_NOTIF`) holds such a call until the parent has seen it, and then it
-goes on. It is there before the child's Python begins, because what Python reads at its start counts as well. Threads,
-processes and programs that start later inherit it, whatever language they are written in.
+The filter (seccomp, `SECCOMP_RET_USER_NOTIF`) stops a call until the parent has seen it, and then lets it continue.
+It is installed before the child's Python begins, because the files that Python reads at its start count as well.
+Threads, processes and programs that start later inherit it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 import struct
 import sys
 
-from paritygate.pipelines.process.witness.system_calls import HARMLESS, SystemCalls, system_calls
+from paritygate.pipelines.process.file_access.system_calls import HARMLESS, SystemCalls, system_calls
 
-# In place of a folder beside a path that needs none, where Python notes itself what it asks.
+# Passed as the folder of an absolute path where Python notes the call itself, so that the filter lets it pass.
 NOWHERE = -1_000_003
-# With that, a file is opened like this alone.
+# The only flags with which the filter lets a file be opened like that.
 UNSEEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC
-# The child looks for this once its Python notes itself what it does; nothing is there.
+# The child looks for this path, which does not exist, when its Python begins to note.
 NOTES_ITSELF = "/dev/paritygate-notes"
 # linux/bpf_common.h, linux/seccomp.h
 _LOAD_WORD = 0x20
@@ -27,21 +27,20 @@ _JUMP_IF_ANY_BIT = 0x45
 _RETURN = 0x06
 _ALLOW = 0x7FFF0000
 _TELL = 0x7FC00000
-# Where these stand in `struct seccomp_data`.
+# Offsets in `struct seccomp_data`.
 _NUMBER_AT = 0
 _PROCESSOR_AT = 4
 _ARGUMENTS_AT = 16
 _ARGUMENT_BYTES = 8
-# sched.h: all that gives a process a view of its own, such as of mounts, but for that of times.
+# sched.h: flags that give a process its own view of the machine, such as of mounts; all except that of times.
 NAMESPACES = 0x7E020000
-# ioctl of network interfaces, and what is left of a number of them.
+# ioctl numbers of network interfaces, and the mask of that group.
 _OF_INTERFACES = 0x8900
 _KIND = 0xFFFFFF00
-# sys/socket.h, DONTROUTE | CONFIRM | NOSIGNAL: no other message is sent with these.
+# sys/socket.h, DONTROUTE | CONFIRM | NOSIGNAL: no other message has these flags.
 _HANDS_OVER = 0x4 | 0x800 | 0x4000
 
-# The first that the child does, before it becomes what it is to be. It must not import what a user may have put in the
-# place of Python's own modules: it runs with -I -S.
+# The child runs this first, with -I -S, so that no file of the user can take the place of Python's own modules.
 _BEGIN = """
 import ctypes, os, sys, _socket
 at, number, flags, content, *command = sys.argv[1:]
@@ -68,9 +67,11 @@ os.execv(command[0], command)
 
 
 def watched(command: list[str], descriptor: int) -> list[str]:
-    """Return the command that does the same, and first sends the parent the descriptor to listen by.
+    """Return a command that installs the filter, sends its descriptor to the parent, and runs `command`.
 
-    `descriptor` is a Unix socket that the child inherits; the parent has its other end.
+    Args:
+        command: A program by its path, and its arguments.
+        descriptor: A Unix socket that the child inherits; the parent holds the other end.
     """
     calls = system_calls()
     assert calls is not None  # noqa: S101 - nobody listens elsewhere
@@ -79,9 +80,9 @@ def watched(command: list[str], descriptor: int) -> list[str]:
 
 
 def _instructions(calls: SystemCalls, descriptor: int) -> bytes:
-    """Return the filter: every call that is not known to be harmless is reported, another processor's calls too."""
+    """Return the filter, which stops each call that is not known to be harmless, and all of another processor."""
     lines = [_load(_PROCESSOR_AT), (_JUMP_IF_EQUAL, 1, 0, calls.audit), _answer(_TELL), _load(_NUMBER_AT)]
-    # The kernel knows of those that are allowed whatever their arguments, and asks the filter no more.
+    # For calls that pass with any arguments, the kernel skips the filter.
     for name in sorted(HARMLESS & calls.numbers.keys()):
         lines += [(_JUMP_IF_EQUAL, 0, 1, calls.numbers[name]), _answer(_ALLOW)]
     for name, checks in _with_arguments(descriptor).items():
@@ -96,9 +97,9 @@ _Line = tuple[int, int, int, int]
 
 
 def _with_arguments(descriptor: int) -> dict[str, list[_Line]]:
-    """Return the checks of those calls that are reported only for some of their arguments."""
+    """Return the checks of calls that are stopped only with some arguments."""
     return {
-        # With any flag, a path may be named: what it is can be read in the memory of the process alone.
+        # With any flags a call may name a path, which only the memory of the process shows.
         "newfstatat": [_argument(0), *_if_equal(NOWHERE, _ALLOW), _answer(_TELL)],
         "openat": [
             _argument(0),

@@ -1,7 +1,7 @@
-"""Share memory in which the child's Python notes the paths it looks at, so that the kernel need not stop it.
+"""Pass examined paths from the child to its parent through shared memory, so that the kernel need not stop each call.
 
-Each note has a kind and state, then a path, both ended by a null byte. The memory is zero at first, so two null bytes
-end the notes. Only the process that mapped the memory writes; a copy of it is stopped at each call instead.
+A note holds a kind and state, then a path; a null byte ends each part. The memory is zero at first, so two null bytes
+end the notes. Only the process that mapped the memory writes; the kernel stops each call of a forked copy instead.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import mmap
 import os
 from collections.abc import Iterator
 
-# Room for some 300,000 paths; the kernel gives memory only for what is written.
+# Room for about 300,000 paths; the kernel allocates pages only as they are written.
 BYTES = 1 << 25
-# The parent counts here how often a path may have begun to lead elsewhere; then each path is noted again.
+# The parent counts here each event after which paths may lead elsewhere; then each path is noted again.
 _MOVES = slice(0, 8)
 _FIRST = 8
 # Longer than any note.
 _FULL = BYTES - (1 << 16)
 _END = b"\0"
 
-# Kinds. The state of a look is the size of a plain file, that something else is there, or that nothing is. That of
-# bytecode is the identity of its source, and the path of it.
+# Kinds. The state of a look or link is the size of a file, NO_FILE for anything else, or ABSENT. The state of bytecode
+# is the identity and the path of its source.
 LOOK = "s"
 LINK = "l"
 BYTECODE = "c"
@@ -32,7 +32,7 @@ class NotesWriter:
     """The child's end."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the memory, whose descriptor is closed."""
+        """Map the memory and close its descriptor."""
         self._memory = mmap.mmap(descriptor, BYTES)
         os.close(descriptor)
         self._memory.seek(_FIRST)
@@ -41,7 +41,7 @@ class NotesWriter:
         self._moves = self._memory[_MOVES]
 
     def is_writable(self) -> bool:
-        """Return whether this process may write here; forget what was noted where paths may lead elsewhere now."""
+        """Return whether this process may write here; forget all notes if paths may lead elsewhere now."""
         moves = self._memory[_MOVES]
         if moves != self._moves:
             self._moves = moves
@@ -49,7 +49,7 @@ class NotesWriter:
         return os.getpid() == self._process and self._memory.tell() < _FULL
 
     def note(self, kind: str, state: str, path: str) -> None:
-        """Add a note, unless the same was noted of the path."""
+        """Add a note, unless the path has one of this kind."""
         key = (kind, path)
         if key not in self._noted:
             # One call of C, so that notes of several threads do not mix.
@@ -61,7 +61,7 @@ class NotesReader:
     """The parent's end."""
 
     def __init__(self) -> None:
-        """Make the memory."""
+        """Create the memory."""
         self.childs_end = os.memfd_create("paritygate-notes")
         os.ftruncate(self.childs_end, BYTES)
         self._memory = mmap.mmap(self.childs_end, BYTES)
@@ -69,7 +69,7 @@ class NotesReader:
         self._moves = 0
 
     def forget(self) -> None:
-        """Have the child note each path again."""
+        """Let the child note each path again."""
         self._moves += 1
         self._memory[_MOVES] = self._moves.to_bytes(8, "little")
 
@@ -77,7 +77,7 @@ class NotesReader:
         """Yield kind, state and path of each note since the last call.
 
         Raises:
-            ValueError: It is no note.
+            ValueError: The memory holds something else.
         """
         if self._memory[self._at] == 0:
             return
@@ -92,5 +92,5 @@ class NotesReader:
             yield chr(state[0]), os.fsdecode(state[1:]), os.fsdecode(path)
 
     def close_childs_end(self) -> None:
-        """Close the descriptor that the child inherits, once it has."""
+        """Close the descriptor that the child inherited."""
         os.close(self.childs_end)

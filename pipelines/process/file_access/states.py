@@ -1,4 +1,4 @@
-"""Compare files, folders and links between one run and the next."""
+"""The states of files, folders and links that are compared between runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterable
 
-# Which names in a folder count: all, all but files of `--json`, those of modules and packages, those of packages alone.
+# Which names in a folder count: all, all except files of `--json`, modules and packages, or only packages.
 ALL_NAMES = "names"
 NAMES_BUT_REPORTS = "names but reports"
 NAMES_OF_MODULES = "modules"
@@ -18,30 +18,32 @@ _OF_PACKAGES = (".dist-info", ".egg-info", ".egg")
 _EGG_INFO = "egg-info"
 _ENDINGS = importlib.machinery.all_suffixes()
 _OF_MODULES = (*_ENDINGS, *_OF_PACKAGES, ".pth")
-# Where `--json` is to write, and what stands in each such file, which may be large.
+# How files of `--json` end, and what each contains.
 _OF_REPORTS = ".json"
 _IN_REPORTS = (b'"schema_version"', b'"exit_code"')
 _MOST_REPORT_BYTES = 1 << 24
 # Of a file that is written twice within a step of the kernel's clock (1/HZ, 10 ms at the most), the time is the same.
 CLOCK_STEP_NS = 10_000_000
-# How many new names in a folder are told from those that were there.
+# How many new names are tried to explain a changed folder.
 _MOST_ADDED = 20
 _PART_BYTES = 1 << 20
 
 
 def names_in(folder: str, kind: str = ALL_NAMES) -> str:
-    """Return the digest of the names in a folder and what each is, without the bytecode that Python keeps there.
+    """Return the digest of the names in a folder and the kind of each, without `__pycache__`.
 
-    `kind` is one of `KINDS_OF_NAMES`.
+    Args:
+        folder: The folder.
+        kind: Which names count, one of `KINDS_OF_NAMES`.
 
     Raises:
-        OSError: It cannot be listed.
+        OSError: The folder cannot be listed.
     """
     return _digest_of_names(_counting(folder, kind))
 
 
 def _is_report(path: str, name: str) -> bool:
-    """Return whether a file is one that a command wrote for `--json`."""
+    """Return whether a command wrote this file for `--json`."""
     if not (name.startswith("f") and name.endswith(_OF_REPORTS)):
         return False
     try:
@@ -55,7 +57,7 @@ def _is_report(path: str, name: str) -> bool:
 
 
 def name_added(folder: str, before: str, kind: str) -> str | None:
-    """Return a name that was added to a folder since `names_in` returned `before`; None where it cannot be found."""
+    """Return a name that was added to a folder since `names_in` returned `before`; None if none explains it."""
     try:
         names = _counting(folder, kind)
         newest = sorted(names, key=lambda name: os.lstat(os.path.join(folder, name[1:])).st_ctime_ns, reverse=True)  # noqa: PTH118 - of many
@@ -69,7 +71,7 @@ def name_added(folder: str, before: str, kind: str) -> str | None:
 
 
 def _counting(folder: str, kind: str) -> list[str]:
-    """Return the names that count, each after a letter for what it is, as whoever lists them is told."""
+    """Return the names that count, each after a letter for its kind."""
     with os.scandir(folder) as found:
         names = [f"{_letter(entry)}{entry.name}" for entry in found if entry.name != "__pycache__"]
     if kind == NAMES_BUT_REPORTS:
@@ -82,17 +84,13 @@ def _counting(folder: str, kind: str) -> list[str]:
 
 
 def endings_of_module(path: str) -> str:
-    """Return what is there of a module, each with a letter for what it is.
-
-    Args:
-        path: Its path, without an ending.
-    """
+    """Return the endings with which a module path (without an ending) exists, each after a letter for its kind."""
     found = ((ending, _letter_of(f"{path}{ending}")) for ending in ("", *_ENDINGS))
     return " ".join(f"{letter}{ending}" for ending, letter in found if letter)
 
 
 def ending_added(path: str, before: str) -> str | None:
-    """Return what is there of a module that was not when `endings_of_module` returned `before`; None for nothing."""
+    """Return an ending that is new since `endings_of_module` returned `before`; None if there is none."""
     was = before.split(" ")
     return next((item[1:] for item in endings_of_module(path).split(" ") if item and item not in was), None)
 
@@ -117,7 +115,7 @@ def _digest_of_names(names: Iterable[str]) -> str:
 
 
 def target_of(path: str) -> str | None:
-    """Return where a link leads to, as it is written in it; None for what is no link, or not there."""
+    """Return the target of a link as written; None for anything else and for a missing path."""
     try:
         return os.readlink(path)  # noqa: PTH115 - as it was written
     except OSError:
@@ -125,15 +123,15 @@ def target_of(path: str) -> str | None:
 
 
 def identity_of(found: os.stat_result) -> tuple[int, ...]:
-    """Return what stays the same as long as a file is not written: device, inode, size and its times."""
+    """Return device, inode, size and times, which stay the same until the file is written."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def content_of(path: str) -> str:
-    """Return the digest of a file's content, read to its end: what the kernel makes up has no size.
+    """Return the digest of a file, read to its end, because files that the kernel makes up have no size.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     digest = hashlib.sha256()
     with open(path, "rb") as stream:  # noqa: PTH123 - as it was written
@@ -146,7 +144,7 @@ def attributes_of(path: str) -> str:
     """Return the digest of the extended attributes of a file.
 
     Raises:
-        OSError: They cannot be read.
+        OSError: The attributes cannot be read.
     """
     names = sorted(os.listxattr(path))
     found = "\0".join(f"{name}={os.getxattr(path, name).hex()}" for name in names)

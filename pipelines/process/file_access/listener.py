@@ -1,4 +1,4 @@
-"""Listen in the parent: the kernel reports each call that may bring something into a child, and the child goes on."""
+"""Receive in the parent each call of a child that may bring something in, record it, and let the child continue."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.process.witness.asking import NAMESPACES, NOTES_ITSELF
-from paritygate.pipelines.process.witness.notes import NotesReader
-from paritygate.pipelines.process.witness.readings import Readings
-from paritygate.pipelines.process.witness.sightings import Sightings, is_of_many
-from paritygate.pipelines.process.witness.system_calls import (
+from paritygate.pipelines.process.file_access.accesses import FileAccesses
+from paritygate.pipelines.process.file_access.notes import NotesReader
+from paritygate.pipelines.process.file_access.seccomp_filter import NAMESPACES, NOTES_ITSELF
+from paritygate.pipelines.process.file_access.sightings import Sightings, is_of_many
+from paritygate.pipelines.process.file_access.system_calls import (
     ALWAYS_ANEW,
     ATTRIBUTES,
     CHANGES,
@@ -68,39 +68,39 @@ _AT_SYMLINK_FOLLOW = 0x400
 # linux/fs.h
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
-# linux/sockios.h, SIOCGIFCONF and SIOCGIFHWADDR: a number that nobody else has is made of them and of the clock.
+# linux/sockios.h, SIOCGIFCONF and SIOCGIFHWADDR: unique numbers are made of their answers and the clock.
 _OF_UNIQUE_NUMBERS = frozenset({0x8912, 0x8927})
 # bits/socket_type.h
 _KIND_OF_SOCKET = 0xF
-# Asked there is who a user is, which is looked for in files where nobody answers; and a number that nobody else has,
-# which is made of the clock where nobody answers.
+# These services return the name of a user, which is otherwise read from files, or a unique number.
 _ASKS_NOTHING = (b"/var/run/nscd/", b"/run/uuidd/", b"/var/run/uuidd/")
-# A descriptor each.
+# Each takes a descriptor.
 _MOST_MEMORIES = 64
-# A process that is left behind, though all that the child started is ended, is not waited for.
+# How long to wait for processes that still run when the child and all its processes should have ended.
 _GRACE_S = 5.0
 
 
 class Listener:
-    """Listen, in a thread of its own, from before a child begins until all of its processes ended."""
+    """Listens in its own thread from before a child begins until all its processes have ended."""
 
     def __init__(self, own: Sequence[Path]) -> None:
-        """Wait for nothing yet.
+        """Prepare to listen.
 
-        `own` are folders and files that the child writes for this process, so that it reads its own there.
+        Args:
+            own: Folders and files that the child writes for this process, which are not its inputs.
         """
-        # This end is told the child's number, which inherits it.
+        # The child inherits the other end.
         self._here, self.childs_end = socket.socketpair()
         self.notes = NotesReader()
         self._calls = system_calls()
         self._seen = Sightings(own, 0 if self._calls is None else self._calls.machine)
-        # What Python listed before it could note why: the places of its modules.
+        # How often Python listed each folder of modules before it could note why.
         self._listed_at_first: dict[str, int] | None = None
         self._memories: dict[int, int] = {}
         self._child = self._moves = 0
         self._pythons: set[int] = set()
         self._has_programs = self._has_datagrams = False
-        self._thread = threading.Thread(target=self._listen, name="paritygate-witness", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="paritygate-file-access", daemon=True)
         self._others: Mapping[str, Callable[[int, Sequence[int]], None]] = {
             "accept": self._listens,
             "accept4": self._listens,
@@ -127,31 +127,31 @@ class Listener:
         return self.childs_end.fileno(), self.notes.childs_end
 
     @property
-    def readings(self) -> Readings:
+    def accesses(self) -> FileAccesses:
         """What was read so far."""
-        return self._seen.readings
+        return self._seen.accesses
 
     def start(self, child: int) -> None:
-        """Begin, once the child of this number is started."""
+        """Begin to listen to a started child, given by its process id."""
         self._child = child
         self._seen.begin(child)
         self._close_childs_ends()
         self._thread.start()
 
     def add_of_python(self, read: Any) -> None:  # noqa: ANN401 - what `read_in_python` of the child returned
-        """Add the readings that the ended child noted itself: the kernel does not see environment variables."""
+        """Add what `read_in_python` returned in the child, which has ended."""
         self._end()
         if not isinstance(read, dict):
             self._seen.unknown("it does not say which environment variables it read")
             return
-        self.readings.variables.update(read["variables"])
-        self.readings.variables_of_user.update(read["variables_of_user"])
-        self.readings.reads_all_variables |= bool(read["all_variables"])
-        self.readings.reads_host_name |= bool(read["host_name"])
+        self.accesses.variables.update(read["variables"])
+        self.accesses.variables_of_user.update(read["variables_of_user"])
+        self.accesses.reads_all_variables |= bool(read["all_variables"])
+        self.accesses.reads_host_name |= bool(read["host_name"])
         if read["starts_processes"]:
             self._seen.unknown("its code starts another process, and what that looks at without opening it is not seen")
-        # Allocators of memory read it as well, to find settings of their own.
-        self.readings.reads_all_variables |= any(path.endswith("/environ") for path in read["opened_by_user"])
+        # Memory allocators read it as well, for their own settings.
+        self.accesses.reads_all_variables |= any(path.endswith("/environ") for path in read["opened_by_user"])
         for path in read["opened_by_user"]:
             if not is_of_many(path, self._child):
                 continue
@@ -163,17 +163,17 @@ class Listener:
         self._seen.of_python(read["looked_at"] | self._asked_for(read["folders_in_list"]), read["modules"])
 
     def _asked_for(self, folders: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the folders in a list that were looked at."""
-        looked_at = {os.path.normpath(path) for path in self.readings.sizes}
+        """Return the listed folders that were examined as well."""
+        looked_at = {os.path.normpath(path) for path in self.accesses.sizes}
         return {path: state for path, state in folders.items() if path in looked_at}
 
     def _add_listed_for_modules(
         self, noted: Mapping[str, int], for_packages: Collection[str], searched_for: Mapping[str, Sequence[str]]
     ) -> None:
-        """Add the folders that Python listed to find modules; nobody else did if their counts agree.
+        """Add the folders that only imports listed, from how often they did.
 
-        `noted` counts the listings by folder. `searched_for` has the modules that were searched for, where all are
-        known.
+        `for_packages` holds folders that were listed to find installed packages. `searched_for` holds the modules that
+        were searched for in each folder where all searches are known.
         """
         at_first = self._listed_at_first or {}
         counts = collections.Counter(at_first)
@@ -186,21 +186,21 @@ class Listener:
         for path in self._seen.modules_in:
             real = os.path.realpath(path)
             if real in counts and self._seen.listed[real] == counts[real]:
-                self.readings.folders.pop(path, None)
-                self.readings.modules_in[path] = self._seen.modules_in[path]
-                # Who listed it at first may have searched for anything.
+                self.accesses.folders.pop(path, None)
+                self.accesses.modules_in[path] = self._seen.modules_in[path]
+                # Searches before Python began to note are unknown.
                 if real in searched and real not in at_first:
-                    self.readings.searched[path] = real in packages
+                    self.accesses.searched[path] = real in packages
                     self._seen.searches(f"{path}/{name}" for name in searched[real])
 
-    def close(self) -> Readings:
-        """Return what was read, once the child and all that it started have ended."""
+    def close(self) -> FileAccesses:
+        """Return what was read, after the child and all its processes have ended."""
         if self._thread.ident is None:
             self._close_childs_ends()
         else:
             self._end()
         self._here.close()
-        return self.readings
+        return self.accesses
 
     def _close_childs_ends(self) -> None:
         self.childs_end.close()
@@ -228,7 +228,7 @@ class Listener:
             self._forget_memories()
 
     def _take_notes(self) -> None:
-        """Add the notes of the child's Python, which came before the call that is seen next."""
+        """Record the notes of the child's Python, which precede the next call."""
         try:
             for kind, state, path in self.notes.new():
                 self._seen.is_told(kind, state, path)
@@ -239,7 +239,7 @@ class Listener:
         waiting = select.poll()
         waiting.register(descriptor, select.POLLIN)
         with contextlib.suppress(OSError):
-            # An older kernel does not wake the other side at once.
+            # Older kernels have no such flag, which only makes the switch between processes faster.
             fcntl.ioctl(descriptor, _SET_FLAGS, _WAKE_AT_ONCE)
         notice = bytearray(_NOTICE.size)
         empty = bytes(_NOTICE.size)
@@ -252,7 +252,7 @@ class Listener:
             try:
                 fcntl.ioctl(descriptor, _RECEIVE, notice)
             except OSError:
-                # The call was broken off by a signal, and comes again; or its process has ended.
+                # A signal interrupted the call, which is made again, or its process has ended.
                 continue
             number, pid, _, call, processor, _, *arguments = _NOTICE.unpack(notice)
             self._seen.hears(pid)
@@ -276,7 +276,7 @@ class Listener:
         elif call in _LISTS:
             self._list(pid, arguments)
         else:
-            # It may change what was looked at before.
+            # The call may change files that were examined before.
             self._take_notes()
             if call in PAIRS:
                 self._pair(call, pid, arguments)
@@ -301,7 +301,7 @@ class Listener:
             self._seen.opens(path, pid, flags)
 
     def _see_path_of(self, call: str, pid: int, arguments: Sequence[int]) -> None:
-        """See a call whose arguments name a path and nothing else that counts."""
+        """Record a call in which only one path counts."""
         for table in (LINKS, MAKES, REMOVES, CHANGES, PROGRAMS, ATTRIBUTES):
             if call in table:
                 path = self._path(pid, arguments, *table[call])
@@ -327,7 +327,7 @@ class Listener:
     def _look(self, call: str, pid: int, arguments: Sequence[int]) -> None:
         folder, at, flags_at = LOOKS[call]
         if call == "newfstatat" and arguments[3] == _AT_EMPTY_PATH and self._bytes(pid, arguments[1], 1) == b"\0":
-            # Most calls are like this: of what is open.
+            # This is fstat of an open file, the most frequent call.
             return
         path = self._path(pid, arguments, folder, at)
         if path is None:
@@ -343,7 +343,7 @@ class Listener:
         self._seen.looks(path, pid, is_followed=not is_of_link, is_of_program=self._is_of_program(pid))
 
     def _is_of_program(self, pid: int) -> bool:
-        """Return whether another program than our Python looks, which may go by times, as `make` does."""
+        """Return whether the caller is another program than our Python, which may depend on times, as `make` does."""
         if not self._has_programs:
             return False
         return not any(Path(f"/proc/{python}/task/{pid}").exists() for python in self._pythons)
@@ -361,7 +361,7 @@ class Listener:
 
     def _run(self, path: str | None, pid: int, arguments: Sequence[int]) -> None:
         if path is None:
-            # execveat of what is open
+            # execveat of an open file
             path = f"/proc/{pid}/fd/{_signed(arguments[0])}"
         # The first one is the child's own Python.
         if os.path.realpath(self._seen.places.place(path, pid).real) == os.path.realpath(sys.executable):
@@ -369,20 +369,20 @@ class Listener:
         else:
             self._has_programs = True
         self._seen.runs(path, pid)
-        # What it has in memory from now on is another program's.
+        # Its memory is that of another program from now on.
         self._forget_memories()
 
     def _attributes_of_open(self, pid: int, arguments: Sequence[int]) -> None:
         self._seen.attributes(f"/proc/{pid}/fd/{_signed(arguments[0])}", pid)
 
     def _open_by_rules(self, pid: int, arguments: Sequence[int]) -> None:
-        """See openat2, which may refuse a path for the links on it."""
+        """Record openat2, which may refuse a path because of its links."""
         path = self._path(pid, arguments, 0, 1)
         flags, _, rules = _OPEN_HOW.unpack(self._bytes(pid, arguments[2], _OPEN_HOW.size))
         if path is None:
             return
         text = os.fsdecode(self._text(pid, arguments[1]))
-        # A larger structure is that of a later kernel.
+        # A later kernel may have a larger structure.
         is_known = arguments[3] == _OPEN_HOW.size and not rules & ~_REFUSE_LINKS
         if rules and (not is_known or ".." in text.split("/") or not self._seen.steps(path, text, pid)):
             self._seen.unknown("it opened a file by rules of its own on what a path leads to")
@@ -410,7 +410,7 @@ class Listener:
             self._seen.unknown("it asked for the network interfaces of this machine")
 
     def _signal(self, pid: int, arguments: Sequence[int]) -> None:
-        """Add a signal: its success shows whether the other process runs."""
+        """Record a signal: its success shows whether the other process runs."""
         other = _signed(arguments[0])
         if other > 0 and other != pid and not self._seen.is_family(other):
             self._seen.unknown("it asked whether another process of this machine runs")
@@ -426,7 +426,7 @@ class Listener:
         self._has_datagrams |= kind == socket.SOCK_DGRAM
 
     def _bind(self, pid: int, arguments: Sequence[int]) -> None:
-        """Add the address of a socket: data comes in there, unless it is for connections alone."""
+        """Record that a socket gets an address, where datagrams from outside may arrive."""
         if self._has_datagrams:
             self._seen.unknown("it can be sent something from outside")
         address = self._bytes(pid, arguments[1], min(arguments[2], _ADDRESS_BYTES))
@@ -456,9 +456,9 @@ class Listener:
             self._seen.unknown("it opened a network connection")
 
     def _ask(self, pid: int, name: bytes) -> None:
-        """Add a request to the process that listens at a Unix socket.
+        """Record a connection to a Unix socket.
 
-        Where there is no socket, nobody can answer. The CUDA driver, for one, looks for NVIDIA's daemon of shared GPUs.
+        If the socket does not exist, nobody can answer: the CUDA driver looks for NVIDIA's daemon of shared GPUs.
         """
         path = os.fsdecode(name.split(b"\0")[0])
         if path.startswith("/"):
@@ -470,7 +470,7 @@ class Listener:
 
     def _bytes(self, pid: int, address: int, count: int) -> bytes:
         memory = self._memories.get(pid)
-        # Of a process that runs another program by now, or has ended, nothing is left.
+        # Nothing can be read here after the process ended or ran another program.
         found = b"" if memory is None else os.pread(memory, count, address)
         if found:
             return found
@@ -491,7 +491,7 @@ class Listener:
         return text
 
     def _path(self, pid: int, arguments: Sequence[int], folder: int | None, at: int) -> str | None:
-        """Return the path that a call names, absolute; None where it is about what is open."""
+        """Return the absolute path that a call names; None if it names an open file instead."""
         text = self._text(pid, arguments[at]) if arguments[at] else b""
         if not text:
             return None
@@ -505,7 +505,7 @@ class Listener:
 
 
 def _signed(argument: int) -> int:
-    """Return an argument that is an int of C."""
+    """Return an argument as a signed C int."""
     number = argument & 0xFFFFFFFF
     return number - (1 << 32) if number >> 31 else number
 
@@ -515,7 +515,7 @@ def _family(address: bytes) -> int:
 
 
 def _is_there(path: str) -> bool:
-    """Return whether something is at a path; True as well where that cannot be told."""
+    """Return whether a path exists; also True if that cannot be found out."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -526,6 +526,6 @@ def _is_there(path: str) -> bool:
 
 
 def _shown(address: bytes) -> str:
-    """Return the name of a Unix socket: a path, or what begins with @ and is none."""
+    """Return the name of a Unix socket: a path, or an abstract name after @."""
     name = address[:1].replace(b"\0", b"@") + address[1:].split(b"\0")[0]
     return name.decode(errors="replace") or "a name that it made up"
