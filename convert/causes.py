@@ -11,12 +11,12 @@ _LONGEST = 300
 
 def causes(err: BaseException) -> list[BaseException]:
     """Return the error and all that it was raised from, the last cause last."""
-    found = []
+    chain = []
     cause: BaseException | None = err
-    while cause is not None and cause not in found:
-        found.append(cause)
+    while cause is not None and cause not in chain:
+        chain.append(cause)
         cause = cause.__cause__ or cause.__context__
-    return found
+    return chain
 
 
 def one_line(err: BaseException) -> str:

@@ -106,9 +106,9 @@ def _check_exporter(job: ConversionJob) -> None:
 def _check_empty(job: ConversionJob) -> None:
     with storage_errors(job.folder):
         job.folder.mkdir(parents=True, exist_ok=True)
-        found = [path.name for path in job.folder.iterdir() if path.name != MARKER]
-    if found:
-        msg = f"{job.folder} is not empty (found {found[0]})"
+        names = [path.name for path in job.folder.iterdir() if path.name != MARKER]
+    if names:
+        msg = f"{job.folder} is not empty (found {names[0]})"
         raise StorageError(msg, hint="name a folder that does not exist")
 
 

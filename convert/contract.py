@@ -88,12 +88,12 @@ def agreed_signature(
 
 
 def _merged(promised: TensorSpec, specs: Sequence[TensorSpec]) -> TensorSpec:
-    found = next(spec for spec in specs if spec.name == promised.name)
-    if promised.shape is None or found.shape is None:
-        return found if promised.shape is None else promised
+    own = next(spec for spec in specs if spec.name == promised.name)
+    if promised.shape is None or own.shape is None:
+        return own if promised.shape is None else promised
     shape = tuple(
         there if wanted is None or isinstance(there, int) else wanted
-        for there, wanted in zip(found.shape, promised.shape, strict=True)
+        for there, wanted in zip(own.shape, promised.shape, strict=True)
     )
     return TensorSpec(name=promised.name, dtype=promised.dtype, shape=shape)
 

@@ -79,9 +79,9 @@ class RunOutcome:
     @property
     def verdicts(self) -> dict[str, str]:
         """The verdict of every target, in the order of the spec; `not measured` where there is none."""
-        found = {name: failure.verdict for name, failure in self.failures.items()}
-        found.update({name: result.verdict for name, result in self.results.items()})
-        return {name: found.get(name, _NOT_MEASURED) for name in self.run.resolved.target_names}
+        by_name = {name: failure.verdict for name, failure in self.failures.items()}
+        by_name.update({name: result.verdict for name, result in self.results.items()})
+        return {name: by_name.get(name, _NOT_MEASURED) for name in self.run.resolved.target_names}
 
     @property
     def emulated(self) -> dict[str, ComparisonResult]:
@@ -182,8 +182,8 @@ def _unmet(
     run: RunFolder, results: Mapping[str, ComparisonResult], failures: Mapping[str, FailedVariant], device: str
 ) -> dict[str, str]:
     """Return the verdicts of required variants that did not pass, which `exit_code_of_run` counts."""
-    verdicts = {name: found.verdict for name, found in failures.items()}
-    verdicts.update({name: found.verdict for name, found in results.items()})
+    verdicts = {name: outcome.verdict for name, outcome in failures.items()}
+    verdicts.update({name: outcome.verdict for name, outcome in results.items()})
     required = {name: verdicts.get(name, _NOT_MEASURED) for name in required_variants(run, device)}
     return {name: verdict for name, verdict in required.items() if verdict != "pass"}
 
@@ -251,10 +251,12 @@ def _run(
         commit.prepare = lambda release: before_release(replace(outcome, release=release))
     promoted = _promote(outcome, options, unmet, after, commit)
     release = promoted.release
-    said = None if release is None else to_data(release)
+    release_data = None if release is None else to_data(release)
     # The release has its report already: if this one cannot be written, only the run folder lacks it.
     reports: tuple[Path, ...] = ()
-    reports = after.do("write the report of the run", lambda: write_reports(run, release=said), otherwise=reports)
+    reports = after.do(
+        "write the report of the run", lambda: write_reports(run, release=release_data), otherwise=reports
+    )
     views: tuple[ViewUpdate, ...] = ()
     if release is not None:
         model, aliases = release.model, release.aliases

@@ -114,8 +114,8 @@ def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
     # Only names and dtypes, because a network has no names for the dims of its outputs.
     signature = agreed_signature(signature_of_network(network), work.promised, keeps_names=False)
     counts, products = count_dtypes(network), quantized_products(network)
-    given = frozenset(_LOW[name] for name in _dtypes(work.model) if name in _LOW)
-    computes = check_dtypes(counts, job.precision, products=products, given=given, title=library.title)
+    low_dtypes = frozenset(_LOW[name] for name in _dtypes(work.model) if name in _LOW)
+    computes = check_dtypes(counts, job.precision, products=products, given=low_dtypes, title=library.title)
     size = _write_engine(work, parsed)
     gpu = gpu_of_machine() if library.name == TENSORRT else None
     record = EngineRecord(
@@ -202,9 +202,9 @@ def create_config(
     config = _loader(library, profile, settings)(parsed.builder, parsed.network)
     # Polygraphy leaves it on for TensorRT-RTX, and FP32 products would have a mantissa of 10 bits.
     config.clear_flag(library.module.BuilderFlag.TF32)
-    for what, wanted, found in _read_back(library, config, settings):
-        if wanted != found:
-            msg = f"{library.title} does not keep {what} {wanted} (got {found})"
+    for what, wanted, actual in _read_back(library, config, settings):
+        if wanted != actual:
+            msg = f"{library.title} does not keep {what} {wanted} (got {actual})"
             raise ConversionError(msg, hint="leave the setting out, or install another version of the library")
     return config
 
@@ -214,34 +214,34 @@ def _loader(library: EngineLibrary, profile: Mapping[str, ProfileShapes], settin
     from polygraphy.backend.trt import CreateConfig
 
     trt = library.module
-    asked: dict[str, Any] = {"profiles": [_polygraphy_profile(profile)]}
+    options: dict[str, Any] = {"profiles": [_polygraphy_profile(profile)]}
     if settings.workspace_mb is not None:
-        asked["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: settings.workspace_mb * _MIB}
+        options["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: settings.workspace_mb * _MIB}
     if settings.optimization_level is not None:
-        asked["builder_optimization_level"] = settings.optimization_level
+        options["builder_optimization_level"] = settings.optimization_level
     if settings.hardware_compatibility is not HardwareCompatibility.NONE:
-        asked["hardware_compatibility_level"] = _level(library, settings)
+        options["hardware_compatibility_level"] = _level(library, settings)
     if settings.version_compatible:
-        asked["version_compatible"] = True
+        options["version_compatible"] = True
     cache = settings.timing_cache
     # An empty one is still to be written.
     if cache is not None and cache.is_file() and cache.stat().st_size:
-        asked["load_timing_cache"] = str(cache)
+        options["load_timing_cache"] = str(cache)
     if library.name != TENSORRT_RTX:
-        return CreateConfig(**asked)
+        return CreateConfig(**options)
     if settings.compute_capabilities:
-        asked["compute_capabilities"] = [_capability(name) for name in settings.compute_capabilities]
-    return CreateConfigRTX(**asked)
+        options["compute_capabilities"] = [_capability(name) for name in settings.compute_capabilities]
+    return CreateConfigRTX(**options)
 
 
 def _polygraphy_profile(profile: Mapping[str, ProfileShapes]) -> Any:  # noqa: ANN401 - a Profile
     from polygraphy.backend.trt import Profile
 
-    found = Profile()
+    ranges = Profile()
     for name, shapes in profile.items():
         # Names are patterns there: `x[0]` would be the input `x0`.
-        found.add(glob.escape(name), min=shapes.min, opt=shapes.opt, max=shapes.max)
-    return found
+        ranges.add(glob.escape(name), min=shapes.min, opt=shapes.opt, max=shapes.max)
+    return ranges
 
 
 def _level(library: EngineLibrary, settings: EngineSettings) -> Any:  # noqa: ANN401 - a HardwareCompatibilityLevel
@@ -259,8 +259,8 @@ def _read_back(library: EngineLibrary, config: Any, settings: EngineSettings) ->
     yield "TF32", "off", "on" if config.get_flag(trt.BuilderFlag.TF32) else "off"
     yield "optimization profiles", 1, config.num_optimization_profiles
     if settings.workspace_mb is not None:
-        found = config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE)
-        yield "workspace_mb", settings.workspace_mb, found // _MIB
+        limit = config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE)
+        yield "workspace_mb", settings.workspace_mb, limit // _MIB
     if settings.optimization_level is not None:
         yield "optimization_level", settings.optimization_level, config.builder_optimization_level
     if settings.hardware_compatibility is not HardwareCompatibility.NONE:
@@ -278,11 +278,11 @@ def _dtypes(model: onnx.ModelProto) -> set[str]:
     import onnx
 
     names = {number: name for name, number in onnx.TensorProto.DataType.items()}
-    found: set[int] = set()
+    numbers: set[int] = set()
     for graph in graphs_in(model.graph):
-        found |= {tensor.data_type for tensor in graph.initializer}
-        found |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+        numbers |= {tensor.data_type for tensor in graph.initializer}
+        numbers |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
     for node in all_nodes(model):
-        found |= {item.t.data_type for item in node.attribute if item.HasField("t")}
-        found |= {item.i for item in node.attribute if item.name in _NAMING}
-    return {names[number] for number in found if number in names}
+        numbers |= {item.t.data_type for item in node.attribute if item.HasField("t")}
+        numbers |= {item.i for item in node.attribute if item.name in _NAMING}
+    return {names[number] for number in numbers if number in names}

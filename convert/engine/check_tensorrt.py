@@ -27,13 +27,13 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         raise ConversionError(msg, hint=_HINT)
     with our_file():
         record = EngineRecord.load(path)
-    for what, wanted, found in (
+    for what, wanted, actual in (
         ("precision", job.precision, record.precision),
         ("settings", job.engine, record.settings),
         ("signature", conversion.signature, record.signature),
     ):
-        if wanted != found:
-            msg = f"the engine's record has {what} {found}, but it was built with {wanted}"
+        if wanted != actual:
+            msg = f"the engine's record has {what} {actual}, but it was built with {wanted}"
             raise ConversionError(msg, hint=_HINT)
     reason = _why_not_loaded(record)
     facts: dict[str, Any]

@@ -40,7 +40,7 @@ def count_dtypes(network: Any) -> DtypeCounts:  # noqa: ANN401 - an INetworkDefi
 def quantized_products(network: Any) -> Mapping[str, int]:  # noqa: ANN401 - an INetworkDefinition
     """Return the number of convolutions and matrix products of only dequantized values, which int8 consists of."""
     dequantized: set[str] = set()
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     # A network's order is one in which its layers can be computed.
     for layer in _layers(network):
         kind = layer.type.name
@@ -49,8 +49,8 @@ def quantized_products(network: Any) -> Mapping[str, int]:  # noqa: ANN401 - an 
         if kind == "DEQUANTIZE" or (kind in _PASSING and names and names[0] in dequantized):
             dequantized.update(layer.get_output(index).name for index in range(layer.num_outputs))
         elif kind in _PRODUCTS and len(names) > 1 and dequantized.issuperset(names[:2]):
-            found[kind] += 1
-    return dict(sorted(found.items()))
+            counts[kind] += 1
+    return dict(sorted(counts.items()))
 
 
 def _layers(network: Any) -> Iterator[Any]:  # noqa: ANN401 - an INetworkDefinition
@@ -60,15 +60,15 @@ def _layers(network: Any) -> Iterator[Any]:  # noqa: ANN401 - an INetworkDefinit
 
 def _computing(counts: DtypeCounts, products: Mapping[str, int]) -> DtypeCounts:
     """Return the layers that compute in floating point, without products of quantized values."""
-    found = {}
+    computing = {}
     for dtype in _FLOATS:
         layers = {kind: count for kind, count in counts.get(dtype, {}).items() if kind not in MOVING}
         if dtype == _DEQUANTIZED:
             layers = {kind: count - products.get(kind, 0) for kind, count in layers.items()}
             layers = {kind: count for kind, count in layers.items() if count}
         if layers:
-            found[dtype] = layers
-    return found
+            computing[dtype] = layers
+    return computing
 
 
 def check_dtypes(
@@ -83,17 +83,17 @@ def check_dtypes(
     Raises:
         ConversionError: The dtypes are others.
     """
-    found = _computing(counts, products)
-    described = _described(found)
+    computing = _computing(counts, products)
+    described = _described(computing)
     wanted = _DEQUANTIZED if precision is Precision.INT8 else DTYPE_OF_PRECISION[precision]
-    if precision in {Precision.FP16, Precision.BF16} and wanted not in found:
+    if precision in {Precision.FP16, Precision.BF16} and wanted not in computing:
         msg = f"{precision} was requested, but no layer of the network computes in it: {title} reads {described}"
         hint = f"remove the {precision} target, or give an ONNX model that was rewritten to {precision}"
         raise ConversionError(msg, hint=hint)
     if precision is Precision.INT8 and not (counts.get("INT8", {}).get(QUANTIZE) and products):
         msg = f"int8 was requested, but no product of the network has quantized values: {title} reads {described}"
         raise ConversionError(msg, hint=_INT8_HINT)
-    unasked = sorted(set(found) & _LOW - {wanted} - given)
+    unasked = sorted(set(computing) & _LOW - {wanted} - given)
     if unasked:
         msg = (
             f"{precision} was requested, but layers compute in {', '.join(unasked)}, which the ONNX model "

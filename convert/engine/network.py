@@ -152,8 +152,8 @@ def check_inputs_and_outputs(network: Any, model: onnx.ModelProto, *, title: str
     Raises:
         ConversionError: A dtype was changed, as float64 is, or an input's values are a shape.
     """
-    wanted, found = signature_of_onnx(model), signature_of_network(network)
-    dtypes = {spec.name: spec.dtype for spec in (*found.inputs, *found.outputs)}
+    wanted, actual = signature_of_onnx(model), signature_of_network(network)
+    dtypes = {spec.name: spec.dtype for spec in (*actual.inputs, *actual.outputs)}
     for spec in (*wanted.inputs, *wanted.outputs):
         if dtypes.get(spec.name, spec.dtype) != spec.dtype:
             msg = f"{spec.name!r} is {spec.dtype} in the ONNX model, and {title} makes it {dtypes[spec.name]}"

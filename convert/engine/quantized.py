@@ -27,11 +27,11 @@ def check_quantization(model: onnx.ModelProto, *, title: str) -> None:
     nodes = [node for node in all_nodes(model) if node.op_type in {_QUANTIZE, _DEQUANTIZE}]
     unsigned = [node for node in nodes if _is_unsigned(node, constants)]
     shifted = [node for node in nodes if _is_shifted(node, constants)]
-    for found, what in ((unsigned, "in uint8"), (shifted, "with zero points other than 0")):
-        if found:
+    for faulty, what in ((unsigned, "in uint8"), (shifted, "with zero points other than 0")):
+        if faulty:
             msg = (
-                f"{title} computes int8 only with zero points of 0, but {len(found)} of {len(nodes)} "
-                f"quantizing nodes do so {what}, such as {found[0].input[0]!r}"
+                f"{title} computes int8 only with zero points of 0, but {len(faulty)} of {len(nodes)} "
+                f"quantizing nodes do so {what}, such as {faulty[0].input[0]!r}"
             )
             raise ConversionError(msg, hint=_HINT)
 
@@ -63,12 +63,12 @@ def fold_integer_biases(model: onnx.ModelProto) -> int:
 
 
 def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
-    found = {tensor.name: tensor for graph in graphs_in(model.graph) for tensor in graph.initializer}
+    constants = {tensor.name: tensor for graph in graphs_in(model.graph) for tensor in graph.initializer}
     for node in all_nodes(model):
         value = next((item for item in node.attribute if item.name == "value"), None)
         if node.op_type == "Constant" and value is not None:
-            found[node.output[0]] = value.t
-    return found
+            constants[node.output[0]] = value.t
+    return constants
 
 
 def _zero_point(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> onnx.TensorProto | None:

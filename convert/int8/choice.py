@@ -32,8 +32,10 @@ def has_products(graph: onnx.GraphProto) -> bool:
 
 def nothing_to_quantize(graph: onnx.GraphProto) -> NotAvailableError:
     """Return the error of a model that INT8 makes no faster, which names the operators that it has."""
-    found = sorted({f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes_in(graph)})
-    listed = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} others" if len(found) > _SHOWN else "")
+    operators = sorted({f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes_in(graph)})
+    listed = ", ".join(operators[:_SHOWN]) + (
+        f" and {len(operators) - _SHOWN} others" if len(operators) > _SHOWN else ""
+    )
     msg = (
         "no node of the model has constant weights that INT8 would make faster (Conv, MatMul, Gemm); its operators "
         f"are: {listed or 'none'}"

@@ -90,13 +90,13 @@ def _loads_unoptimised(path: Path) -> bool:
 
 
 def _rows(text: str, path: Path, reason: str) -> list[OperatorRow]:
-    found = _NOT_IMPLEMENTED.search(text)
-    if found:
-        return [(found[1], found[2] or "(unnamed)", f"{reason} for these dtypes", _HINT)]
-    found = _NOT_REGISTERED.search(text)
-    if not found:
+    match = _NOT_IMPLEMENTED.search(text)
+    if match:
+        return [(match[1], match[2] or "(unnamed)", f"{reason} for these dtypes", _HINT)]
+    match = _NOT_REGISTERED.search(text)
+    if not match:
         return []
-    domain, operator = found["domain"] or "", found["operator"]
+    domain, operator = match["domain"] or "", match["operator"]
     those = [node for node in nodes_in(read_onnx(path).graph) if (node.domain, node.op_type) == (domain, operator)]
     named = f"{domain}::{operator}" if domain else operator
     return [(named, node, reason, _HINT) for node in map(node_name, those)] or [(named, "(unnamed)", reason, _HINT)]
@@ -113,6 +113,6 @@ def highest_ir_version() -> int | None:
     try:
         _open(probe.SerializeToString())
     except Exception as err:  # noqa: BLE001 - whatever it raises, the message is what is asked for
-        found = _IR_LIMIT.search(str(err))
-        return int(found[1]) if found else None
+        match = _IR_LIMIT.search(str(err))
+        return int(match[1]) if match else None
     return None

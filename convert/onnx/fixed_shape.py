@@ -71,13 +71,13 @@ def _cast_input(model: onnx.ModelProto, name: str, dtype: str) -> str:
     import onnx
 
     value = next(value for value in model.graph.input if value.name == name)
-    own, given = value.type.tensor_type.elem_type, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    if own == given:
+    own, target = value.type.tensor_type.elem_type, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    if own == target:
         return ""
     inner = UniqueNames(names_in(model.graph)).new(f"{name}_in_own_dtype")
     rename_values(model, {name: inner})
     value.name = name
-    value.type.tensor_type.elem_type = given
+    value.type.tensor_type.elem_type = target
     nodes = UniqueNames(node.name for node in model.graph.node)
     cast = onnx.helper.make_node("Cast", [name], [inner], name=nodes.new(f"cast_{name}"), to=own)
     model.graph.node.insert(0, cast)

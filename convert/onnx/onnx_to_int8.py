@@ -126,7 +126,7 @@ def prepared_model(path: Path) -> onnx.ModelProto:
 
 def _lift_constants(graph: onnx.GraphProto) -> None:
     """Make initializers of Constant nodes with a tensor, in place, because quantizers look for weights there."""
-    kept = []
+    nodes = []
     for node in graph.node:
         value = next((item for item in node.attribute if item.name == "value"), None)
         if node.op_type == "Constant" and value is not None:
@@ -134,9 +134,9 @@ def _lift_constants(graph: onnx.GraphProto) -> None:
             tensor.CopyFrom(value.t)
             tensor.name = node.output[0]
         else:
-            kept.append(node)
+            nodes.append(node)
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(nodes)
 
 
 def _sort_nodes(graph: onnx.GraphProto) -> None:

@@ -69,9 +69,9 @@ def convert(job: ConversionJob) -> Conversion:
         raise NotAvailableError(msg, hint=f"remove the {job.precision} target")
     path = job.folder / _MAIN
     save_onnx(result.model, path)
-    converted, kept = len(result.nodes_converted), len(result.nodes_kept)
+    converted, unconverted = len(result.nodes_converted), len(result.nodes_kept)
     casts = counted(result.casts_added, "cast")
-    done = f"rewritten to {job.precision}: {counted(converted, 'node')}, {kept} kept in fp32, {casts} added"
+    done = f"rewritten to {job.precision}: {counted(converted, 'node')}, {unconverted} kept in fp32, {casts} added"
     notes = [done, *result.notes]
     for what, changes in (("beyond its range", result.clamps), ("too small for it", result.flushes)):
         if changes:

@@ -73,23 +73,23 @@ def take_zip_maps_apart(model: onnx.ModelProto) -> tuple[str, ...]:
     import onnx
 
     graph, notes = model.graph, []
-    for name, found in zip_maps(model).items():
+    for name, zip_map in zip_maps(model).items():
         at = next(at for at, node in enumerate(graph.node) if name in node.output)
-        shape = [None, len(found.classes)]
+        shape = [None, len(zip_map.classes)]
         table = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
         next(value for value in graph.output if value.name == name).CopyFrom(table)
         made_by_nodes = {value for node in graph.node for value in node.output}
-        if found.table in made_by_nodes and found.table not in {value.name for value in graph.output}:
+        if zip_map.table in made_by_nodes and zip_map.table not in {value.name for value in graph.output}:
             del graph.node[at]
             for other in (*graph.output, *graph.value_info):
                 # The two become one value.
-                other.name = found.table if other.name == name else other.name
-            rename_values(model, {found.table: name})
+                other.name = zip_map.table if other.name == name else other.name
+            rename_values(model, {zip_map.table: name})
         else:
             # The table needs its own name, as an input, a weight or another output.
-            graph.node[at].CopyFrom(onnx.helper.make_node("Identity", [found.table], [name], graph.node[at].name))
+            graph.node[at].CopyFrom(onnx.helper.make_node("Identity", [zip_map.table], [name], graph.node[at].name))
             _import_default_opset(model)
-        classes = ", ".join(map(repr, found.classes))
+        classes = ", ".join(map(repr, zip_map.classes))
         notes.append(f"the ZipMap of {name!r} was taken apart: a table, whose columns are the classes {classes}")
     return tuple(notes)
 
@@ -115,8 +115,8 @@ def apply_signature(
     Raises:
         UsageError: The graph lacks a named input or output, or needs an input that the signature lacks.
     """
-    found = signature_of_onnx(model)
-    names = [spec.name for spec in (*found.inputs, *found.outputs)]
+    own = signature_of_onnx(model)
+    names = [spec.name for spec in (*own.inputs, *own.outputs)]
     for source in rename:
         if source not in names:
             msg = f"rename names {source!r}, which the model does not have (it has: {', '.join(names)})"
@@ -165,12 +165,17 @@ def _write_dims(model: onnx.ModelProto, signature: Signature, ties: Mapping[str,
                 if dim.dim_param in symbols:
                     _set_dim(dim, symbols[dim.dim_param])
     promised = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
-    known = {dim for spec in signature.inputs for dim in spec.shape or ()}
-    known |= {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+    symbols_of_inputs = {dim for spec in signature.inputs for dim in spec.shape or ()}
+    symbols_of_inputs |= {
+        dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param
+    }
     for value in (*model.graph.input, *model.graph.output):
         if value.name in promised:
             _write_shape(
-                value, promised[value.name], known, lambda told, wanted: are_equal(told, wanted, signature.dims, ties)
+                value,
+                promised[value.name],
+                symbols_of_inputs,
+                lambda told, wanted: are_equal(told, wanted, signature.dims, ties),
             )
 
 

@@ -95,8 +95,8 @@ def _operator(named: str) -> str:
 
 def _rows(text: str, model: onnx.ModelProto, reason: str) -> Iterator[OperatorRow]:
     nodes = list(all_nodes(model))
-    found = _NO_RULE.search(text)
-    for operator in map(_operator, found[1].split(",")) if found else ():
+    match = _NO_RULE.search(text)
+    for operator in map(_operator, match[1].split(",")) if match else ():
         those = [node for node in nodes if operator in {node.op_type, f"{node.domain}.{node.op_type}"}]
         for node in those:
             yield (f"{node.domain}::{node.op_type}" if node.domain else node.op_type, node_name(node), reason, _HINT)

@@ -73,12 +73,12 @@ def _has_attention(model: Any) -> bool:  # noqa: ANN401 - an openvino.Model
 
 def _quantized_products(model: Any) -> dict[str, int]:  # noqa: ANN401 - an openvino.Model
     """Return the number of products and convolutions whose weights are integers, by operator."""
-    found = Counter(
+    counts = Counter(
         node.get_type_name()
         for node in model.get_ordered_ops()
         if node.get_type_name() in _PRODUCTS and any(_is_integer(value) for value in node.input_values())
     )
-    return dict(sorted(found.items()))
+    return dict(sorted(counts.items()))
 
 
 def _is_integer(value: Any) -> bool:  # noqa: ANN401 - an openvino.Output

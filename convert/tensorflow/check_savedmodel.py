@@ -11,6 +11,6 @@ from paritygate.models.tensorflow.savedmodel import load_savedmodel
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion with the promised signature, once the SavedModel is proved sound."""
     with our_file():
-        found = load_savedmodel(job.folder / conversion.main).signature
+        loaded = load_savedmodel(job.folder / conversion.main).signature
     facts = {"loaded_in": f"tensorflow {backend_state('tensorflow').version}"}
-    return as_promised(job, conversion, found, facts, keeps_names=False)
+    return as_promised(job, conversion, loaded, facts, keeps_names=False)

@@ -27,8 +27,8 @@ def convert(job: ConversionJob) -> Conversion:
     _check_names("output", outputs, saved, are_all_needed=False)
 
     def function(*tensors: Any) -> tuple[Any, ...]:  # noqa: ANN401 - tensors of TensorFlow, which has no types
-        found = saved(dict(zip(inputs, tensors, strict=True)))
-        return tuple(found[name] for name in outputs)
+        results = saved(dict(zip(inputs, tensors, strict=True)))
+        return tuple(results[name] for name in outputs)
 
     left_out = [spec.name for spec in saved.signature.outputs if spec.name not in outputs]
     return function_to_onnx(

@@ -49,7 +49,7 @@ def _save_again(saved: SavedFunction, folder: Path) -> None:
 
     @tf.function(input_signature=specs, autograph=False)  # type: ignore[untyped-decorator]
     def serve(*tensors: Any) -> dict[str, Any]:  # noqa: ANN401 - tensors of TensorFlow, which has no types
-        found = saved({spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)})
-        return {spec.name: tf.identity(found[spec.name]) for spec in saved.signature.outputs}
+        results = saved({spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)})
+        return {spec.name: tf.identity(results[spec.name]) for spec in saved.signature.outputs}
 
     tf.saved_model.save(saved.model, str(folder), signatures={SERVING_SIGNATURE: serve.get_concrete_function()})

@@ -101,7 +101,7 @@ def _converted(converter: Any) -> bytes:  # noqa: ANN401 - TensorFlow ships no t
 
 
 def _operator_rows(errors: Any) -> list[OperatorRow]:  # noqa: ANN401 - protocol buffers of the converter's
-    found: dict[tuple[str, str], str] = {}
+    reasons: dict[tuple[str, str], str] = {}
     for error in errors:
         operator = error.operator.name.removeprefix("tf.")
         # An error without a place sums up the others.
@@ -109,9 +109,9 @@ def _operator_rows(errors: Any) -> list[OperatorRow]:  # noqa: ANN401 - protocol
             node = error.location.call[0].name.partition("@")[0]
             reason = _reason(error.error_message)
             # Several may be about one node, and this one is the least specific.
-            if (operator, node) not in found or found[operator, node].startswith("failed to legalize"):
-                found[operator, node] = reason
-    return [(operator, node, reason, _hint(operator)) for (operator, node), reason in sorted(found.items())]
+            if (operator, node) not in reasons or reasons[operator, node].startswith("failed to legalize"):
+                reasons[operator, node] = reason
+    return [(operator, node, reason, _hint(operator)) for (operator, node), reason in sorted(reasons.items())]
 
 
 def _hint(operator: str) -> str:
@@ -170,18 +170,18 @@ def _check_batch(batch: Batch, names: list[str]) -> None:
 
 def _precision_notes(written: TfliteModel, precision: Precision) -> Iterator[str]:
     """Yield notes on weights outside the requested precision; raise ConversionError if none is in it."""
-    found = precision_of_tflite(written.graph)
+    actual = precision_of_tflite(written.graph)
     if precision is Precision.FP32:
         return
-    if found is Precision.FP32:
+    if actual is Precision.FP32:
         msg = f"{precision} was requested, but all weights written are float32"
         raise ConversionError(msg, hint="serve the model in fp32, because no part of it can be lowered")
-    if found is not precision:
-        seen = f"the weights are {found}" if found else "there are no weights to tell"
+    if actual is not precision:
+        seen = f"the weights are {actual}" if actual else "there are no weights to tell"
         yield f"{precision} was asked for, and {seen}"
     if cut_off := cut_off_weights(written.graph):
         yield f"constants beyond its range were changed: values at the limit of float16, 65504: {cut_off}"
-    kept, total = float_operators(written.graph), operators(written.graph)
-    if precision is Precision.INT8 and kept:
-        listed = ", ".join(f"{name} ({count})" for name, count in sorted(kept.items()))
-        yield f"{kept.total()} of {total.total()} operators still compute in float32: {listed}"
+    in_floats, total = float_operators(written.graph), operators(written.graph)
+    if precision is Precision.INT8 and in_floats:
+        listed = ", ".join(f"{name} ({count})" for name, count in sorted(in_floats.items()))
+        yield f"{in_floats.total()} of {total.total()} operators still compute in float32: {listed}"

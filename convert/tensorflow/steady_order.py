@@ -25,8 +25,8 @@ def steady_order() -> Iterator[None]:
     def number(node: Any) -> int:  # noqa: ANN401 - tf2onnx has no types
         if not hasattr(node, _NUMBER):
             setattr(node, _NUMBER, next(numbers))
-        found: int = getattr(node, _NUMBER)
-        return found
+        its_number: int = getattr(node, _NUMBER)
+        return its_number
 
     def name(node: Any) -> str:  # noqa: ANN401 - as above
         return f"einsum{number(node)}_{node.name[:2]}"

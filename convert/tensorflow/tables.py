@@ -36,8 +36,8 @@ def take_tables(concrete: Any, graph: Any) -> Mapping[str, Table]:  # noqa: ANN4
         if node.name not in types:
             continue
         key, value = types[node.name]["Tin"].type, types[node.name]["Tout"].type
-        found = tf.raw_ops.LookupTableExportV2(table_handle=handles[node.name], Tkeys=key, Tvalues=value)
-        tables[node.name] = found.keys.numpy(), found.values.numpy()
+        exported = tf.raw_ops.LookupTableExportV2(table_handle=handles[node.name], Tkeys=key, Tvalues=value)
+        tables[node.name] = exported.keys.numpy(), exported.values.numpy()
         node.op = _TABLE
         node.attr.clear()
         node.attr["key_dtype"].type, node.attr["value_dtype"].type = key, value
@@ -99,14 +99,14 @@ def _write_equal(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: AN
         write, fields = tf_op.create_mapping(graph.opset, graph.extra_opset)[node.type]
         write(graph, node, **fields)
         return
-    texts = [index for index, given in enumerate(node.inputs) if given.is_const()]
-    known = np.asarray(node.inputs[texts[-1]].get_tensor_value(as_list=False)) if texts else np.zeros(0)
-    if known.size != 1 or known.ndim > (graph.get_rank(node.input[1 - texts[-1]]) or 0):
+    texts = [index for index, part in enumerate(node.inputs) if part.is_const()]
+    text = np.asarray(node.inputs[texts[-1]].get_tensor_value(as_list=False)) if texts else np.zeros(0)
+    if text.size != 1 or text.ndim > (graph.get_rank(node.input[1 - texts[-1]]) or 0):
         msg = "ONNX compares text with one constant text only"
         raise ValueError(msg)
     is_equal = node.type == "Equal"
     answers = np.asarray([is_equal, not is_equal], dtype=np.int64)
-    _replace(graph, node, node.input[1 - texts[-1]], (known.reshape(1), answers[:1]), answers[1])
+    _replace(graph, node, node.input[1 - texts[-1]], (text.reshape(1), answers[:1]), answers[1])
 
 
 def _replace(
@@ -134,7 +134,7 @@ def _replace(
     if keys.dtype.kind == "i":
         given = graph.make_node("Cast", [given], attr={"to": TensorProto.INT64}).output[0]
     is_whole = values.dtype.kind == "i"
-    found = graph.make_node(
+    looked_up = graph.make_node(
         "LabelEncoder",
         [given],
         domain="ai.onnx.ml",
@@ -143,7 +143,7 @@ def _replace(
         dtypes=[TensorProto.INT64 if is_whole else dtype],
     ).output[0]
     last, attributes = ("Cast", {"to": dtype}) if is_whole else ("Identity", {})
-    graph.make_node(last, [found], attr=attributes, name=name, outputs=outputs, shapes=[shape], dtypes=[dtype])
+    graph.make_node(last, [looked_up], attr=attributes, name=name, outputs=outputs, shapes=[shape], dtypes=[dtype])
 
 
 def _kind(array: NDArray[np.generic]) -> str:

@@ -270,8 +270,8 @@ def _trials(
         if not trial.is_end or smaller is None or smaller.sizes[trial.dim] <= usual[trial.dim]:
             notes.append(f"it was not tried at {trial}, where its inputs are {values} values")
             continue
-        found = smaller.sizes[trial.dim]
-        notes.append(f"it was tried at {trial.dim}={found} and not at {size}, where its inputs are {values} values")
+        tried = smaller.sizes[trial.dim]
+        notes.append(f"it was tried at {trial.dim}={tried} and not at {size}, where its inputs are {values} values")
         yield smaller
 
 
@@ -378,16 +378,16 @@ def _check_same(  # noqa: PLR0913, PLR0917 - what is compared, where, and how cl
     seen: list[_Seen] = []
     for spec, there, wanted in zip(signature.outputs, actual, expected, strict=True):
         if there.shape != wanted.shape or there.dtype != wanted.dtype:
-            found, was = _described(there), _described(wanted)
+            its_type, was = _described(there), _described(wanted)
             dim = _not_as_declared(spec, wanted, trial)
             if dim is not None:
                 msg = (
-                    f"output {spec.name!r} of the module is {was} at {trial}, but {found} was converted: its "
+                    f"output {spec.name!r} of the module is {was} at {trial}, but {its_type} was converted: its "
                     f"size depends on the values of the inputs, not on {dim!r}"
                 )
                 hint = f"make it as large as {dim!r} in the module; pad_packed_sequence does so with total_length"
                 raise ConversionError(msg, hint=hint)
-            msg = f"output {spec.name!r} of the converted model is {found} at {trial}, and was {was}{_blame(trial)}"
+            msg = f"output {spec.name!r} of the converted model is {its_type} at {trial}, and was {was}{_blame(trial)}"
             raise ConversionError(msg, hint=_hint(trial))
         if not compares_values or (only_floats and not wanted.is_floating_point()):
             continue

@@ -32,13 +32,13 @@ def branching_sizes(
     have all sizes from 1. `usual` has the sizes of the trace.
     """
     symbols = dict(_symbols(program, inputs))
-    found: dict[str, set[int]] = {name: set() for name in symbols.values()}
+    sizes_by_dim: dict[str, set[int]] = {name: set() for name in symbols.values()}
     for comparison in _comparisons(program):
         names = {symbols[symbol] for symbol in comparison.free_symbols if symbol in symbols}
         for name in names:
             size = _first_branching(comparison, symbols, usual, name, dims.get(name))
-            found[name] |= set() if size is None else {size}
-    return {name: tuple(sorted(sizes)[:_MOST_SIZES]) for name, sizes in found.items() if sizes}
+            sizes_by_dim[name] |= set() if size is None else {size}
+    return {name: tuple(sorted(sizes)[:_MOST_SIZES]) for name, sizes in sizes_by_dim.items() if sizes}
 
 
 def _symbols(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]) -> Iterator[tuple[Any, str]]:

@@ -22,24 +22,24 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     path = job.folder / conversion.main
     with our_file():
         program = load_pt2(path)
-        known = known_names(path, program, None, {})
-    interface = interface_of(program, known)
-    found: dict[str, str] = {}
+        file_names = known_names(path, program, None, {})
+    interface = interface_of(program, file_names)
+    program_ties: dict[str, str] = {}
     if job.model is not None:
-        found = tied_dims(program, [interface.signature.inputs[index] for index in interface.inputs])
-    ties = {**found, **job.ties}
+        program_ties = tied_dims(program, [interface.signature.inputs[index] for index in interface.inputs])
+    ties = {**program_ties, **job.ties}
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     # The file's dims first, because they show the cause, then the outputs.
     checked = as_promised(job, conversion, interface.found, facts, keeps_names=job.model is not None, ties=ties)
     module = program.module()
-    named, signature = named_file(taking_its_names(program, module, module), known)
+    named, signature = named_file(taking_its_names(program, module, module), file_names)
     expected = None if job.model is None else module_call(as_named_module(job.model, signature, job.rename))
     answered = check_answers(
         module_call(named),
         signature,
         expected=expected,
         is_module=job.model is not None,
-        other_sizes=_untied_sizes(found.keys() - job.ties.keys(), signature, job.ties),
+        other_sizes=_untied_sizes(program_ties.keys() - job.ties.keys(), signature, job.ties),
         rows=job.rows,
         ties=job.ties,
     )
@@ -50,9 +50,9 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
 def _untied_sizes(names: Iterable[str], signature: Signature, ties: Mapping[str, str]) -> dict[str, list[int]]:
     """Return sizes that break a tie that only the program has, and that the module must refuse, too."""
     usual = example_sizes(signature, ties)
-    found = {}
+    sizes = {}
     for name in sorted(names):
         dim = signature.dims.get(name)
         near = (usual[name] - 1, usual[name] + 1)
-        found[name] = [size for size in near if size > 0 and (dim is None or dim.min <= size <= dim.max)]
-    return found
+        sizes[name] = [size for size in near if size > 0 and (dim is None or dim.min <= size <= dim.max)]
+    return sizes

@@ -19,8 +19,8 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     path = job.folder / conversion.main
     with our_file():
         module = load_torchscript(path)
-        said = names_in_archive(path)
-    named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=said, rename={}))
+        in_file = names_in_archive(path)
+    named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=in_file, rename={}))
     expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
     answered = check_answers(
         module_call(named),

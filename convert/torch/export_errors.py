@@ -74,30 +74,30 @@ def _reported_operators(export_with_report: Callable[[Path], object]) -> list[Op
         with contextlib.suppress(Exception):
             export_with_report(folder)
         lines = [line for file in sorted(folder.glob("*.md")) for line in file.read_text("utf-8").splitlines()]
-    found = [match for match in map(_REPORTED.match, lines) if match]
+    matches = [match for match in map(_REPORTED.match, lines) if match]
     return sorted(
         (match["operator"], node, match["reason"].strip(), _OPERATOR_HINT)
-        for match in found
+        for match in matches
         for node in match["nodes"].split(", ")
     )
 
 
 def _first_operator(chain: list[BaseException]) -> list[OperatorRow]:
     texts = [str(cause) for cause in chain]
-    found = next((match for match in map(_FIRST_REPORTED.search, texts) if match), None)
+    reported = next((match for match in map(_FIRST_REPORTED.search, texts) if match), None)
     node = next((match[1] for match in map(_FIRST_NODE.search, texts) if match), "(unnamed)")
-    if found is None:
+    if reported is None:
         return [("(unknown)", node, one_line(chain[-1]), _OPERATOR_HINT)]
-    return [(f"{found['operator']}.{found['overload']}", node, found["why"].strip(), _OPERATOR_HINT)]
+    return [(f"{reported['operator']}.{reported['overload']}", node, reported["why"].strip(), _OPERATOR_HINT)]
 
 
 def branch_on_values(chain: Sequence[BaseException]) -> tuple[str, str] | None:
     """Return message and hint if a tracer of PyTorch's met a branch on values; None for other errors."""
-    found = [cause for cause in chain if type(cause).__name__ == _RAISED]
-    if not found:
+    raised = [cause for cause in chain if type(cause).__name__ == _RAISED]
+    if not raised:
         return None
-    place = next(filter(None, map(users_line, (*found, *chain))), "")
-    package, function = _library_function(found[0])
+    place = next(filter(None, map(users_line, (*raised, *chain))), "")
+    package, function = _library_function(raised[0])
     if not package:
         return f"the module branches on the values of a tensor{place}: a graph holds no such branch", _CHOOSE
     called = f", called{place}" if place else ""

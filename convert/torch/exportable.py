@@ -110,15 +110,15 @@ def with_packed_outputs(named: torch.nn.Module) -> torch.nn.Module:
             self.training = named.training
 
         def forward(self, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            found: list[torch.Tensor] = []
+            unpacked: list[torch.Tensor] = []
 
             def keep(_layer: torch.nn.Module, _inputs: Any, answer: Any) -> None:  # noqa: ANN401 - as torch calls it
                 if isinstance(answer[0], PackedSequence):
-                    found.append(pad_packed_sequence(answer[0])[0])
+                    unpacked.append(pad_packed_sequence(answer[0])[0])
 
             hooks = [layer.register_forward_hook(keep) for layer in layers]
             try:
-                return (*self.named(*arrays), *found)
+                return (*self.named(*arrays), *unpacked)
             finally:
                 for hook in hooks:
                     hook.remove()
@@ -129,12 +129,12 @@ def with_packed_outputs(named: torch.nn.Module) -> torch.nn.Module:
 def _configs(module: torch.nn.Module) -> Iterator[Any]:
     """Yield each configuration of transformers that a part of the module has, once."""
     seen: set[int] = set()
-    found = [part.config for part in module.modules() if hasattr(part, "config")]
-    while found:
-        config = found.pop()
+    pending = [part.config for part in module.modules() if hasattr(part, "config")]
+    while pending:
+        config = pending.pop()
         if id(config) in seen or not hasattr(config, _SETTING):
             continue
         seen.add(id(config))
         # Of the parts of a model, such as its text and its vision.
-        found += [value for value in vars(config).values() if hasattr(value, _SETTING)]
+        pending += [value for value in vars(config).values() if hasattr(value, _SETTING)]
         yield config

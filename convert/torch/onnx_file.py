@@ -81,8 +81,8 @@ def _remove_traces(model: onnx.ModelProto) -> None:
     # The traces hold paths of this machine, so files would differ between checkouts.
     for graph in graphs_in(model.graph):
         for node in graph.node:
-            kept = [entry for entry in node.metadata_props if entry.key != _STACK_TRACE]
+            entries = [entry for entry in node.metadata_props if entry.key != _STACK_TRACE]
             del node.metadata_props[:]
-            node.metadata_props.extend(kept)
+            node.metadata_props.extend(entries)
             # The legacy exporter puts them here.
             node.ClearField("doc_string")

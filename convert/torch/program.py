@@ -164,6 +164,6 @@ def untraceable(err: Exception, tracer: str) -> ParitygateError:
     if (branch := branch_on_values(chain)) is not None:
         msg, hint = branch
         return ConversionError(msg, hint=hint)
-    place = next((found for found in map(users_line, chain) if found), "")
+    place = next((line for line in map(users_line, chain) if line), "")
     msg = f"{tracer} does not trace the module: {type(err).__name__}: {one_line(err)}{place}"
     return ConversionError(msg, hint="read the whole trace in the log, and the limits in PyTorch's documentation")

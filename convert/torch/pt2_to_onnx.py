@@ -34,15 +34,15 @@ def convert(job: ConversionJob) -> Conversion:
         require_backend(backend)
     source = job.source.path
     program = load_pt2(source)
-    known = known_names(source, program, job.signature, job.rename)
-    interface = interface_of(program, known)
+    file_names = known_names(source, program, job.signature, job.rename)
+    interface = interface_of(program, file_names)
     signature = interface.signature
     inputs = [signature.inputs[index] for index in interface.inputs]
     check_ranges(program, inputs, signature.dims, is_given=True, ties=job.ties)
     notes = tuple(notes_of(program))
     # Before the exporter changes its argument.
     module = program.module()
-    named, _ = named_file(taking_its_names(program, module, module), known)
+    named, _ = named_file(taking_its_names(program, module, module), file_names)
     path = job.folder / _MAIN
     exported = _export(program, interface, job.opset or _OPSET)
     exported.save(str(path), external_data=_weight_bytes(program) >= EXTERNAL_DATA_BYTES)

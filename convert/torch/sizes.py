@@ -47,9 +47,9 @@ def fitting_sizes(
         dim = signature.dims.get(name, Dim(min=1, opt=1, max=_LARGEST))
         return min(max(dim.min, least), dim.max), dim.max
 
-    known = {whole: summands(tie) for whole, tie in ties.items()}
-    known = {whole: sums for whole, sums in known.items() if {whole, *sums[0]} <= set(sizes)}
-    for whole, (parts, plus) in known.items():
+    sums_by_dim = {whole: summands(tie) for whole, tie in ties.items()}
+    sums_by_dim = {whole: sums for whole, sums in sums_by_dim.items() if {whole, *sums[0]} <= set(sizes)}
+    for whole, (parts, plus) in sums_by_dim.items():
         low, high = bounds(whole)
         for part in parts:
             total = plus + sum(sizes[name] for name in parts)
@@ -60,7 +60,9 @@ def fitting_sizes(
         if not low <= sizes[whole] <= high:
             return None
     # A dim that two sums share may have been changed for the second one.
-    is_fit = all(sizes[whole] == plus + sum(sizes[name] for name in parts) for whole, (parts, plus) in known.items())
+    is_fit = all(
+        sizes[whole] == plus + sum(sizes[name] for name in parts) for whole, (parts, plus) in sums_by_dim.items()
+    )
     return sizes if is_fit else None
 
 

@@ -101,8 +101,8 @@ def _attempts(module: _Module) -> Iterator[tuple[str, _Attempt]]:
         yield "dynamo", partial(_by_dynamo, module)
         settings = plain_settings(module.job.model)
         if settings:
-            said = ", ".join(f'{name}="{value}"' for name, value in settings.items())
-            yield f"dynamo with {said}", partial(_by_dynamo, module, is_plain=True)
+            settings_text = ", ".join(f'{name}="{value}"' for name, value in settings.items())
+            yield f"dynamo with {settings_text}", partial(_by_dynamo, module, is_plain=True)
     if module.job.exporter in {None, "torchscript"}:
         yield "torchscript", partial(_by_torchscript, module)
 
@@ -190,9 +190,9 @@ def _with_attempts(
     facts: dict[str, Any] = {**conversion.facts, "exporter": exporter}
     notes = [eval_note] if eval_note else []
     if failed:
-        said = [{"exporter": name, "said": _said(err)} for name, err in failed]
-        facts["attempts"] = [*said, {"exporter": exporter, "said": "converted"}]
-        why = "; ".join(f"{attempt['exporter']} did not convert it: {attempt['said']}" for attempt in said)
+        attempts = [{"exporter": name, "said": _said(err)} for name, err in failed]
+        facts["attempts"] = [*attempts, {"exporter": exporter, "said": "converted"}]
+        why = "; ".join(f"{attempt['exporter']} did not convert it: {attempt['said']}" for attempt in attempts)
         notes.append(f"exported by {exporter}; {why}")
     return replace(conversion, facts=facts, notes=(*notes, *conversion.notes))
 

@@ -46,8 +46,8 @@ def convert(job: ConversionJob) -> Conversion:
     source = job.source.path
     module = load_torchscript(source)
     eval_note = put_in_eval_mode(module)
-    known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
-    named, signature = named_file(taking_its_names(module), known)
+    file_names = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
+    named, signature = named_file(taking_its_names(module), file_names)
     # A Python wrapper around TorchScript cannot be exported, but traced, both are TorchScript.
     script, arrays, _ = traced(named, signature, job.rows, job.ties)
     path = job.folder / _MAIN
@@ -139,10 +139,10 @@ def _with_plain_names(script: Any) -> Any:  # noqa: ANN401 - a ScriptModule
     """
     import torch
 
-    kept = io.BytesIO()
-    torch.jit.save(script, kept)
-    kept.seek(0)
-    return torch.jit.load(kept)  # type: ignore[no-untyped-call]
+    stream = io.BytesIO()
+    torch.jit.save(script, stream)
+    stream.seek(0)
+    return torch.jit.load(stream)  # type: ignore[no-untyped-call]
 
 
 def _open_dims(signature: Signature) -> Iterator[dict[int, str]]:

@@ -14,7 +14,7 @@ def convert(job: ConversionJob) -> Conversion:
     """Copy the file to `model.pt`; its computation stays byte for byte."""
     source = job.source.path
     notes = tuple(notes_of(load_torchscript(source)))
-    known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
-    names = said_by_copy(known)
+    file_names = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
+    names = said_by_copy(file_names)
     copy_archive(source, job.folder / _MAIN, names)
     return Conversion(main=_MAIN, signature=names.signature, notes=notes)

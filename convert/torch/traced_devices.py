@@ -24,12 +24,12 @@ def have_devices_follow(script: Any) -> int:  # noqa: ANN401 - a ScriptModule, w
     stays = 0
     for graph in _graphs(script):
         places = [node for node in graph.findAllNodes(_CONSTANT, True) if _is_device(node)]  # noqa: FBT003 - as torch has it
-        given = _given(graph)
-        if given is None:
+        source = _given(graph)
+        if source is None:
             stays += len(places)
             continue
         for node in places:
-            device = graph.create("prim::device", [given], 1)
+            device = graph.create("prim::device", [source], 1)
             device.output().setType(node.output().type())
             device.insertBefore(node)
             node.output().replaceAllUsesWith(device.output())

@@ -96,7 +96,7 @@ def warm_up(instances: Sequence[Instance], calls: Sequence[Inputs], *, seconds: 
             latencies.append(_timed(instance.runner, calls[len(latencies) % len(calls)]))
         return latencies
 
-    return statistics.median(latency for found in _on_all(instances, work) for latency in found) / _NS_PER_S
+    return statistics.median(latency for of_instance in _on_all(instances, work) for latency in of_instance) / _NS_PER_S
 
 
 def time_calls(instances: Sequence[Instance], turn: Turn) -> TurnTimes:
@@ -122,11 +122,11 @@ def time_calls(instances: Sequence[Instance], turn: Turn) -> TurnTimes:
         return _timed_cycles(instance.runner, cycle, seconds=turn.seconds)
 
     with _no_garbage_collection():
-        found = _on_all(instances, work)
+        timed = _on_all(instances, work)
         cpu_s = time.process_time() - cpu_at_start[0]
-    begin = min(item[0] for item in found)
-    end = max(item[1] for item in found)
-    latencies = [latency for item in found for latency in item[2]]
+    begin = min(item[0] for item in timed)
+    end = max(item[1] for item in timed)
+    latencies = [latency for item in timed for latency in item[2]]
     return TurnTimes(latencies_ns=latencies, wall_s=(end - begin) / _NS_PER_S, cpu_s=cpu_s)
 
 

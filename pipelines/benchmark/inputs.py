@@ -90,15 +90,15 @@ def _digest(blocks: Iterable[Batch]) -> str:
 
 def calls_of(blocks: Iterable[Inputs], batch_size: int) -> list[Inputs]:
     """Return calls of `batch_size` rows that use every row; the last ones of a block repeat rows from its start."""
-    found: list[Inputs] = []
+    calls: list[Inputs] = []
     for block in blocks:
         rows = len(next(iter(block.values())))
         for start in range(0, rows, batch_size):
             end = start + batch_size
             if end <= rows:
                 # A view saves a copy of the rows.
-                found.append({name: array[start:end] for name, array in block.items()})
+                calls.append({name: array[start:end] for name, array in block.items()})
             else:
                 chosen = np.arange(start, end) % rows
-                found.append({name: array[chosen] for name, array in block.items()})
-    return found
+                calls.append({name: array[chosen] for name, array in block.items()})
+    return calls

@@ -187,12 +187,12 @@ def uncertain(subjects: Sequence[BenchmarkSubject], point: Point) -> list[tuple[
     others = [(turns, item) for turns, item in timed if item is not fastest]
     if source.turns.get(point):
         others.append((source.turns[point], source))
-    found = []
+    pairs = []
     for turns, item in others:
         speedup = speedup_of_turns(best, turns)
         if speedup is not None and (speedup.is_too_wide if item is source else speedup.is_undecided):
-            found.append((item.name, fastest.name))
-    return found
+            pairs.append((item.name, fastest.name))
+    return pairs
 
 
 def point_words(point: Point) -> str:

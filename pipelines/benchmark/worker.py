@@ -121,26 +121,26 @@ class Worker:
 
     def loaded(self) -> Loaded:
         """Wait until the model is loaded."""
-        found = self._receive()
+        data = self._receive()
         # A small model loads between two checks of memory; a too large one must not be timed first.
         check_memory(self._child, self._child.memory.excess_now(), self._stage)
         with reading_result(self._child.job):
-            return from_data(Loaded, found)
+            return from_data(Loaded, data)
 
     def warm_up(self, point: tuple[int, int], *, seconds: float) -> tuple[float, int]:
         """Run each input once, as far as seconds go; return the median latency in seconds and the number of inputs."""
-        found = self._ask(point, {"do": "warm up", "seconds": seconds})
+        data = self._ask(point, {"do": "warm up", "seconds": seconds})
         with reading_result(self._child.job):
-            return float(found["latency_s"]), int(found["calls"])
+            return float(data["latency_s"]), int(data["calls"])
 
     def take_turn(self, point: tuple[int, int], *, start: int, cycle: int, seconds: float) -> TurnAnswer:
         """Time the calls of one turn; see `Turn`."""
-        found = self._ask(point, {"do": "turn", "start": start, "cycle": cycle, "seconds": seconds})
+        data = self._ask(point, {"do": "turn", "start": start, "cycle": cycle, "seconds": seconds})
         with reading_result(self._child.job):
             return TurnAnswer(
-                latencies_ns=np.asarray(found["latencies_ns"], dtype=np.int64),
-                wall_s=float(found["wall_s"]),
-                cpu_s=float(found["cpu_s"]),
+                latencies_ns=np.asarray(data["latencies_ns"], dtype=np.int64),
+                wall_s=float(data["wall_s"]),
+                cpu_s=float(data["cpu_s"]),
             )
 
     def _ask(self, point: tuple[int, int], request: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,23 +151,21 @@ class Worker:
             os.write(self._requests, line.encode())
         except BrokenPipeError:
             raise self._death() from None
-        found = self._receive()
-        if "error" in found:
-            raise RefusedError(
-                str(found["error"]), hint=str(found.get("hint", "")), command=str(found.get("command", ""))
-            )
-        return found
+        data = self._receive()
+        if "error" in data:
+            raise RefusedError(str(data["error"]), hint=str(data.get("hint", "")), command=str(data.get("command", "")))
+        return data
 
     def _receive(self) -> dict[str, Any]:
         begin = time.monotonic()
         line = self._line(begin + self.left_s)
         self.left_s -= time.monotonic() - begin
         try:
-            found = dict(json.loads(line))
+            data = dict(json.loads(line))
         except NOT_OURS:
             raise garbage_error(self._child, line) from None
-        self.peak_memory_bytes = found.pop("peak_memory_bytes", self.peak_memory_bytes)
-        return found
+        self.peak_memory_bytes = data.pop("peak_memory_bytes", self.peak_memory_bytes)
+        return data
 
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._pending:

@@ -177,11 +177,11 @@ class Cache:
         place = wanted.job.folder / _JUDGED
         args = {**wanted.job.args, "folder": str(place), "answers": str(answers.folder), "is_judged_only": True}
         make_marked_folder(place)
-        asked = replace(wanted.job, args=args, folder=place)
+        job = replace(wanted.job, args=args, folder=place)
         # Without code of the user, this process is safe.
         is_here = not answers.needs_own_code and bool(read_json(answers.folder / ANSWERS_FILE)[SAMPLES])
         try:
-            value, accesses = _judged_here(asked, progress) if is_here else self._watched(asked, wanted, progress)
+            value, accesses = _judged_here(job, progress) if is_here else self._watched(job, wanted, progress)
             if isinstance(value, NotRunHereError):
                 raise value
         except ParitygateError as err:
@@ -346,11 +346,11 @@ class Cache:
     def _kept(self, wanted: Wanted, value: Any, read: Callable[[], Read], made_at: str) -> str:  # noqa: ANN401 - JSON
         """Cache a job's result and files for later runs, and return why not; empty on success."""
         try:
-            found = read()
-            entry = self._entry(wanted.job.what, made_at, found, value)
-            asked = self._asked(wanted.job.name, wanted.job.args)
-            self._used.append(self._store.save(wanted.key, entry, wanted.folders, asked))
-            self._all_read.append(found)
+            reads = read()
+            entry = self._entry(wanted.job.what, made_at, reads, value)
+            request = self._asked(wanted.job.name, wanted.job.args)
+            self._used.append(self._store.save(wanted.key, entry, wanted.folders, request))
+            self._all_read.append(reads)
         except (NotKept, OSError, StorageError) as err:
             return str(err)
         return ""

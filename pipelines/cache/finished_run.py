@@ -60,7 +60,7 @@ class AskedOfRun:
     @classmethod
     def now(cls, spec: str, options: Mapping[str, Any], root: Path) -> AskedOfRun:
         """Return the request at this moment."""
-        asked = {
+        request = {
             **request_of(_WHAT, {"spec": spec, **options}, root),
             "root": str(root.resolve()),
             # A link may change its target to an equal file in another folder. Texts that are no paths do no harm.
@@ -68,7 +68,7 @@ class AskedOfRun:
             "files": {path: digest_of_file(Path(path)) for path in _read_here(spec)},
             "installed": {place: _modules_in(place) for place in dict.fromkeys(sys.path)},
         }
-        return cls(spec=spec, options=options, root=root, key=digest_of_json(asked).removeprefix("sha256:")[:32])
+        return cls(spec=spec, options=options, root=root, key=digest_of_json(request).removeprefix("sha256:")[:32])
 
     @property
     def is_as_it_was(self) -> bool:
@@ -175,6 +175,6 @@ def _files_of(folder: Path, *, below: Path | None = None) -> Iterator[tuple[str,
 
 def _is_as_left(folder: Path, files: Mapping[str, Iterable[int]]) -> bool:
     try:
-        return all(identity_of(folder.joinpath(name).stat()) == tuple(found) for name, found in files.items())
+        return all(identity_of(folder.joinpath(name).stat()) == tuple(identity) for name, identity in files.items())
     except OSError:
         return False

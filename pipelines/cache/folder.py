@@ -77,9 +77,9 @@ def others_in(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of files in a folder that are not the cache's, also below the folders of keys."""
     own = {*parts_of(folder), *(folder / name for name in (MARKER, CACHE_MARKER) if is_plain_file(folder / name))}
     keys = set(key_folders(folder))
-    found = [path for path in _listed(folder) if path not in own and path not in keys]
-    found += [path for place in keys for path in _listed(place) if path not in own]
-    return tuple(sorted(path.relative_to(folder).as_posix() for path in found))
+    paths = [path for path in _listed(folder) if path not in own and path not in keys]
+    paths += [path for place in keys for path in _listed(place) if path not in own]
+    return tuple(sorted(path.relative_to(folder).as_posix() for path in paths))
 
 
 def remove_cache(folder: Path) -> tuple[str, ...]:

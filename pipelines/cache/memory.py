@@ -52,9 +52,9 @@ class Memory:
         self._own: dict[str, str] = {}
         self._is_keeping_times: dict[int, bool] = {}
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            found = json.loads(path.read_bytes())
-            if isinstance(found, dict):
-                self._known = {key: value for key, value in found.items() if isinstance(value, str)}
+            data = json.loads(path.read_bytes())
+            if isinstance(data, dict):
+                self._known = {key: value for key, value in data.items() if isinstance(value, str)}
 
     def digest(self, path: str, found: os.stat_result) -> str:
         """Return the digest of a file's content, `found` being its state.
@@ -89,16 +89,16 @@ class Memory:
         """Return the result of `find` for bytecode and its source; `OF_SOURCE` where there is no bytecode."""
         source = source_of_bytecode(path)
         try:
-            kept = os.stat(path)  # noqa: PTH116 - as it was written
+            cached = os.stat(path)  # noqa: PTH116 - as it was written
             of = os.stat(source or path)  # noqa: PTH116 - as above
-            key = f"{what}:{_key(kept)}:{_key(of)}"
-            is_told = self._is_told_of_changes(path, kept.st_dev) and self._is_told_of_changes(path, of.st_dev)
+            key = f"{what}:{_key(cached)}:{_key(of)}"
+            is_told = self._is_told_of_changes(path, cached.st_dev) and self._is_told_of_changes(path, of.st_dev)
             state = self._known.get(key) if is_told else None
             if state is None:
                 begin = time.time_ns()
                 state = find(Path(path).read_bytes(), Path(source or path), of)
                 if is_told:
-                    self._add(key, state, begin, kept, of)
+                    self._add(key, state, begin, cached, of)
         except OSError:
             return OF_SOURCE
         return state
@@ -111,10 +111,10 @@ class Memory:
 
     def _is_told_of_changes(self, path: str, device: int) -> bool:
         """Return whether every change of a file shows in its times."""
-        known = self._is_keeping_times.get(device)
-        if known is None:
-            known = self._is_keeping_times[device] = _is_keeping_times(path, device)
-        return known
+        is_keeping = self._is_keeping_times.get(device)
+        if is_keeping is None:
+            is_keeping = self._is_keeping_times[device] = _is_keeping_times(path, device)
+        return is_keeping
 
     def note_not_kept(self, key: str, why: str) -> None:
         """Note why a job was not cached the last time; empty if it was."""
@@ -151,15 +151,15 @@ def _key(found: os.stat_result) -> str:
 
 def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
     # importlib._bootstrap_external: magic number, flags, and time and size of the source, or its digest.
-    flags, said = int.from_bytes(kept[4:8], "little"), kept[8:_HEADER_BYTES]
+    flags, stamp = int.from_bytes(kept[4:8], "little"), kept[8:_HEADER_BYTES]
     if len(kept) < _HEADER_BYTES:
         return OF_SOURCE
     if flags:
         # Children check the source whatever the flags are.
-        is_of_source = importlib.util.source_hash(source.read_bytes()) == said
+        is_of_source = importlib.util.source_hash(source.read_bytes()) == stamp
     else:
         written, size = int(of.st_mtime) & 0xFFFFFFFF, of.st_size & 0xFFFFFFFF
-        is_of_source = said == written.to_bytes(4, "little") + size.to_bytes(4, "little")
+        is_of_source = stamp == written.to_bytes(4, "little") + size.to_bytes(4, "little")
     code = hashlib.sha256(kept[:4] + kept[_HEADER_BYTES:]).hexdigest()
     return f"sha256:{code}" if is_of_source else OF_SOURCE
 
@@ -186,7 +186,7 @@ def _is_keeping_times(path: str, device: int) -> bool:
         return False
     numbers = f"{os.major(device)}:{os.minor(device)}"
     real = f"{os.path.realpath(path)}/"
-    best, found = 0, None
+    best, mount = 0, None
     for line in lines:
         first, _, last = line.partition(" - ")
         before, after = first.split(), last.split()
@@ -194,8 +194,8 @@ def _is_keeping_times(path: str, device: int) -> bool:
         # Some file systems have other device numbers for their files.
         rank = len(place) + 1 + (len(real) if before[2] == numbers else 0)
         if (before[2] == numbers or real.startswith(f"{place}/")) and rank >= best:
-            best, found = rank, after
-    if found is None:
+            best, mount = rank, after
+    if mount is None:
         return False
-    kind, source, options = found[0], found[1], found[2].split(",")
+    kind, source, options = mount[0], mount[1], mount[2].split(",")
     return kind in _KEEPING_TIMES and not source.startswith(_OF_IMAGE) and "rw" in options

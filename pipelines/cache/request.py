@@ -30,7 +30,7 @@ _NAMED_OF_THE_MOMENT = frozenset({"CI", "DISPLAY", "HOSTNAME", "WAYLAND_DISPLAY"
 def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """Return the request for a job as JSON data, the same for every run folder, whose path is `@run@` in it."""
     facts = host_facts()
-    given = environment_of_child()
+    variables = environment_of_child()
     return {
         "job": name,
         "args": unplaced(dict(args), run),
@@ -45,7 +45,7 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
         "process": _inherited(),
         "variables": {
             name: digest_of_json(value)
-            for name, value in sorted(given.items())
+            for name, value in sorted(variables.items())
             if not (is_of_shell(name) or name in _NAMED_OF_THE_MOMENT or name.startswith(_OF_THE_MOMENT))
         },
     }
@@ -61,9 +61,9 @@ def _inherited() -> dict[str, Any]:
         name.lower(): list(resource.getrlimit(getattr(resource, name))) for name in dir(resource) if _is_limit(name)
     }
     status = Path("/proc/self/status")
-    said = status.read_text(encoding="utf-8") if status.exists() else ""
+    text = status.read_text(encoding="utf-8") if status.exists() else ""
     # A call could read it only by setting it, which other threads would see.
-    umask = next((line.split()[1] for line in said.splitlines() if line.startswith("Umask:")), None)
+    umask = next((line.split()[1] for line in text.splitlines() if line.startswith("Umask:")), None)
     return {
         **limits,
         "groups": sorted(os.getgroups()),

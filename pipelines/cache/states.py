@@ -108,7 +108,7 @@ def read_now(accesses: FileAccesses, run: Path, memory: Memory) -> Read:
     changed = (
         *(path for path, names in accesses.folders.items() if not _is_so(path, (ALL_NAMES, names), memory)),
         *(path for path, names in accesses.modules_in.items() if not _is_so(path, (NAMES_OF_MODULES, names), memory)),
-        *(path for path, found in accesses.imports.items() if not _is_so(path, (_IMPORT, found), memory)),
+        *(path for path, endings in accesses.imports.items() if not _is_so(path, (_IMPORT, endings), memory)),
         *(path for path, target in accesses.links.items() if target_of(path) != target),
         *(path for path, state in accesses.looked_at.items() if not _is_so(path, ("look", state), memory)),
         *(path for path, digest in accesses.contents.items() if not _is_so(path, ("content", digest), memory)),
@@ -119,7 +119,7 @@ def read_now(accesses: FileAccesses, run: Path, memory: Memory) -> Read:
     if changed:
         msg = f"{changed[0]} was changed while the job ran"
         raise NotKept(msg)
-    given = environment_of_child()
+    variables = environment_of_child()
     # A job that reads JSON files by their names would read those of `--json` too.
     with_reports = {path.rpartition("/")[0] for path in (*files, *accesses.contents) if path.endswith(".json")}
     return Read(
@@ -135,18 +135,18 @@ def read_now(accesses: FileAccesses, run: Path, memory: Memory) -> Read:
             _named(path, run): names for path, names in accesses.modules_in.items() if path not in accesses.searched
         },
         packages_in={_named(path, run): names for path, names in packages_in.items()},
-        imports={_named(path, run): found for path, found in accesses.imports.items()},
+        imports={_named(path, run): endings for path, endings in accesses.imports.items()},
         sizes={_named(path, run): size for path, size in accesses.sizes.items() if path not in accesses.files},
         links={path: target for path, target in accesses.links.items() if not _named(path, run).startswith(RUN)},
         attributes={_named(path, run): digest for path, digest in accesses.attributes.items()},
         looked_at={path: state for path, state in accesses.looked_at.items() if not _named(path, run).startswith(RUN)},
         absent=tuple(sorted(_named(path, run) for path in accesses.absent)),
         variables={
-            name: _digest_of_variable(given, name)
+            name: _digest_of_variable(variables, name)
             for name in sorted(accesses.variables)
             if name in accesses.variables_of_user or not is_of_shell(name)
         },
-        all_variables=_digest_of_all(given) if accesses.reads_all_variables else None,
+        all_variables=_digest_of_all(variables) if accesses.reads_all_variables else None,
         host_name=_host_name() if accesses.reads_host_name else None,
     )
 
@@ -166,10 +166,10 @@ def _digested(accesses: FileAccesses, memory: Memory) -> Iterator[tuple[str, str
     """Yield each opened file, and its digest."""
     for path, identity in accesses.files.items():
         try:
-            found = os.stat(path)  # noqa: PTH116 - as it was written
+            state = os.stat(path)  # noqa: PTH116 - as it was written
             # Another name for the file sets the time of its last change, and such names are followed.
-            is_named_only = path in accesses.contents and identity_of(found)[:-1] == identity[:-1]
-            digest = memory.digest(path, found) if is_named_only or identity_of(found) == identity else ""
+            is_named_only = path in accesses.contents and identity_of(state)[:-1] == identity[:-1]
+            digest = memory.digest(path, state) if is_named_only or identity_of(state) == identity else ""
         except OSError:
             digest = ""
         if not digest:
@@ -195,13 +195,13 @@ def union(reads: Iterable[Read]) -> Read:
 
 def union_outside_run(reads: Iterable[Read]) -> Read:
     """Return all that several jobs of one run read outside of its folder."""
-    found = union(reads)
+    merged = union(reads)
     outside: dict[str, Any] = {
-        item.name: _outside_run(getattr(found, item.name))
+        item.name: _outside_run(getattr(merged, item.name))
         for item in fields(Read)
-        if isinstance(getattr(found, item.name), dict) and item.name != "variables"
+        if isinstance(getattr(merged, item.name), dict) and item.name != "variables"
     }
-    return replace(found, **outside, absent=tuple(path for path in found.absent if not path.startswith(RUN)))
+    return replace(merged, **outside, absent=tuple(path for path in merged.absent if not path.startswith(RUN)))
 
 
 def _outside_run(found: Mapping[str, _T]) -> dict[str, _T]:
@@ -213,13 +213,13 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
 
     `checked` has results of this moment, and gets more.
     """
-    given = environment_of_child()
+    variables = environment_of_child()
     for name, value in read.variables.items():
-        if _digest_of_variable(given, name) != value:
+        if _digest_of_variable(variables, name) != value:
             return f"the environment variable {name} changed"
     if read.host_name is not None and read.host_name != _host_name():
         return "the name of this machine changed"
-    if read.all_variables is not None and read.all_variables != _digest_of_all(given):
+    if read.all_variables is not None and read.all_variables != _digest_of_all(variables):
         return "an environment variable changed, and code of yours read all of them"
     wanted: Iterable[tuple[str, object]] = (
         *read.files.items(),
@@ -227,7 +227,7 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
         *(((path, (NAMES_BUT_REPORTS, names))) for path, names in read.without_reports.items()),
         *(((path, (NAMES_OF_MODULES, names))) for path, names in read.modules_in.items()),
         *(((path, (NAMES_OF_PACKAGES, names))) for path, names in read.packages_in.items()),
-        *(((path, (_IMPORT, found))) for path, found in read.imports.items()),
+        *(((path, (_IMPORT, endings))) for path, endings in read.imports.items()),
         *(((path, ("link", target))) for path, target in read.links.items()),
         *(((path, (_BYTECODE, state))) for path, state in read.bytecode.items()),
         *(((path, ("attributes", digest))) for path, digest in read.attributes.items()),
@@ -293,12 +293,12 @@ def _state_now(path: str, kind: str, memory: Memory) -> object:
     by_path = _BY_PATH.get(kind)
     if by_path is not None:
         return by_path(path)
-    found = os.stat(path)  # noqa: PTH116 - as it was written
+    status = os.stat(path)  # noqa: PTH116 - as it was written
     if kind == "content":
-        return memory.digest(path, found)
+        return memory.digest(path, status)
     if kind == "look":
-        return found.st_mtime_ns, found.st_mode
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return status.st_mtime_ns, status.st_mode
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _named(path: str, run: Path) -> str:

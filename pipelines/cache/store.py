@@ -73,15 +73,15 @@ class Store:
 
     def last_asked(self, job: str, *, but_in: str) -> Mapping[str, Any] | None:
         """Return the last request for a job, except that of the run `but_in`; None where it is unknown."""
-        newest, asked = "", None
+        newest, request = "", None
         for path in self.folder.glob(f"*/*/{_ASKED}"):
             if path.parent.name <= newest:
                 continue
             with contextlib.suppress(OSError, *NOT_OURS):
-                found = read_json(path)
-                if found["job"] == job and found["made_in"] != but_in:
-                    newest, asked = path.parent.name, found["asked"]
-        return asked
+                data = read_json(path)
+                if data["job"] == job and data["made_in"] != but_in:
+                    newest, request = path.parent.name, data["asked"]
+        return request
 
     def save(self, key: str, entry: Entry, outputs: Mapping[str, Path], asked: Mapping[str, Any] | None = None) -> Path:
         """Save an entry with copies of its files, and return its folder.
@@ -113,8 +113,8 @@ class Store:
             }
             write_json_atomically(staged / _ENTRY, {**data, _DIGEST: _digest_of(data)})
             if asked is not None:
-                said = {"job": entry.job, "made_in": entry.made_in, "asked": dict(asked)}
-                write_json_atomically(staged / _ASKED, said)
+                request_data = {"job": entry.job, "made_in": entry.made_in, "asked": dict(asked)}
+                write_json_atomically(staged / _ASKED, request_data)
             stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
             place = self.folder / key
             place.mkdir(exist_ok=True)
@@ -137,13 +137,13 @@ class Store:
             for name in item.folders:
                 _make_below(target, PurePosixPath(name))
             for name, digest in item.files.items():
-                kept = entry.folder / str(at) / name
-                if not stat.S_ISREG(kept.lstat().st_mode) or memory.digest(str(kept), kept.stat()) != digest:
-                    msg = f"{kept} is corrupt"
+                stored = entry.folder / str(at) / name
+                if not stat.S_ISREG(stored.lstat().st_mode) or memory.digest(str(stored), stored.stat()) != digest:
+                    msg = f"{stored} is corrupt"
                     raise OSError(msg)
                 _make_below(target, PurePosixPath(name).parent)
                 # A copy: writing to a link would change the entry.
-                shutil.copyfile(kept, target / name, follow_symlinks=False)
+                shutil.copyfile(stored, target / name, follow_symlinks=False)
                 memory.add_own(target / name, digest)
         # Marks it as used, because those that were used last stay.
         with contextlib.suppress(OSError):
@@ -151,17 +151,17 @@ class Store:
 
     def _make_room(self, place: Path) -> None:
         """Remove the entries unused for longest: of one request with too many, and of all."""
-        for _, _, kept in sorted(_kept_in(place))[:-_MOST_OF_ONE]:
-            shutil.rmtree(kept, ignore_errors=True)
-        found = sorted(item for folder in key_folders(self.folder) for item in _kept_in(folder))
-        held = sum(size for _, size, _ in found)
-        for _, size, kept in found:
-            if held <= self._most_bytes:
+        for _, _, folder_of_entry in sorted(_kept_in(place))[:-_MOST_OF_ONE]:
+            shutil.rmtree(folder_of_entry, ignore_errors=True)
+        entries = sorted(item for folder in key_folders(self.folder) for item in _kept_in(folder))
+        used_bytes = sum(size for _, size, _ in entries)
+        for _, size, folder_of_entry in entries:
+            if used_bytes <= self._most_bytes:
                 return
-            shutil.rmtree(kept, ignore_errors=True)
+            shutil.rmtree(folder_of_entry, ignore_errors=True)
             with contextlib.suppress(OSError):
-                kept.parent.rmdir()
-            held -= size
+                folder_of_entry.parent.rmdir()
+            used_bytes -= size
 
 
 def _make_below(target: Path, name: PurePosixPath) -> None:
@@ -176,9 +176,9 @@ def _make_below(target: Path, name: PurePosixPath) -> None:
 
 def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield the time of last use, size in bytes and folder of each entry."""
-    for kept in entries_in(place):
+    for folder in entries_in(place):
         with contextlib.suppress(OSError, ValueError):
-            yield (kept / _ENTRY).stat().st_mtime, int(kept.name.rpartition(".")[2]), kept
+            yield (folder / _ENTRY).stat().st_mtime, int(folder.name.rpartition(".")[2]), folder
 
 
 def _read(folder: Path) -> Entry:

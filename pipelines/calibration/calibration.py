@@ -189,9 +189,9 @@ def _inputs_of(batches: Iterable[Batch], rows: CalibratedRows) -> Iterator[Mappi
         for digest in rows.digests_of(batch):
             is_kept.append(digest in left)
             left.discard(digest)
-        kept = rows_kept(batch, is_kept)
-        if kept.rows:
-            yield kept.inputs
+        chosen = rows_kept(batch, is_kept)
+        if chosen.rows:
+            yield chosen.inputs
 
 
 def _name(source: SampleSource) -> str:

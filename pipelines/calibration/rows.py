@@ -61,8 +61,8 @@ class RowChoice:
             return [False] * len(digests)
         values = np.fromiter(map(_short, digests), dtype=np.uint64, count=len(digests))
         at = np.minimum(np.searchsorted(self._besides, values), self._besides.size - 1)
-        found: list[bool] = (self._besides[at] == values).tolist()
-        return found
+        are_compared: list[bool] = (self._besides[at] == values).tolist()
+        return are_compared
 
     def _offer(self, value: int) -> None:
         if value in self._kept:

@@ -46,26 +46,26 @@ def choose_stage(
         ArtifactIntegrityError: The evidence is about another reference or file, or was judged by other rules than the
             spec's.
     """
-    found = evidence_to_choose_by(run) if evidence is None else evidence
+    current = evidence_to_choose_by(run) if evidence is None else evidence
     engines = _engines(run)
     binding = Binding(run, Recording.load(run.reference))
-    found = about_what_is_there(found, binding)
-    _check_binding(run, binding, found)
+    current = about_what_is_there(current, binding)
+    _check_binding(run, binding, current)
     part = run.resolved.spec.promote
     declared = tuple(part.prefer) if isinstance(part.prefer, list) else part.prefer
     rules = ChoiceRules(
-        devices=tuple(dict.fromkeys(devices or part.devices or (found.device,))),
+        devices=tuple(dict.fromkeys(devices or part.devices or (current.device,))),
         points=plan_of(run.resolved).points,
         prefer=prefer or declared,
         limits={**part.limits, **(limits or {})},
         accept=part.accept,
     )
-    choice = choose(found, read_benchmark(run), _sizes(run, found), rules, engines)
+    choice = choose(current, read_benchmark(run), _sizes(run, current), rules, engines)
     for candidate in choice.candidates:
         if not candidate.why_not:
             _check_artifact(run, binding, candidate)
     if devices:
-        _check_devices(found, choice)
+        _check_devices(current, choice)
     _check_served(choice)
     return choice
 
@@ -209,14 +209,14 @@ def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
 
 def _sizes(run: RunFolder, evidence: Evidence) -> dict[str, int]:
     """Return the size of each artifact, and of the recorded source if it is files."""
-    found = {}
+    sizes = {}
     source = _size_of_recorded_source(run, evidence)
     if source is not None:
-        found[SOURCE] = source
+        sizes[SOURCE] = source
     for name, artifact in run.artifacts().items():
         if all((artifact.folder / file).is_file() for file in artifact.files):
-            found[name] = artifact.size_bytes
-    return found
+            sizes[name] = artifact.size_bytes
+    return sizes
 
 
 def _size_of_recorded_source(run: RunFolder, evidence: Evidence) -> int | None:

@@ -53,7 +53,9 @@ def eligibilities_of(
     documents = evidence.by_device()
     for entry in evidence.variants:
         name = entry.variant
-        of_variant = {device: found for device, item in documents.items() if (found := item.entry(name)) is not None}
+        of_variant = {
+            device: of_device for device, item in documents.items() if (of_device := item.entry(name)) is not None
+        }
         target = _Target(home=evidence.device, entry=entry, by_device=of_variant, documents=tuple(documents))
         eligibility = target.verified(devices)
         emulated = _emulated_entry(documents.values(), name, accept) if eligibility.why_not else None
@@ -93,8 +95,8 @@ class _Target:
         if not wanted:
             why = f"does not run on {', '.join(devices)}"
             return Eligibility(entry=self.entry, why_not=why, devices=wanted, has_run=has_run)
-        found = {device: self._verified_on(device) for device in wanted}
-        counting = {device: entry for device, entry in found.items() if entry is not None}
+        by_device = {device: self._verified_on(device) for device in wanted}
+        counting = {device: entry for device, entry in by_device.items() if entry is not None}
         why_not = next((self._why_not(device) for device in wanted if device not in counting), "")
         entry = next(iter(counting.values()), self.entry) if not why_not else self.entry
         return Eligibility(entry=entry, why_not=why_not, devices=wanted, entries=counting, has_run=has_run)
@@ -174,14 +176,14 @@ def unmet_requirements(run: RunFolder, evidence: Evidence, devices: Collection[s
     device that counts and runs it, and to run on at least one.
     """
     documents = evidence.by_device()
-    found: dict[str, str] = {}
+    unmet_by_name: dict[str, str] = {}
     for name in required_variants(run):
         wanted = [item for device, item in documents.items() if device in devices and can_run_on(name, device)]
         counting = wanted or documents.values()
         verdicts = {entry.verdict for item in counting if (entry := item.entry(name)) is not None}
         unmet = next((verdict for verdict in _WORST_FIRST if verdict in verdicts), None)
         if unmet is not None:
-            found[name] = unmet
+            unmet_by_name[name] = unmet
         elif "pass" not in verdicts:
-            found[name] = NOT_RUN_HERE if verdicts else "not measured"
-    return found
+            unmet_by_name[name] = NOT_RUN_HERE if verdicts else "not measured"
+    return unmet_by_name

@@ -59,25 +59,25 @@ def figures_of_variant(
 ) -> Figures:
     """Return speed and size of a variant; a benchmark of other bytes than the evidence's does not count."""
     size = _size(size_bytes)
-    found = None if benchmark is None else benchmark.of(entry.variant)
-    if benchmark is None or found is None:
+    measured = None if benchmark is None else benchmark.of(entry.variant)
+    if benchmark is None or measured is None:
         why = _NO_BENCHMARK if benchmark is None else "the benchmark is without it"
         return Figures(by_name=_complete(size), unmeasured=why)
-    if found.artifact is None or found.artifact != entry.artifact:
-        why = found.error if found.artifact is None and found.error else "another file was benchmarked"
+    if measured.artifact is None or measured.artifact != entry.artifact:
+        why = measured.error if measured.artifact is None and measured.error else "another file was benchmarked"
         return Figures(by_name=_complete(size), unmeasured=why)
-    return _measured(found, benchmark, size, rules)
+    return _measured(measured, benchmark, size, rules)
 
 
 def figures_of_source(benchmark: BenchmarkResult | None, size_bytes: int | None, rules: MeasuringRules) -> Figures:
     """Return speed and size of the source itself."""
     size = _size(size_bytes)
-    found = None if benchmark is None else benchmark.of(SOURCE)
-    if benchmark is None or found is None:
+    measured = None if benchmark is None else benchmark.of(SOURCE)
+    if benchmark is None or measured is None:
         return Figures(by_name=_complete(size), unmeasured=_NO_BENCHMARK)
-    if not _is_recorded_source(found, rules):
-        return Figures(by_name=_complete(size), unmeasured=found.error or "another source was benchmarked")
-    return _measured(found, benchmark, size, rules)
+    if not _is_recorded_source(measured, rules):
+        return Figures(by_name=_complete(size), unmeasured=measured.error or "another source was benchmarked")
+    return _measured(measured, benchmark, size, rules)
 
 
 def _size(size_bytes: int | None) -> dict[str, float | None]:
@@ -98,7 +98,7 @@ def _measured(
     measured = set(itertools.product(benchmark.batch_sizes, benchmark.concurrency))
     first = rules.points[0]
     is_first_call_of = benchmark.batch_sizes[0] == first[0]
-    known: dict[str, float | None] = {
+    figures: dict[str, float | None] = {
         **size,
         "load_s": found.load_s,
         "first_call_ms": found.first_call_ms if is_first_call_of else None,
@@ -108,11 +108,11 @@ def _measured(
     point = found.at(*first)
     if point is None:
         nothing = f"it was not benchmarked{point_in_words(first)}"
-        return Figures(by_name=_complete(known), unmeasured=found.error or nothing)
+        return Figures(by_name=_complete(figures), unmeasured=found.error or nothing)
     source = benchmark.of(SOURCE)
     is_against_source = source is not None and _is_recorded_source(source, rules)
     return Figures(
-        by_name=_complete(known | _of_point(point)),
+        by_name=_complete(figures | _of_point(point)),
         speedup=point.speedup if is_against_source else None,
         rounds_ms=point.round_medians_ms,
         distrust=_distrust(found, benchmark, first),
@@ -157,8 +157,8 @@ def _of_point(point: BenchmarkPoint) -> dict[str, float | None]:
 
 def _complete(known: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return every figure by name; a figure that is not finite was not measured."""
-    found = {name: known.get(name) for name in CONSTRAINTS}
-    return {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
+    figures = {name: known.get(name) for name in CONSTRAINTS}
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in figures.items()}
 
 
 def point_in_words(point: Point) -> str:

@@ -67,8 +67,8 @@ class ReleaseOption:
 
     def is_measured(self, rules: ChoiceRules) -> bool:
         """Return whether every figure that the rules need is known."""
-        asked = [*rules.limits, *([_ORDERED_BY[rules.prefer]] if isinstance(rules.prefer, str) else [])]
-        return all(self.figures.by_name[name] is not None for name in asked)
+        names = [*rules.limits, *([_ORDERED_BY[rules.prefer]] if isinstance(rules.prefer, str) else [])]
+        return all(self.figures.by_name[name] is not None for name in names)
 
     @property
     def accuracy(self) -> tuple[float, int]:
@@ -83,8 +83,8 @@ class ReleaseOption:
         outputs = [output for entry in entries if entry.result for output in entry.result.outputs.values()]
         # The scores' difference stands in for a label's; other integers are equal in a pass.
         parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output.dtype)]
-        known = [part for part in parts if part is not None]
-        return max(known, default=0.0) if outputs and len(known) == len(parts) else None
+        finite = [part for part in parts if part is not None]
+        return max(finite, default=0.0) if outputs and len(finite) == len(parts) else None
 
     def figure(self, preference: Preference) -> float | None:
         """Return the figure that a preference orders by, smaller is better; None if it was not measured."""
@@ -145,5 +145,5 @@ def options_of(
 
 def in_order_of(candidates: Iterable[ReleaseOption], preference: Preference) -> list[ReleaseOption]:
     """Return the candidates with the preference's figure, the best first; ties keep their order."""
-    known = [(value, item) for item in candidates if (value := item.figure(preference)) is not None]
-    return [item for _, item in sorted(known, key=lambda pair: pair[0])]
+    pairs = [(value, item) for item in candidates if (value := item.figure(preference)) is not None]
+    return [item for _, item in sorted(pairs, key=lambda pair: pair[0])]

@@ -146,10 +146,10 @@ class _FiniteFloat(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
         """Return the number, or raise a `BadParameter`."""
-        found: float = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
-        return found
+        return number
 
 
 # For amounts: of time, of money.
@@ -303,11 +303,11 @@ class _RunPath(click.Path):
 
         if ctx is None or ctx.resilient_parsing:
             return super().convert(value, param, ctx)
-        found = find_run(str(value), ctx.meta.get(_ROOT, Path("artifacts")))
-        if found != Path(value) and not ctx.params.get("quiet"):
+        folder = find_run(str(value), ctx.meta.get(_ROOT, Path("artifacts")))
+        if folder != Path(value) and not ctx.params.get("quiet"):
             # Show at once which run it is.
-            echo(f"run: {found}", err=True)
-        return super().convert(found, param, ctx)
+            echo(f"run: {folder}", err=True)
+        return super().convert(folder, param, ctx)
 
 
 def _root_option(
@@ -418,5 +418,5 @@ reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; 
 
 def endpoint_limits(texts: Iterable[str], max_answer_mb: float | None, *, example: str) -> dict[str, float]:
     """Return the limits of a server in `--endpoint` and `--max-answer-mb`; raises as `numbers`."""
-    found = numbers("--endpoint", texts, example=example)
-    return found if max_answer_mb is None else {**found, "max_answer_mb": max_answer_mb}
+    limits = numbers("--endpoint", texts, example=example)
+    return limits if max_answer_mb is None else {**limits, "max_answer_mb": max_answer_mb}

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 def is_said_again(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
     """Print the outcomes of all runs if nothing has changed since, and return whether that is so."""
-    found = [find_finished_run(item) for item in asked]
-    runs = [run for run in found if run is not None]
-    if len(runs) < len(found):
+    finished_runs = [find_finished_run(item) for item in asked]
+    runs = [run for run in finished_runs if run is not None]
+    if len(runs) < len(finished_runs):
         return False
     for run in runs:
         since = f"nothing has changed since run {run.folder.name} of {run.made_at}: it is not done again"

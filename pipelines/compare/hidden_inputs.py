@@ -77,43 +77,43 @@ def _of(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
         return dict(value)
     if key == _BY_STRATUM:
         return _numbered("stratum", {name: _numbered("value", values) for name, values in value.items()})
-    found = {name: _field(name, item) for name, item in value.items()}
-    return {**found, **_words_of(value, found), **_reasons_of(value)}
+    fields = {name: _field(name, item) for name, item in value.items()}
+    return {**fields, **_words_of(value, fields), **_reasons_of(value)}
 
 
 def _words_of(value: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of sentences, made anew, and empty fields of a single row."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if "row_id" in value:
         # Outputs of one row; of detections, these are counts.
-        found.update(actual=None, expected=None)
+        fields.update(actual=None, expected=None)
     if isinstance(value.get("words"), list):
         words = sentence.without_inputs(value["words"])
-        found.update(words=to_data(words), **({"detail": sentence.render(words)} if "detail" in value else {}))
+        fields.update(words=to_data(words), **({"detail": sentence.render(words)} if "detail" in value else {}))
     if isinstance(value.get("health"), list):
         texts = {item["name"]: sentence.render(item["words"]) for item in whole.get("health_checks", ())}
-        found.update(health=[[name, texts.get(name, HIDDEN)] for name, _ in value["health"]])
+        fields.update(health=[[name, texts.get(name, HIDDEN)] for name, _ in value["health"]])
     if isinstance(value.get("failed"), list) and "failed_words" in value:
         failed = [sentence.without_inputs(item) for item in value["failed_words"]]
-        said = list(map(sentence.render, failed)) or [HIDDEN for _ in value["failed"]]
-        found.update(failed_words=to_data(failed), failed=said)
-    return found
+        texts_of_failed = list(map(sentence.render, failed)) or [HIDDEN for _ in value["failed"]]
+        fields.update(failed_words=to_data(failed), failed=texts_of_failed)
+    return fields
 
 
 def _reasons_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields on why something could not be measured."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if {"message", "hint"} <= value.keys() and _is_without_inputs(value):
-        found.update({name: value[name] for name in ("message", "hint", "command", "advice") if name in value})
+        fields.update({name: value[name] for name in ("message", "hint", "command", "advice") if name in value})
     elif {"message", "hint", "kind"} <= value.keys():
-        found.update(message=f"{value['kind']}: {HIDDEN}", hint=_WHERE_IT_STANDS)
+        fields.update(message=f"{value['kind']}: {HIDDEN}", hint=_WHERE_IT_STANDS)
     if {"hint", "command"} <= value.keys() and may_leave(str(value["command"])):
-        found.update(command=value["command"])
+        fields.update(command=value["command"])
     if value.get("not_run_here"):
-        found.update(not_run_here=value["not_run_here"])
+        fields.update(not_run_here=value["not_run_here"])
     if may_say_why(str(value.get("verdict"))) and "reason" in value:
-        found.update(reason=value["reason"])
-    return found
+        fields.update(reason=value["reason"])
+    return fields
 
 
 def _field(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data

@@ -124,8 +124,8 @@ def compare(
             return replace(result, ran_in=THIS_PROCESS, notes=[*result.notes, _HERE])
         # The log shows why a probe failed by itself.
         is_clean = not any(probe.error for probe in result.probes.asked.values())
-        kept = [f"the log of the comparison is in {place}"] if own and not is_clean else []
-        return replace(result, notes=[*result.notes, *kept])
+        log_notes = [f"the log of the comparison is in {place}"] if own and not is_clean else []
+        return replace(result, notes=[*result.notes, *log_notes])
     except NotRunHereError as err:
         is_clean = True
         return comparison_not_run(job, f"{err}: {err.hint}" if err.hint else str(err))
@@ -146,9 +146,9 @@ def _asked_of_models(args: Mapping[str, Any]) -> dict[str, Any]:
     Which inputs they get is recorded. How often, in which order, and by which probes does not matter.
     """
     rules = args["job"]["rules"]
-    asked = {name: rules[name] for name in ("passes", "probes", "seed")}
-    asked |= {"precision": rules["tolerance"]["precision"], "edge": rules["edge"] != EdgeRule.OFF}
-    return {**args, "job": {**args["job"], "rules": asked}}
+    inputs = {name: rules[name] for name in ("passes", "probes", "seed")}
+    inputs |= {"precision": rules["tolerance"]["precision"], "edge": rules["edge"] != EdgeRule.OFF}
+    return {**args, "job": {**args["job"], "rules": inputs}}
 
 
 def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
@@ -172,12 +172,12 @@ def _itself(job: ComparisonJob) -> str:
 
 def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
     err = MeasurementError(detail, hint="name the original as the reference, and the converted model as the candidate")
-    found = failed_comparison(job, err)
+    failed = failed_comparison(job, err)
     return replace(
-        found,
+        failed,
         checks=[
             Check(name="distinct", status=Status.ERROR, kind=Kind.NOT_MEASURED, detail=detail),
-            *found.checks,
+            *failed.checks,
         ],
     )
 
@@ -187,16 +187,16 @@ def failed_comparison(
 ) -> ComparisonResult:
     """Return the result of a failed comparison, with what was known when it stopped."""
     code = error.exit_code if error.exit_code is not ExitCode.PASS else ExitCode.NOT_MEASURED
-    found, known = _not_measured(job, "error", str(error)), known or PartialResult()
-    reference, candidate = known.reference or found.reference, known.candidate or found.candidate
+    result, known = _not_measured(job, "error", str(error)), known or PartialResult()
+    reference, candidate = known.reference or result.reference, known.candidate or result.candidate
     return replace(
-        found,
+        result,
         exit_code=int(code),
         error=error_result(error),
         rows=known.rows,
         reference=reference,
         candidate=candidate,
-        notes=[*found.notes, *code_notes(reference, candidate)],
+        notes=[*result.notes, *code_notes(reference, candidate)],
     )
 
 

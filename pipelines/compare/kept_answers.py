@@ -175,9 +175,9 @@ class _Keeping(KeptAnswers):
         runner = open_it()
         place = self._folder / role
         place.mkdir()
-        kept = _Kept(runner=runner, ref=ref, before=runner.facts, writer=ChunkWriter(place))
-        self._kept[role] = kept
-        return _Asked(runner, lambda inputs, answer: self._keep(kept, inputs, answer))
+        entry = _Kept(runner=runner, ref=ref, before=runner.facts, writer=ChunkWriter(place))
+        self._kept[role] = entry
+        return _Asked(runner, lambda inputs, answer: self._keep(entry, inputs, answer))
 
     def samples(self, open_them: Callable[[], Read]) -> Read:
         self._samples = SamplesKeeper(self._folder / SAMPLES)
@@ -200,11 +200,11 @@ class _Keeping(KeptAnswers):
 
     def close(self) -> None:
         if self._is_whole and self._is_afresh_whole:
-            models = {role: kept.described() for role, kept in self._kept.items()}
+            models = {role: entry.described() for role, entry in self._kept.items()}
             samples = None if self._samples is None else self._samples.described()
             afresh = None if self._afresh is None else to_data(self._afresh)
-            kept = {"seconds": self._seconds, "models": models, "afresh": afresh, SAMPLES: samples}
-            write_json_atomically(self._folder / ANSWERS_FILE, kept)
+            entry = {"seconds": self._seconds, "models": models, "afresh": afresh, SAMPLES: samples}
+            write_json_atomically(self._folder / ANSWERS_FILE, entry)
 
     def _keep(self, kept: _Kept, inputs: Arrays, answer: Arrays | None) -> None:
         with self._lock:
@@ -223,10 +223,10 @@ class _Keeping(KeptAnswers):
 
     def _is_added(self, kept: _Kept, asked: str, answer: Arrays) -> bool:
         """Keep outputs, and return whether they equal earlier ones of these inputs and there is room."""
-        found = _digest_of(answer)
+        digest = _digest_of(answer)
         if asked in kept.answers:
-            return kept.answers[asked] == found
-        kept.answers[asked] = found
+            return kept.answers[asked] == digest
+        kept.answers[asked] = digest
         self._bytes += sum(array.nbytes for array in answer.values())
         try:
             # The caller may write to its arrays.
@@ -266,20 +266,20 @@ class _Known(KeptAnswers):
         self._folder = folder
         if not (folder / ANSWERS_FILE).is_file():
             _not_asked("no answers of it were kept")
-        found = read_json(folder / ANSWERS_FILE)
-        self._models, self._seconds, self._samples = found["models"], found["seconds"], found[SAMPLES]
-        self._afresh = found["afresh"]
+        data = read_json(folder / ANSWERS_FILE)
+        self._models, self._seconds, self._samples = data["models"], data["seconds"], data[SAMPLES]
+        self._afresh = data["afresh"]
 
     def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
         del open_it
         if role not in self._models:
             _not_asked(_ASKED_OF_FAILING if role == "reference" else f"the {role} was not asked")
-        known = from_data(_Opened, self._models[role]["opened"])
-        if dict(known.rename) != dict(ref.rename):
+        model = from_data(_Opened, self._models[role]["opened"])
+        if dict(model.rename) != dict(ref.rename):
             _not_asked(f"the outputs of the {role} had other names")
         stored = read_chunks(self._folder / role, self._models[role]["chunks"])
-        runner = _LookedUp(known, {batch.case or "": batch.outputs for batch in stored})
-        runner.loaded = _LoadedBefore(ref=replace(ref, kind=known.kind), known_digest=known.digest)
+        runner = _LookedUp(model, {batch.case or "": batch.outputs for batch in stored})
+        runner.loaded = _LoadedBefore(ref=replace(ref, kind=model.kind), known_digest=model.digest)
         return runner
 
     def samples(self, open_them: Callable[[], Read]) -> Read:
@@ -306,22 +306,22 @@ class _LookedUp(Runner):
         self._answers = answers
 
     def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
-        found = self._answers.get(_digest_of(feed))
-        if found is None:
+        outputs = self._answers.get(_digest_of(feed))
+        if outputs is None:
             _not_asked(_ASKED_OF_FAILING)
         self._facts = self._after
-        return [found[spec.name].copy() for spec in self.signature.outputs]
+        return [outputs[spec.name].copy() for spec in self.signature.outputs]
 
 
 def _by_case(asked: Sequence[Batch]) -> dict[str, Batch]:
     """Return batches by the digest of their inputs and its number of earlier occurrences."""
-    found: dict[str, Batch] = {}
+    cases: dict[str, Batch] = {}
     for batch in asked:
         digest, times = _digest_of(batch.inputs), 0
-        while f"{digest}-{times}" in found:
+        while f"{digest}-{times}" in cases:
             times += 1
-        found[f"{digest}-{times}"] = batch
-    return found
+        cases[f"{digest}-{times}"] = batch
+    return cases
 
 
 def _in_order(cases: Iterable[str], folder: Path, answered: AnsweredAfresh) -> list[Arrays | str]:
@@ -339,11 +339,11 @@ def _not_asked(what: str) -> NoReturn:
 
 def _digest_of(arrays: Arrays) -> str:
     """Return the digest of arrays by name: dtype, shape and values, bit for bit."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
-        found.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
+        digest.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
         if array.dtype.kind == "O":
-            found.update(repr(array.tolist()).encode())
+            digest.update(repr(array.tolist()).encode())
         else:
-            found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

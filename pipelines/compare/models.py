@@ -80,17 +80,18 @@ def with_endpoint_limits(models: Iterable[ModelRef], limits: Mapping[str, float]
     Raises:
         UsageError: A limit is unknown or not above 0, or no model is on a server.
     """
-    found = tuple(models)
+    all_models = tuple(models)
     if not limits:
-        return found
-    given = limits_of(limits)
-    if all(model.kind is not SourceKind.ENDPOINT for model in found):
+        return all_models
+    endpoint_limits = limits_of(limits)
+    if all(model.kind is not SourceKind.ENDPOINT for model in all_models):
         msg = f"endpoint limits are given ({', '.join(limits)}), and no model is the address of a server"
         raise UsageError(
             msg, hint="leave --endpoint out, or give an address such as http://127.0.0.1:8000/v2/models/NAME"
         )
     return tuple(
-        replace(model, endpoint_limits=given) if model.kind is SourceKind.ENDPOINT else model for model in found
+        replace(model, endpoint_limits=endpoint_limits) if model.kind is SourceKind.ENDPOINT else model
+        for model in all_models
     )
 
 
@@ -119,7 +120,7 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
     Raises:
         UsageError: A name is no side, a side is recorded outputs, or no name of an input is given.
     """
-    found = {}
+    sides = {}
     for side, model in zip(_SIDES, (reference, candidate), strict=True):
         names = tuple(name.strip() for name in takes[side].split(",")) if side in takes else ()
         if names and model.is_recorded:
@@ -128,12 +129,12 @@ def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str
         if not all(names):
             msg = f"--takes {side}={takes[side]!r} names an input without a name"
             raise UsageError(msg, hint=_TAKES_EXAMPLE)
-        found[side] = replace(model, takes=names)
+        sides[side] = replace(model, takes=names)
     for side in takes:
         if side not in _SIDES:
             msg = f"--takes names {side!r}, which is not a side of the comparison (allowed: {', '.join(_SIDES)})"
             raise UsageError(msg, hint=_TAKES_EXAMPLE)
-    return found["reference"], found["candidate"]
+    return sides["reference"], sides["candidate"]
 
 
 def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emulated: bool = False) -> ModelRef:

@@ -137,11 +137,11 @@ def floors_of_graph(graph: Graph) -> dict[str, NDArray[np.float64]]:
     from paritygate.models.onnx.file import read_onnx
 
     try:
-        found = activation_floors(read_onnx(graph.path))
+        floors = activation_floors(read_onnx(graph.path))
     except InputFileError:
         # Without the graph, no output has more than its steps.
         return {}
-    return {graph.rename.get(name, name): floor for name, floor in found.items()}
+    return {graph.rename.get(name, name): floor for name, floor in floors.items()}
 
 
 def _uses(graph: Graph | None) -> dict[str, GraphUse]:
@@ -150,8 +150,8 @@ def _uses(graph: Graph | None) -> dict[str, GraphUse]:
     from paritygate.models.onnx.file import read_onnx
 
     try:
-        found = uses_of_inputs(read_onnx(graph.path))
+        uses = uses_of_inputs(read_onnx(graph.path))
     except InputFileError:
         # Without the graph, values and names of inputs show their roles.
         return {}
-    return {graph.rename.get(name, name): use for name, use in found.items()}
+    return {graph.rename.get(name, name): use for name, use in uses.items()}

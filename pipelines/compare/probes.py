@@ -55,8 +55,8 @@ class Answers:
 
     def joined(self, again: Answers) -> Answers:
         """Return these and those of running again."""
-        asked = {**self.result.asked, **again.result.asked}
-        return Answers(checks=(*self.checks, *again.checks), result=replace(self.result, asked=asked))
+        probes = {**self.result.asked, **again.result.asked}
+        return Answers(checks=(*self.checks, *again.checks), result=replace(self.result, asked=probes))
 
 
 def request_of(job: ComparisonJob) -> ProbeRequest:
@@ -65,8 +65,8 @@ def request_of(job: ComparisonJob) -> ProbeRequest:
     They follow from either side's ONNX graph, and from the dims that a side was released with.
     """
     models = (job.reference, job.candidate)
-    found = next((model for model in models if model.kind is SourceKind.ONNX), None)
-    graph = None if found is None else Graph(path=found.path, rename=found.rename)
+    onnx_model = next((model for model in models if model.kind is SourceKind.ONNX), None)
+    graph = None if onnx_model is None else Graph(path=onnx_model.path, rename=onnx_model.rename)
     dims = job.reference.dims or job.candidate.dims
     return ProbeRequest(names=job.rules.probes, dims=dims, roles=job.roles, graph=graph, seed=job.rules.seed)
 

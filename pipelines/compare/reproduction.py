@@ -72,7 +72,7 @@ class FailureStore:
         return self._commands.get(failure.inputs) or command_of_probe(self._job, probe, keeps=keeps)
 
     def _varied_batch(self) -> StoredProbeBatch | None:
-        found = None
+        fallback = None
         for probe in self._recording.probes:
             for stored in self._recording.batches(probe):
                 record = stored.record
@@ -81,8 +81,8 @@ class FailureStore:
                 # Rows unlike the samples may fail by themselves as samples.
                 if not (record.is_unlike_seen or record.edges):
                     return stored
-                found = found or stored
-        return found
+                fallback = fallback or stored
+        return fallback
 
 
 def _is_storable(name: str, array: NDArray[np.generic]) -> bool:

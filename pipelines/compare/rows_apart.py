@@ -32,11 +32,11 @@ def with_rows_apart(ref: ModelRef, read: Callable[[], Iterable[Batch]]) -> Model
     """
     if ref.kind is not SourceKind.SAVEDMODEL or ref.signature is not None:
         return ref
-    said = load_model(ref).signature_said()
-    if said is None:
+    signature = load_model(ref).signature_said()
+    if signature is None:
         return ref
-    found = rows_apart(said, read)
-    return ref if found is said else replace(ref, signature=found)
+    apart = rows_apart(signature, read)
+    return ref if apart is signature else replace(ref, signature=apart)
 
 
 def rows_apart(signature: Signature, read: Callable[[], Iterable[Batch]]) -> Signature:

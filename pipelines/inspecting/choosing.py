@@ -158,12 +158,14 @@ def _of_arrays(wanted: _Wanted, samples: SampleSource) -> InputChoice:
         Column(name=name, kind=ColumnKind.TEXT if array.dtype.kind == "U" else ColumnKind.LIST)
         for name, array in ({} if first is None else first.inputs).items()
     ]
-    kept = _by_name(wanted, columns)
-    if not kept or not {*wanted.needed} <= {*kept}:
+    input_names = _by_name(wanted, columns)
+    if not input_names or not {*wanted.needed} <= {*input_names}:
         # An array with another name is passed by position, and text is no tensor.
-        kept = tuple(column.name for column in columns if column.kind is not ColumnKind.TEXT)
-    left_out = tuple(column.name for column in columns if column.name not in kept)
-    return InputChoice(samples=samples, kept=kept, left_out=left_out) if left_out else InputChoice(samples=samples)
+        input_names = tuple(column.name for column in columns if column.kind is not ColumnKind.TEXT)
+    left_out = tuple(column.name for column in columns if column.name not in input_names)
+    return (
+        InputChoice(samples=samples, kept=input_names, left_out=left_out) if left_out else InputChoice(samples=samples)
+    )
 
 
 def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, columns: Sequence[Column]) -> InputChoice:
@@ -218,14 +220,14 @@ def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they m
     spec = wanted.specs.get(name)
     width = None if spec is None or spec.shape is None else spec.shape[1]
     if isinstance(width, int):
-        found = next((columns for columns in candidates if len(columns) == width), None)
+        chosen = next((columns for columns in candidates if len(columns) == width), None)
         reason = f"the input has {width} numbers a row"
     elif spec is None and loaded.ref.kind is SourceKind.TORCH:
-        found, reason = _answered(loaded, wanted, samples, name, rest, candidates)
+        chosen, reason = _answered(loaded, wanted, samples, name, rest, candidates)
     else:
         return candidates[0]
-    if found is not None:
-        return found
+    if chosen is not None:
+        return chosen
     longest = max(candidates, key=len)
     listed = ", ".join(longest[:_SHOWN]) + (f" and {len(longest) - _SHOWN} more" if len(longest) > _SHOWN else "")
     counts = " or ".join(str(len(columns)) for columns in candidates)

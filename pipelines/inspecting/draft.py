@@ -129,8 +129,8 @@ def _add_names(draft: Draft, survey: ModelSurvey) -> None:
         draft.guess(("model", "rename"), dict(survey.rename), reason)
     signature, model = survey.signature, draft.data["model"]
     if survey.is_said:
-        said = "; ".join(f"{side} {spec}" for side, spec in _tensors(survey))
-        draft.say(("model", "source"), f"The model itself declares: {said}")
+        declared = "; ".join(f"{side} {spec}" for side, spec in _tensors(survey))
+        draft.say(("model", "source"), f"The model itself declares: {declared}")
         return
     for key, specs in (("inputs", signature.inputs), ("outputs", signature.outputs)):
         model[key] = {spec.name: {"dtype": spec.dtype, "shape": list(spec.shape or ())} for spec in specs}
@@ -329,20 +329,20 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
 
 def _add_positions(draft: Draft, output: TensorSpec, masks: list[str], survey: ModelSurvey) -> None:
     """Write the positions of an output that count, if the evidence is complete; else a comment with the declaration."""
-    known = survey.valid_where.get(output.name)
-    if known is not None:
+    own_mask = survey.valid_where.get(output.name)
+    if own_mask is not None:
         reason = (
-            f"values where {known} is 0 are not compared, because the model drops these positions and all "
+            f"values where {own_mask} is 0 are not compared, because the model drops these positions and all "
             "samples have them at one end of a row"
         )
-        draft.guess(("outputs", output.name), {"valid_where": known}, reason)
+        draft.guess(("outputs", output.name), {"valid_where": own_mask}, reason)
         return
-    found = next((name for name in masks if _says_positions(name, output, survey)), None)
-    if found is not None:
-        declared = flow_text({"outputs": {output.name: {"valid_where": found}}})
+    mask = next((name for name in masks if _says_positions(name, output, survey)), None)
+    if mask is not None:
+        declared = flow_text({"outputs": {output.name: {"valid_where": mask}}})
         draft.say(
             ("roles",),
-            f"All of {output.name} is compared. If nobody reads it where {found} is 0, write {declared[1:-1]}",
+            f"All of {output.name} is compared. If nobody reads it where {mask} is 0, write {declared[1:-1]}",
         )
 
 
@@ -378,8 +378,8 @@ def _add_targets(draft: Draft, survey: ModelSurvey, chosen: _Targets) -> None:
     # Which targets were chosen is said with what was written, and needs no line among the guesses.
     draft.data |= {"targets": list(chosen.names), "required": [chosen.required]}
     draft.notes += [f"targets: {note}" for note in chosen.notes]
-    said = [f"It can become these as well: {', '.join(chosen.others)}"] if chosen.others else []
-    draft.say(("targets",), f"guess: {chosen.reason}", *said)
+    lines = [f"It can become these as well: {', '.join(chosen.others)}"] if chosen.others else []
+    draft.say(("targets",), f"guess: {chosen.reason}", *lines)
     if chosen.required == _copy_of_source(survey):
         note = f"{chosen.required} is a copy of the source, so a run compares nothing; compare the source with the "
         note += "model that it was made from: convert-and-validate compare"

@@ -196,8 +196,8 @@ def _chosen(texts: Sequence[str]) -> tuple[str, ...]:
     pair = next((pair for pair in _PAIRS if {*pair} <= {*texts}), None)
     if pair is not None:
         return pair
-    known = next((name for name in _TEXTS if name in texts), None)
-    return (known,) if known is not None else tuple(texts[:1])
+    name_of_text = next((name for name in _TEXTS if name in texts), None)
+    return (name_of_text,) if name_of_text is not None else tuple(texts[:1])
 
 
 def _longest(config: dict[str, Any]) -> int:

@@ -243,9 +243,9 @@ def _child(
             time_limit_s=time_limit_s,
             crash_error=BackendError,
         )
-        found = run_child(job, progress)
+        data = run_child(job, progress)
         with reading_result(job):
-            return from_data(kind, found)
+            return from_data(kind, data)
     except ParitygateError as err:
         # After a crash, the message names the log.
         is_log_wanted = str(place) in str(err)

@@ -34,20 +34,20 @@ class LabelsSeen:
             self._labels.setdefault(label, set()).update(np.unique(array).tolist())
             for name, values in scores.items():
                 axes = {axis for axis in range(1, values.ndim) if _is_argmax(array, values, axis)}
-                known = axes if is_first else self._axes.get((label, name), set())
-                self._axes[label, name] = known & axes
+                axes_so_far = axes if is_first else self._axes.get((label, name), set())
+                self._axes[label, name] = axes_so_far & axes
 
     def finish(self) -> dict[str, str]:
         """Return the scores of each output that is their argmax, shown by enough labels of several classes.
 
         If it is the argmax of two outputs, such as logits and their shares, the first one counts.
         """
-        found: dict[str, str] = {}
+        scores_by_label: dict[str, str] = {}
         for (label, name), axes in self._axes.items():
             is_shown = self._counts[label] >= _FEWEST and len(self._labels[label]) > 1
             if is_shown and len(axes) == 1:
-                found.setdefault(label, name)
-        return found
+                scores_by_label.setdefault(label, name)
+        return scores_by_label
 
 
 def _is_argmax(labels: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> bool:

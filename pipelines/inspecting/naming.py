@@ -31,8 +31,8 @@ def guessed_name(model: str) -> GivenName:
         own, made_of = _of_callable(module.rpartition(".")[2], attribute)
     else:
         own, made_of = Path(model).resolve().stem, "the file"
-    found = _NOT_IN_NAMES.sub("-", own).strip("-._")
-    name = re.sub(r"\.{2,}", ".", found)[:100] or "model"
+    stem = _NOT_IN_NAMES.sub("-", own).strip("-._")
+    name = re.sub(r"\.{2,}", ".", stem)[:100] or "model"
     return GivenName(name=name, guess=f"after {made_of}; versions go by it, so give another model another name")
 
 

@@ -113,9 +113,9 @@ def _of_declared(loaded: LoadedModel, facts: ModelFacts, spec: TensorSpec, own: 
 
 
 def _size(sides: tuple[int | str | None, ...], own: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
-    known = [side for side in sides if isinstance(side, int)]
-    if len(known) == len(sides):
-        return (known[0], known[1]), "size as the model declares it"
+    numbers = [side for side in sides if isinstance(side, int)]
+    if len(numbers) == len(sides):
+        return (numbers[0], numbers[1]), "size as the model declares it"
     if own is not None:
         return own, "size of the pictures, which all have the same"
     return (_SIDES[0], _SIDES[0]), f"size {_SIDES[0]}, because neither the model nor the pictures have one size"

@@ -70,8 +70,10 @@ def inspection_of(loaded: LoadedModel, facts: ModelFacts) -> Inspection:
     """Return the facts on a model as `inspect` shows them."""
     files = {} if loaded.model is not None else files_of_model(loaded.ref)
     size = sum(path.stat().st_size for path in files.values()) if files else facts.weight_bytes
-    said, unknown = facts.signature, dict(facts.unknown)
-    inputs = tuple(map(Tensor.of, said.inputs)) if said else tuple(Tensor(name=name) for name in facts.parameters)
+    signature, unknown = facts.signature, dict(facts.unknown)
+    inputs = (
+        tuple(map(Tensor.of, signature.inputs)) if signature else tuple(Tensor(name=name) for name in facts.parameters)
+    )
     if facts.precision is None:
         unknown.setdefault("precision", "the weights are packed, none is a float, or there are none")
     return Inspection(
@@ -80,8 +82,8 @@ def inspection_of(loaded: LoadedModel, facts: ModelFacts) -> Inspection:
         files=len(files),
         size_bytes=size,
         inputs=inputs or None,
-        outputs=tuple(map(Tensor.of, said.outputs)) if said else None,
-        dims=said.dims if said else {},
+        outputs=tuple(map(Tensor.of, signature.outputs)) if signature else None,
+        dims=signature.dims if signature else {},
         rows=facts.rows,
         precision=None if facts.precision is None else str(facts.precision),
         counts=dict(facts.counts.most_common()),
@@ -217,8 +219,8 @@ def _torchscript(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     from paritygate.validate.runners.torch import precision_of_tensors
 
     module = load_torchscript(loaded.ref.path)
-    said = names_in_archive(loaded.ref.path)
-    signature, rows = (None if said is None else said.signature), None
+    in_file = names_in_archive(loaded.ref.path)
+    signature, rows = (None if in_file is None else in_file.signature), None
     if signature is None and read is not None:
         signature, rows = _seen_of_module(taking_its_names(module), read)
     unknown = {} if signature else {INPUTS_AND_OUTPUTS: "a TorchScript file does not say them"}
@@ -307,8 +309,8 @@ def _engine(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
     del read
     record = EngineRecord.load(loaded.ref.path)
     counts: Counter[str] = Counter()
-    for found in record.dtype_counts.values():
-        counts.update(found)
+    for layers in record.dtype_counts.values():
+        counts.update(layers)
     return ModelFacts(
         signature=record.signature,
         precision=record.precision,

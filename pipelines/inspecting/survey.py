@@ -391,12 +391,12 @@ class _Seen:
 
     def sizes(self) -> dict[str, tuple[int, int, int]]:
         """Return the smallest, the median and the largest size of each named dim that is not the number of rows."""
-        found = {}
+        sizes_by_dim = {}
         for dim, counts in self._sizes.items():
             if dim not in self.row_dims:
                 ordered = sorted(counts.elements())
-                found[dim] = (ordered[0], ordered[len(ordered) // 2], ordered[-1])
-        return found
+                sizes_by_dim[dim] = (ordered[0], ordered[len(ordered) // 2], ordered[-1])
+        return sizes_by_dim
 
 
 @dataclass(kw_only=True, slots=True)

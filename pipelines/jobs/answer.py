@@ -28,16 +28,18 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     writer, refused = ChunkWriter(Path(args["answers"])), {}
     rows = 0
     # The smallest batch is the first call: some runtimes accept it only after others.
-    for asked in sorted(read_chunks(Path(args["inputs"]), args["chunks"]), key=lambda batch: batch.rows):
-        case = str(asked.case)
+    for batch_of_file in sorted(read_chunks(Path(args["inputs"]), args["chunks"]), key=lambda batch: batch.rows):
+        case = str(batch_of_file.case)
         try:
-            answer = candidate.answer(Batch(inputs=asked.outputs, ids=[f"{case}/{row}" for row in range(asked.rows)]))
+            answer = candidate.answer(
+                Batch(inputs=batch_of_file.outputs, ids=[f"{case}/{row}" for row in range(batch_of_file.rows)])
+            )
         except RefusedInputsError as err:
             refused[case] = str(err)
             continue
-        held = {name: array for name, array in answer.items() if name in args["outputs"]}
-        writer.add(held, rows=asked.rows, case=case)
-        rows += asked.rows
+        outputs = {name: array for name, array in answer.items() if name in args["outputs"]}
+        writer.add(outputs, rows=batch_of_file.rows, case=case)
+        rows += batch_of_file.rows
         report("answering", rows, 0)
     writer.flush()
     return {"chunks": writer.chunks, "refused": refused}

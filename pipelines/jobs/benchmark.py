@@ -137,9 +137,9 @@ def _import_framework(kind: SourceKind) -> None:
         import_keras()
     elif kind is SourceKind.SAVEDMODEL:
         import_tensorflow()
-    elif (found := _MODULES.get(kind)) is not None and backend_state(found[0]).is_available:
+    elif (framework := _MODULES.get(kind)) is not None and backend_state(framework[0]).is_available:
         # The runner reports a missing one, and knows what needs it.
-        for name in found[1]:
+        for name in framework[1]:
             importlib.import_module(name)
 
 
@@ -160,7 +160,7 @@ def _first_call_ms(worker: _Worker, batch_sizes: Sequence[int]) -> float | None:
 
 def _answer(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        found = _warm_up(worker, asked) if asked["do"] == "warm up" else _take_turn(worker, asked)
+        figures = _warm_up(worker, asked) if asked["do"] == "warm up" else _take_turn(worker, asked)
     except ParitygateError as err:
         return {"error": str(err), **err.next_step}
     except Exception as err:  # noqa: BLE001 - what one call raised says nothing of the next
@@ -168,7 +168,7 @@ def _answer(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
         text = str(err).strip().splitlines()
         return {"error": f"{type(err).__name__}: {text[0] if text else ''}", "hint": ""}
     settle()
-    return {**found, "peak_memory_bytes": _peak_memory_bytes(worker)}
+    return {**figures, "peak_memory_bytes": _peak_memory_bytes(worker)}
 
 
 def _warm_up(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,8 +205,8 @@ def _peak_memory_bytes(worker: _Worker) -> int:
     On Linux the program's own peak is read, because that of getrusage starts with the size of the parent process.
     """
     if _STATUS.is_file():
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(encoding="utf-8"), re.MULTILINE)
-        if found:
-            return max(worker.peak_memory_bytes, int(found[1]) * _KIB)
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(encoding="utf-8"), re.MULTILINE)
+        if match:
+            return max(worker.peak_memory_bytes, int(match[1]) * _KIB)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB

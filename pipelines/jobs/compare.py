@@ -120,11 +120,11 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     if apart:
         # The check of `--takes` replaces that of the gate.
         expected = replace(expected, inputs=None)
-    held: dict[str, str] = {}
+    sample_dtypes: dict[str, str] = {}
 
     def read_watched() -> Iterator[Batch]:
         for batch in read():
-            held.update((name, array.dtype.name) for name, array in batch.inputs.items())
+            sample_dtypes.update((name, array.dtype.name) for name, array in batch.inputs.items())
             yield batch
 
     (workspace := folder / "passes").mkdir(exist_ok=True)
@@ -163,10 +163,10 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     deadline = started + float(args["time_limit_s"])
     place = ComparisonContext(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
-    unused = [name for name in held if takes and name not in takes]
+    unused = [name for name in sample_dtypes if takes and name not in takes]
     notes = [
         *_unused_inputs(unused),
-        *_cast_inputs(held, opened.signature, candidate),
+        *_cast_inputs(sample_dtypes, opened.signature, candidate),
     ]
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls, and are complete only now.
@@ -176,12 +176,14 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     checks = tuple(
         said_once((*result.checks, *strata_left_out(left_out), *_check_samples(job), *served, *answers.checks))
     )
-    found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
-    asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
-    findings = [finding for probe in asked.asked.values() for finding in probe.findings]
+    comparison = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
+    probes = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
+    findings = [finding for probe in probes.asked.values() for finding in probe.findings]
     models.close()
-    found = replace(found, notes=[*found.notes, *notes], probes=asked, edge_findings=findings, causes=causes)
-    return to_data(replace(found, seconds=time.monotonic() - started))
+    comparison = replace(
+        comparison, notes=[*comparison.notes, *notes], probes=probes, edge_findings=findings, causes=causes
+    )
+    return to_data(replace(comparison, seconds=time.monotonic() - started))
 
 
 def _calibrated(job: ComparisonJob) -> Callable[[Batch], list[bool]] | None:
@@ -241,13 +243,13 @@ def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: froz
     sides = (("reference", job.reference, reference), ("candidate", job.candidate, candidate))
     for side, model, inputs in sides:
         if model.takes and frozenset(model.takes) != inputs:
-            said, takes = ", ".join(model.takes), ", ".join(sorted(inputs or ()))
-            msg = f"--takes lists {said} for the {side}, but its inputs are {takes}"
+            declared, takes = ", ".join(model.takes), ", ".join(sorted(inputs or ()))
+            msg = f"--takes lists {declared} for the {side}, but its inputs are {takes}"
             raise UsageError(msg, hint=f"name its inputs: --takes {side}={','.join(sorted(inputs or ()))}")
     if not any(model.takes for _, model, _ in sides):
         return ""
-    known = [(side, inputs) for side, _, inputs in sides if inputs is not None]
-    words = " and ".join(f"the {side} takes {', '.join(sorted(inputs))}" for side, inputs in known)
+    known_sides = [(side, inputs) for side, _, inputs in sides if inputs is not None]
+    words = " and ".join(f"the {side} takes {', '.join(sorted(inputs))}" for side, inputs in known_sides)
     if reference is not None and candidate is not None and (reference <= candidate or candidate <= reference):
         # A candidate that lacks an input, or has one more, is another model.
         msg = f"--takes is for sides that each take what the other does not, and {words}"
@@ -481,8 +483,8 @@ def _asked_by_order(ref: ModelRef, names: Iterable[str]) -> ModelRef:
     if ref.kind is not SourceKind.KERAS:
         return ref
     taken = {*ref.rename, *ref.rename.values()}
-    asked = {name: name for name in names if is_default_output_name(name) and name not in taken}
-    return replace(ref, rename={**ref.rename, **asked})
+    by_order = {name: name for name in names if is_default_output_name(name) and name not in taken}
+    return replace(ref, rename={**ref.rename, **by_order})
 
 
 def _check_probes(recording: Recording) -> None:
@@ -490,12 +492,12 @@ def _check_probes(recording: Recording) -> None:
     wanted, path = recording.settings.get(PROBES_FOLDER), recording.folder / PROBES_FOLDER / PROBES_FILE
     if wanted is None or (path.is_file() and digest_of_file(path) == wanted):
         return
-    found = (
+    problem = (
         "differs from the one recorded with the reference"
         if path.is_file()
         else "is missing, and was recorded with the reference"
     )
-    msg = f"{path} {found}"
+    msg = f"{path} {problem}"
     raise ArtifactIntegrityError(
         msg, hint="record the reference again", command="convert-and-validate record --run DIR"
     )
@@ -520,9 +522,9 @@ def _open_candidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
             return candidate, _describe_recording(ref, recording), job
-        given = RecordedOutputs(ref.path, ref.rename, job.rules.outputs, tuple(job.rules.ignored))
+        file_outputs = RecordedOutputs(ref.path, ref.rename, job.rules.outputs, tuple(job.rules.ignored))
         described = SideResult(name=ref.name, kind="recorded outputs", digest=digest_of_file(ref.path))
-        return RecordedCandidate(output_names=given.names, open_reader=given.open_reader), described, job
+        return RecordedCandidate(output_names=file_outputs.names, open_reader=file_outputs.open_reader), described, job
     report("loading the candidate", 0, 0)
     ref = _asked_by_order(ref, reference.expected.output_names)
     emulate = job.rules.precision if job.is_emulated else None
@@ -696,9 +698,9 @@ def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -
 
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:
     notes = [f"reference: {note}" for note in reference.notes] + [f"candidate: {note}" for note in candidate.notes]
-    found = candidate.precision_found
-    if found is not None and found != str(job.rules.precision):
-        notes.append(f"the precision found in the candidate is {found}, judged as {job.rules.precision}")
+    precision = candidate.precision_found
+    if precision is not None and precision != str(job.rules.precision):
+        notes.append(f"the precision found in the candidate is {precision}, judged as {job.rules.precision}")
     if job.rules.argmax_of:
         notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.rules.argmax_of.items()]
     notes += [f"metric {rule.metric} is code of yours" for rule in job.rules.gold if rule.is_function]

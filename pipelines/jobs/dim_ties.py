@@ -50,9 +50,9 @@ class SizesSeen:
         sums = sums_of(_distinct(dims), masks=self._flags) if self._sizes else {}
         return {
             dims[whole][0]: " + ".join(
-                [*(dims[part][0] for part in found.parts), *([str(found.plus)] if found.plus else [])]
+                [*(dims[part][0] for part in total.parts), *([str(total.plus)] if total.plus else [])]
             )
-            for whole, found in sums.items()
+            for whole, total in sums.items()
         }
 
 

@@ -62,8 +62,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     first = FirstRows()
     if args["samples"] is not None:
         samples = from_data(SampleSource, args["samples"])
-        said = signature or loaded.signature_said()
-        check_table(samples, () if said is None else said.inputs)
+        known_signature = signature or loaded.signature_said()
+        check_table(samples, () if known_signature is None else known_signature.inputs)
         first = first_rows(samples)
     ties: dict[str, str] = args["ties"]
     if args["spec"] is not None:
@@ -118,9 +118,9 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
     from paritygate.pipelines.spec.output_limits import AskedLimit, check_output_limits
     from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 
-    asked = args["spec"]
+    written = args["spec"]
     resolved = ResolvedSpec(
-        spec=Spec.model_validate(asked["spec"]), folder=Path(asked["folder"]), origin=args["origin"]
+        spec=Spec.model_validate(written["spec"]), folder=Path(written["folder"]), origin=args["origin"]
     )
     check_output_uses(resolved, signature)
     if signature is None:
@@ -166,5 +166,5 @@ def _with_dims(signature: Signature, declared: Mapping[str, Mapping[str, int]]) 
         if name not in signature.symbols and not has_nameless:
             msg = f"model.dims names {name!r}, which no input or output has"
             raise UsageError(msg, hint=f"symbolic dims are: {', '.join(signature.symbols) or 'none'}")
-    known = {name: Dim(**sizes) for name, sizes in declared.items() if name in signature.symbols}
-    return replace(signature, dims={**signature.dims, **known})
+    dims = {name: Dim(**sizes) for name, sizes in declared.items() if name in signature.symbols}
+    return replace(signature, dims={**signature.dims, **dims})

@@ -53,8 +53,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             spread[name].add(wanted)
             off = _off(actual[name], wanted, batch.rows)
             broken += [(batch.ids[row], name) for row in np.flatnonzero(np.isinf(off)).tolist()]
-            found = np.flatnonzero(overflowed & np.isfinite(off)).tolist()
-            suspects += [(batch.ids[row], name, float(off[row])) for row in found]
+            overflowed_rows = np.flatnonzero(overflowed & np.isfinite(off)).tolist()
+            suspects += [(batch.ids[row], name, float(off[row])) for row in overflowed_rows]
         rows += batch.rows
         report("looking for overflow", rows, 0)
     if not rows:
@@ -102,13 +102,13 @@ def _some_rows(source: SampleSource, signature: Signature, most: int) -> Iterato
     chosen = _chosen(source, signature, most) if is_open else None
     left = most
     for batch in read():
-        kept = batch
+        chosen_rows = batch
         if chosen is not None:
-            kept = rows_kept(batch, [digest in chosen.digests for digest in chosen.digests_of(batch)])
-        if not kept.rows:
+            chosen_rows = rows_kept(batch, [digest in chosen.digests for digest in chosen.digests_of(batch)])
+        if not chosen_rows.rows:
             continue
-        yield kept
-        left -= kept.rows
+        yield chosen_rows
+        left -= chosen_rows.rows
         if left <= 0:
             return
 

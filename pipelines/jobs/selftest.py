@@ -84,10 +84,10 @@ class _Tester:
         target = self._request.folder / "mutated.onnx"
         random = np.random.default_rng([self._request.seed, *mutation.name.encode()])
         mutated = mutate_file(self._source, mutation.name, MutationContext(random=random, **self._facts), target)
-        found = self._tried(mutation, mutated, target, what)
+        result = self._tried(mutation, mutated, target, what)
         for path in (target, Path(f"{target}.data")):
             path.unlink(missing_ok=True)
-        return replace(found, seconds=time.monotonic() - started)
+        return replace(result, seconds=time.monotonic() - started)
 
     def _tried(self, mutation: Mutation, mutated: Mutated | NotApplicable, target: Path, what: str) -> PlantResult:
         if isinstance(mutated, NotApplicable):

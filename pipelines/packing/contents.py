@@ -37,11 +37,11 @@ def files_of_run(run: RunFolder, *, is_hiding: bool) -> dict[str, Path | bytes]:
         StorageError: Something is a link that leaves the folder, or no plain file.
         InputFileError: Ids of rows have to be removed from a corrupt file.
     """
-    found = files_in(run.folder, without={INPUTS, SCRATCH, UNPACKED})
+    files = files_in(run.folder, without={INPUTS, SCRATCH, UNPACKED})
     left_out = (*_LEFT_OUT, *_WITH_INPUTS) if is_hiding else _LEFT_OUT
     return {
         name: _hidden(path) if is_hiding and _is_finding(name) else path
-        for name, path in found.items()
+        for name, path in files.items()
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in left_out)
     }
 
@@ -70,13 +70,13 @@ def check_run(run: RunFolder) -> dict[Path, str]:
         MeasurementError: A stage is half written.
     """
     _check_whole(run)
-    known: dict[Path, str] = {}
+    digests: dict[Path, str] = {}
     for folder in _artifact_folders(run):
         artifact = Artifact.load(folder)
-        known |= {folder / name: digest for name, digest in artifact.files.items()}
+        digests |= {folder / name: digest for name, digest in artifact.files.items()}
     if run.reference.exists():
-        known |= _check_recording(run)
-    return known
+        digests |= _check_recording(run)
+    return digests
 
 
 def _artifact_folders(run: RunFolder) -> Iterable[Path]:
@@ -97,26 +97,26 @@ def _check_whole(run: RunFolder) -> None:
 
 
 def _check_recording(run: RunFolder) -> Mapping[Path, str]:
-    known = {run.reference / name: digest for name, digest in Recording.load(run.reference).chunks.items()}
+    digests = {run.reference / name: digest for name, digest in Recording.load(run.reference).chunks.items()}
     probes = run.reference / PROBES_FOLDER
     if probes.exists():
-        known |= {
+        digests |= {
             probes / probe.name / name: digest
             for probe in ProbesRecording.load(probes).probes
             for name, digest in probe.chunks.items()
         }
-    for path, digest in known.items():
+    for path, digest in digests.items():
         if not path.is_file() or digest_of_file(path) != digest:
             change = "was changed" if path.is_file() else "is missing"
             msg = f"recorded outputs in {path.parent} are corrupt: {path.name} {change}"
             raise ArtifactIntegrityError(msg, hint=f"{_AGAIN} {run.folder}")
-    return known
+    return digests
 
 
 def files_in(folder: Path, *, without: Collection[str] = ()) -> dict[str, Path]:
     """Return the files below `folder` by relative path, sorted; raise StorageError for other things and links out."""
     root = folder.resolve()
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for parent, folders, names in os.walk(folder):
         for name in folders:
             if (Path(parent) / name).is_symlink():
@@ -130,5 +130,5 @@ def files_in(folder: Path, *, without: Collection[str] = ()) -> dict[str, Path]:
                 what = "a link that leaves its folder" if path.is_symlink() else "no plain file"
                 msg = f"{path} is {what}, which cannot be packed"
                 raise StorageError(msg, hint="replace it by the file itself, or remove it")
-            found[path.relative_to(folder).as_posix()] = path
-    return dict(sorted(found.items()))
+            files[path.relative_to(folder).as_posix()] = path
+    return dict(sorted(files.items()))

@@ -57,32 +57,32 @@ def inputs_of(run: RunFolder) -> RunInputs:
         ArtifactIntegrityError: The source's code is not what the reference was recorded from.
         UsageError: The spec's folder holds more code than belongs to a spec.
     """
-    found = _Gathering(folder=Path(os.path.normpath(run.resolved.folder)))
+    gathering = _Gathering(folder=Path(os.path.normpath(run.resolved.folder)))
     spec = run.resolved.spec
-    _gather_source(found, run.resolved.source)
+    _gather_source(gathering, run.resolved.source)
     for name in spec.model.files:
-        place = os.path.relpath(found.folder / name, found.folder)
-        found.add(place, path_below(found.folder, place))
-    given = None if run.samples_path is None else Path(run.samples_path)
+        place = os.path.relpath(gathering.folder / name, gathering.folder)
+        gathering.add(place, path_below(gathering.folder, place))
+    samples_path = None if run.samples_path is None else Path(run.samples_path)
     # Generated samples have no file.
     if spec.samples.random is None:
-        _gather_samples(found, "samples", spec.samples.source, spec.samples.path, given)
+        _gather_samples(gathering, "samples", spec.samples.source, spec.samples.path, samples_path)
     if run.resolved.calibrated and spec.calibration.source is not None:
-        _gather_samples(found, "calibration", spec.calibration.source, spec.calibration.path, None)
+        _gather_samples(gathering, "calibration", spec.calibration.source, spec.calibration.path, None)
     for rule in run.resolved.gold:
         if rule.is_function:
-            found.add_module(rule.metric)
-    if found.has_code:
-        _gather_code(found)
-    _gather_recorded(found, run)
-    _gather_origin(found, run)
-    samples = None if given is None else found.add_path(given, "given")
+            gathering.add_module(rule.metric)
+    if gathering.has_code:
+        _gather_code(gathering)
+    _gather_recorded(gathering, run)
+    _gather_origin(gathering, run)
+    samples = None if samples_path is None else gathering.add_path(samples_path, "given")
     return RunInputs(
-        files=dict(sorted(found.files.items())),
-        texts=dict(found.texts),
+        files=dict(sorted(gathering.files.items())),
+        texts=dict(gathering.texts),
         samples=samples,
-        names={place: found.name_of(place) for place in found.files},
-        modules=tuple(sorted(found.modules)),
+        names={place: gathering.name_of(place) for place in gathering.files},
+        modules=tuple(sorted(gathering.modules)),
     )
 
 
@@ -107,9 +107,9 @@ class _Gathering:
         if not path.is_file():
             msg = f"{path}, which the run needs, is {'no file' if path.exists() else 'missing'}"
             raise InputFileError(msg, hint="put it back, or leave the run's inputs out with --without-inputs")
-        known = self.files.setdefault(place, path)
-        if not known.samefile(path):
-            msg = f"{path} and {known} would both go to {place!r}"
+        before = self.files.setdefault(place, path)
+        if not before.samefile(path):
+            msg = f"{path} and {before} would both go to {place!r}"
             raise UsageError(msg, hint="rename one of them, or leave the run's inputs out with --without-inputs")
 
     def add_path(self, path: Path, role: str) -> str:

@@ -99,18 +99,18 @@ def _no_pack(pack: Path) -> InputFileError:
 
 
 def _check_size(stream: BinaryIO, manifest: PackManifest, pack: Path) -> None:
-    size, said = os.fstat(stream.fileno()).st_size, manifest.pack_bytes
-    if size < said:
-        raise damaged(str(pack), f"it is cut off: {size:,} of {said:,} bytes are there")
-    if size > said:
-        raise damaged(str(pack), f"{size - said:,} bytes follow after its end")
+    size, expected = os.fstat(stream.fileno()).st_size, manifest.pack_bytes
+    if size < expected:
+        raise damaged(str(pack), f"it is cut off: {size:,} of {expected:,} bytes are there")
+    if size > expected:
+        raise damaged(str(pack), f"{size - expected:,} bytes follow after its end")
 
 
 def _check_header(stream: BinaryIO, file: PackedFile, pack: Path) -> None:
     wanted = header_of(file.name, file.size)
-    found = stream.read(len(wanted))
-    if found != wanted:
-        raise damaged(str(pack), f"{what_header_says(found)} stands where {file.name} should")
+    header = stream.read(len(wanted))
+    if header != wanted:
+        raise damaged(str(pack), f"{what_header_says(header)} stands where {file.name} should")
 
 
 def _write_file(stream: BinaryIO, file: PackedFile, target: Path, pack: Path, add: Callable[[int], None]) -> None:
@@ -138,14 +138,14 @@ def _changed(pack: Path, file: PackedFile) -> ArtifactIntegrityError:
 def amount_done(what: str, total: int, progress: Progress) -> Callable[[int], None]:
     """Return a function that takes the bytes done since its last call, and reports progress."""
     progress(what, 0, 0)
-    done, told = 0, 0
+    done, reported = 0, 0
 
     def add(size: int) -> None:
-        nonlocal done, told
+        nonlocal done, reported
         done += size
         tenths = 10 * done // max(1, total)
-        if total >= _LEAST_BYTES and tenths > told:
-            told = tenths
+        if total >= _LEAST_BYTES and tenths > reported:
+            reported = tenths
             progress(f"{what}: {10 * tenths} % of {total / 1e6:,.0f} MB", 0, 0)
 
     return add

@@ -130,12 +130,12 @@ class _Pack:
             for entry in document.entries
             if entry.artifact == _digest_now(run, entry.variant)
         }
-        kept = {*about, *_SAID}
+        names = {*about, *_SAID}
         if evidence.device in foreign:
-            kept.add(_EVIDENCE)
+            names.add(_EVIDENCE)
         if has_own_speed:
-            kept.discard("benchmark.json")
-        for name in sorted(kept):
+            names.discard("benchmark.json")
+        for name in sorted(names):
             _check_same(run.folder / name, recorded.get(name))
         copy = self.folder / _EVIDENCE
         _check_same(copy, recorded.get(_EVIDENCE))

@@ -81,7 +81,7 @@ def pack_run(
     output = output or Path(f"{run.resolved.name}-{run.run_id}.paritygate.tar")
     _check_output(run, output)
     progress("checking the run", 0, 0)
-    known = check_run(run)
+    digests = check_run(run)
     inputs = inputs_of(run)
     if run.resolved.hides_inputs(is_leaving=False):
         _check_hidden(run)
@@ -100,7 +100,7 @@ def pack_run(
         paritygate=__version__,
         model=run.resolved.name,
         run_id=run.run_id,
-        files=tuple(_packed_file(name, source, known) for name, source in sources.items()),
+        files=tuple(_packed_file(name, source, digests) for name, source in sources.items()),
         missing=missing,
         needs_samples=needs_samples,
         modules=inputs.modules,
@@ -173,17 +173,17 @@ def _packed_file(name: str, source: Path | bytes, known: Mapping[Path, str]) -> 
 
 def _left_out(inputs: RunInputs) -> tuple[tuple[PackedFile, ...], str | None]:
     """Return the files left out, and the name of the command line's samples if they are left out."""
-    given = inputs.samples
-    is_given_apart = given is not None and any(
-        inputs.names[place] != place for place in inputs.files if place == given or place.startswith(f"{given}/")
+    samples = inputs.samples
+    is_given_apart = samples is not None and any(
+        inputs.names[place] != place for place in inputs.files if place == samples or place.startswith(f"{samples}/")
     )
-    kept = {
+    files = {
         place: path
         for place, path in inputs.files.items()
-        if not (is_given_apart and (place == given or place.startswith(f"{given}/")))
+        if not (is_given_apart and (place == samples or place.startswith(f"{samples}/")))
     }
-    missing = tuple(_packed_file(inputs.names[place], path, {}) for place, path in kept.items())
-    return missing, Path(given).name if is_given_apart and given is not None else None
+    missing = tuple(_packed_file(inputs.names[place], path, {}) for place, path in files.items())
+    return missing, Path(samples).name if is_given_apart and samples is not None else None
 
 
 def _write(output: Path, manifest: PackManifest, sources: Mapping[str, Path | bytes], progress: Progress) -> None:

@@ -99,14 +99,14 @@ def plan_cleaning(
         StorageError: The folder of the stage cache has no marker of a cache.
     """
     going: list[ListedRun] = []
-    kept: list[Kept] = []
+    staying: list[Kept] = []
     leftovers: tuple[Path, ...] = ()
     if keep is not None:
         listed = list_runs(root, model, repositories)
         for item in _beyond(listed, keep):
             why = _why_kept(item)
             if why:
-                kept.append(Kept(run=item, why=why))
+                staying.append(Kept(run=item, why=why))
             else:
                 going.append(item)
         leftovers = tuple(_leftovers(root, model))
@@ -119,7 +119,7 @@ def plan_cleaning(
         sizes[cache] = sum(map(bytes_on_disk, parts_of(cache)))
     return CleaningPlan(
         runs=tuple(going),
-        kept=tuple(kept),
+        kept=tuple(staying),
         leftovers=leftovers,
         cache=cache,
         beside_cache=() if cache is None else others_in(cache),
@@ -137,11 +137,11 @@ def shown_and_still_planned(shown: CleaningPlan, now: CleaningPlan) -> CleaningP
 def remove(plan: CleaningPlan) -> CleaningPlan:
     """Remove what is planned, and return what was removed, without runs opened meanwhile; may raise StorageError."""
     gone: list[ListedRun] = []
-    kept = list(plan.kept)
+    staying = list(plan.kept)
     # The oldest first, so that an interruption leaves the newest.
     for item in reversed(plan.runs):
         if why := _why_kept_now(item):
-            kept.append(Kept(run=item, why=why))
+            staying.append(Kept(run=item, why=why))
         else:
             _remove_run(item)
             gone.append(item)
@@ -150,7 +150,7 @@ def remove(plan: CleaningPlan) -> CleaningPlan:
     beside = () if plan.cache is None else remove_cache(plan.cache)
     names = {item.run.run_id for item in gone}
     evidence = {run: path for run, path in plan.evidence.items() if run in names}
-    return replace(plan, runs=tuple(reversed(gone)), kept=tuple(kept), evidence=evidence, beside_cache=beside)
+    return replace(plan, runs=tuple(reversed(gone)), kept=tuple(staying), evidence=evidence, beside_cache=beside)
 
 
 def _holds_failures(item: ListedRun) -> bool:
@@ -166,10 +166,10 @@ def _evidence_kept(item: ListedRun) -> Path:
 def _remove_run(item: ListedRun) -> None:
     folder = item.run.folder
     if _holds_failures(item):
-        kept = _evidence_kept(item)
-        make_marked_folder(kept.parent)
-        with storage_errors(kept):
-            shutil.copyfile(folder / _EVIDENCE, kept)
+        copy = _evidence_kept(item)
+        make_marked_folder(copy.parent)
+        with storage_errors(copy):
+            shutil.copyfile(folder / _EVIDENCE, copy)
     going = folder.with_name(f"{_GOING}{folder.name}-{secrets.token_hex(2)}")
     with storage_errors(folder):
         folder.rename(going)
@@ -204,11 +204,11 @@ def _why_kept(item: ListedRun) -> str:
 
 def _why_kept_now(item: ListedRun) -> str:
     """Return why a run without releases stays at this time, or an empty text."""
-    folder, kept = item.run.folder, _evidence_kept(item).parent
+    folder, place = item.run.folder, _evidence_kept(item).parent
     if is_in_use(folder):
         return _IN_USE
-    if kept.is_symlink() and _holds_failures(item):
-        return f"its evidence is to stay, and {kept} is a link"
+    if place.is_symlink() and _holds_failures(item):
+        return f"its evidence is to stay, and {place} is a link"
     return what_else_lies_in(folder)
 
 

@@ -52,7 +52,7 @@ def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
     """
     if model is not None:
         check_name("model", model)
-    found: list[tuple[datetime, int, PastRun]] = []
+    dated: list[tuple[datetime, int, PastRun]] = []
     for name in models_below(root) if model is None else (model,):
         for folder in _folders(root / "runs" / name):
             changed = _changed_ns(folder)
@@ -66,8 +66,8 @@ def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
                 is_whole=is_run_folder(folder),
             )
             # Ids of the same second are unordered.
-            found.append((begun, changed, run))
-    return tuple(run for *_, run in sorted(found, key=lambda item: (*item[:2], item[2].run_id), reverse=True))
+            dated.append((begun, changed, run))
+    return tuple(run for *_, run in sorted(dated, key=lambda item: (*item[:2], item[2].run_id), reverse=True))
 
 
 def find_run(text: str, root: Path) -> Path:

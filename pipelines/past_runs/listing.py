@@ -80,18 +80,18 @@ def list_runs(root: Path, model: str | None = None, repositories: Iterable[Path]
     Releases are looked up in `repositories`, below the root and in the specs. Raises UsageError if only other models
     exist.
     """
-    found = runs_below(root, model)
-    known = models_below(root)
-    if model is not None and not found and known:
-        names = ", ".join(known)
-        msg = f"no run of model {model!r} exists below {root / 'runs'} (models: {names}){meant(model, known)}"
+    runs = runs_below(root, model)
+    models = models_below(root)
+    if model is not None and not runs and models:
+        names = ", ".join(models)
+        msg = f"no run of model {model!r} exists below {root / 'runs'} (models: {names}){meant(model, models)}"
         raise UsageError(msg, hint="see all of them", command="convert-and-validate runs")
     others = tuple(repositories)
     released = {
-        name: releases_of(name, (run for run in found if run.model == name), root, others)
-        for name in {run.model for run in found}
+        name: releases_of(name, (run for run in runs if run.model == name), root, others)
+        for name in {run.model for run in runs}
     }
-    return tuple(_listed(run, released[run.model]) for run in found)
+    return tuple(_listed(run, released[run.model]) for run in runs)
 
 
 def _listed(run: PastRun, released: ReleasesOfModel) -> ListedRun:
@@ -113,8 +113,8 @@ def _listed(run: PastRun, released: ReleasesOfModel) -> ListedRun:
 
 def _noted_and_not_found(run: PastRun, releases: Iterable[ReleaseOfRun], released: ReleasesOfModel) -> str:
     """Return a message if a run's own folder notes a release that its repository lacks, else an empty text."""
-    found = {item.repository for item in releases}
-    missing = [place for place in released.noted.get(run.run_id, ()) if place not in found]
+    places = {item.repository for item in releases}
+    missing = [place for place in released.noted.get(run.run_id, ()) if place not in places]
     return f"{run.folder} notes a release to {missing[0]}, which holds none of it" if missing else ""
 
 
@@ -151,8 +151,8 @@ def bytes_on_disk(folder: Path) -> int:
     for parent, folders, names in os.walk(folder):
         for name in ("", *folders, *names) if parent == str(folder) else (*folders, *names):
             with contextlib.suppress(OSError):
-                found = os.lstat(os.path.join(parent, name))  # noqa: PTH118 - of many files
-                if (found.st_dev, found.st_ino) not in seen:
-                    seen.add((found.st_dev, found.st_ino))
-                    total += found.st_blocks * _BLOCK_BYTES
+                stat = os.lstat(os.path.join(parent, name))  # noqa: PTH118 - of many files
+                if (stat.st_dev, stat.st_ino) not in seen:
+                    seen.add((stat.st_dev, stat.st_ino))
+                    total += stat.st_blocks * _BLOCK_BYTES
     return total

@@ -61,12 +61,12 @@ def releases_of(model: str, runs: Iterable[PastRun], root: Path, repositories: I
             places.update(noted[run.run_id])
         except InputFileError as err:
             unknown = unknown or str(err)
-    found: dict[str, tuple[ReleaseOfRun, ...]] = {}
+    by_run: dict[str, tuple[ReleaseOfRun, ...]] = {}
     for repository in sorted({_real(place) for place in places if _may_be_there(place)}, key=str):
         for name in sorted(names):
-            problem = _add(found, repository, name)
+            problem = _add(by_run, repository, name)
             unknown = unknown or problem
-    return ReleasesOfModel(by_run=found, noted=noted, unknown=unknown)
+    return ReleasesOfModel(by_run=by_run, noted=noted, unknown=unknown)
 
 
 def _add(found: dict[str, tuple[ReleaseOfRun, ...]], repository: Root, model: str) -> str:

@@ -93,12 +93,12 @@ class _PlanningCache(Cache):
         """Return a cached result, with the job's files in place; raise _NotDoneError if there is none."""
         if self.store is None:
             raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
-        found = Cache.run_job(self, job, progress, makes=makes, is_kept=is_kept, answers=answers)
+        result = Cache.run_job(self, job, progress, makes=makes, is_kept=is_kept, answers=answers)
         taken = self.done[-1]
         self.planned.append(
             PlannedJob(job=taken.job, would_be=TAKEN_OVER, taken_from=taken.taken_from, made_at=taken.made_at)
         )
-        return found
+        return result
 
     def _judge(self, wanted: Wanted, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - never returns
         del progress
@@ -145,8 +145,8 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         run = RunFolder(folder=folder, resolved=resolved, samples_path=path, beside=beside, cache=cache)
         device_name(options.device)
         check_asks_enough(run)
-        found = (*_conversions(run, cache, options), *_recording(run, cache, options), *_comparisons(run, options))
-        jobs = (*cache.planned, *found)
+        others = (*_conversions(run, cache, options), *_recording(run, cache, options), *_comparisons(run, options))
+        jobs = (*cache.planned, *others)
         is_measured = options.is_benchmarking
         if is_benchmark_wanted(resolved, options.limits) if is_measured is None else is_measured:
             is_known = all(job.would_be == TAKEN_OVER for job in jobs)

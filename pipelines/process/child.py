@@ -221,11 +221,11 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
         result = job.folder / f"{job.name}.result.json"
         result.unlink(missing_ok=True)
         request = job.folder / f"{job.name}.job.json"
-        asked: dict[str, Any] = {"job": job.name, "args": job.all_args, "result": str(result)}
+        request_data: dict[str, Any] = {"job": job.name, "args": job.all_args, "result": str(result)}
         if listener is not None:
-            asked["notes"] = listener.notes.childs_end
+            request_data["notes"] = listener.notes.childs_end
             inherited = (*inherited, *listener.inherited)
-        request.write_text(json.dumps(asked))
+        request.write_text(json.dumps(request_data))
     read_end, write_end = os.pipe()
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]
     if listener is not None:
@@ -265,8 +265,8 @@ def environment_of_job(name: str) -> dict[str, str]:
 def environment_of_child() -> dict[str, str]:
     """Return the environment variables of a child for any job."""
     # As a whole: where this process is itself watched, reading one by one would record all of them.
-    given = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
-    return {**given, **_ENVIRONMENT}
+    own = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
+    return {**own, **_ENVIRONMENT}
 
 
 def _python() -> list[str]:

@@ -71,23 +71,23 @@ class MemoryWatch:
         start = time.monotonic()
         if start < self._next_look:
             return None
-        found = self.excess_now()
+        now = self.excess_now()
         end = time.monotonic()
         self._next_look = end + min(_RAREST_LOOK_S, max(_LOOK_EVERY_S, (end - start) / _SHARE_OF_LOOKS))
-        return found
+        return now
 
     def excess_now(self) -> int | None:
         """Return the bytes in use at this moment if they exceed the limit."""
         if self.limit == sys.maxsize:
             return None
-        held = self._held()
-        return held if held > self.limit else None
+        used = self._held()
+        return used if used > self.limit else None
 
     def _held(self) -> int:
         family = family_of(self._leader)
-        held = sum(member.resident for member in family.values())
-        if held <= self.limit:
-            return held
+        resident = sum(member.resident for member in family.values())
+        if resident <= self.limit:
+            return resident
         # Shared memory was counted for each process. Reading each one's part takes longer.
         return sum(_proportional(pid, member) for pid, member in family.items())
 
@@ -112,15 +112,15 @@ def family_of(leader: int) -> Mapping[int, Member]:
         fields = text.rpartition(b")")[2].split()
         members[pid] = Member(session=int(fields[3]), resident=int(fields[21]) * _PAGE_BYTES)
         children.setdefault(int(fields[1]), []).append(pid)
-    found: dict[int, Member] = {}
+    family: dict[int, Member] = {}
     # Children of a process that has ended stay in its session.
     left = [pid for pid, member in members.items() if leader in {pid, member.session}]
     while left:
         pid = left.pop()
-        if pid not in found:
-            found[pid] = members[pid]
+        if pid not in family:
+            family[pid] = members[pid]
             left += children.get(pid, ())
-    return found
+    return family
 
 
 def _proportional(pid: int, member: Member) -> int:

@@ -38,16 +38,16 @@ class Afterwards:
     def record(self, commit: Commit[_Recorded], work: Callable[[], _Recorded]) -> _Recorded:
         """Do the work that records something, and return the record, even if an error or Ctrl-C comes afterwards."""
         try:
-            found = work()
+            release = work()
         except BaseException as err:
             if commit.done is None:
                 raise
-            found = commit.done
-            self._recorded = found.in_words
+            release = commit.done
+            self._recorded = release.in_words
             self._add("finish what follows", err)
         else:
-            self._recorded = self._recorded if commit.done is None else found.in_words
-        return found
+            self._recorded = self._recorded if commit.done is None else release.in_words
+        return release
 
     def take(self, recorded: str, left_out: Iterable[str]) -> None:
         """Note a record, empty for none, and the steps after it that failed already."""

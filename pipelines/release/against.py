@@ -107,7 +107,7 @@ def hold_against(
     declared = run.resolved.spec.promote.against | dict(factors)
     in_force = {name: item.factor for name, item in FIGURES.items()} | declared
     earlier = _released_evidence(released)
-    found: list[HeldFigure] = []
+    figures: list[HeldFigure] = []
     left_out: list[str] = []
     codes = [int(ExitCode.PASS)]
     pairs: list[_Pair] = []
@@ -125,22 +125,22 @@ def hold_against(
             left_out.append(f"{name}: {pair.now.verdict}: {pair.now.reason}")
         elif pair.now.verdict != "pass":
             is_worse = pair.now.verdict == "fail"
-            found.append(HeldFigure(variant=name, figure="verdict", verdict=pair.now.verdict, is_worse=is_worse))
+            figures.append(HeldFigure(variant=name, figure="verdict", verdict=pair.now.verdict, is_worse=is_worse))
             codes.append(pair.now.exit_code)
         if pair.now.result is not None and pair.now.result.is_measured and pair.was.result is not None:
             pairs.append(pair)
-            found += _of_results(pair, in_force)
-            found.append(_size(run, pair, int(entry["size_bytes"]), in_force))
+            figures += _of_results(pair, in_force)
+            figures.append(_size(run, pair, int(entry["size_bytes"]), in_force))
     speeds = _speeds(run, released, pairs, in_force, is_declared=_LATENCY in declared)
-    found += speeds.figures
+    figures += speeds.figures
     left_out += speeds.left_out
     codes.append(speeds.exit_code)
-    if not found and max(codes) == ExitCode.PASS:
+    if not figures and max(codes) == ExitCode.PASS:
         why = "; ".join(left_out) or "the result has no variant"
         msg = f"{released.model} version {released.version} cannot be compared with the run: {why}"
         raise MeasurementError(msg, hint="leave --against out where a first version is released")
-    found += _interfaces(run, released, is_allowed=INTERFACE in allowed)
-    if any(item.is_worse for item in found):
+    figures += _interfaces(run, released, is_allowed=INTERFACE in allowed)
+    if any(item.is_worse for item in figures):
         codes.append(int(ExitCode.PARITY_FAILED))
     return Held(
         model=released.model,
@@ -148,7 +148,7 @@ def hold_against(
         version=released.version,
         aliases=released.aliases,
         factors=in_force,
-        figures=tuple(sorted(found, key=lambda item: not item.is_worse)),
+        figures=tuple(sorted(figures, key=lambda item: not item.is_worse)),
         not_compared=tuple(left_out),
         notes=tuple(dict.fromkeys(note for pair in pairs for note in _notes(pair))),
         exit_code=worst_code(codes),
@@ -304,13 +304,13 @@ def _shares(now: ComparisonResult, was: ComparisonResult, output: str) -> tuple[
 
 def _mismatches(result: ComparisonResult) -> dict[str, tuple[int, int]]:
     """Return how many decisions differ, of how many, by output or name of detections; only those that have any."""
-    found = {name: (item.mismatches, item.decisions) for name, item in result.decisions.items()}
+    by_output = {name: (item.mismatches, item.decisions) for name, item in result.decisions.items()}
     for name, output in result.outputs.items():
-        if name not in found and not is_float_dtype(output.dtype) and output.mismatches is not None:
-            found[name] = (output.mismatches, output.compared)
+        if name not in by_output and not is_float_dtype(output.dtype) and output.mismatches is not None:
+            by_output[name] = (output.mismatches, output.compared)
     for name, match in result.matches.items():
-        found[name] = (match.missing + match.extra, match.expected)
-    return {name: counts for name, counts in found.items() if counts[1]}
+        by_output[name] = (match.missing + match.extra, match.expected)
+    return {name: counts for name, counts in by_output.items() if counts[1]}
 
 
 def _size(run: RunFolder, pair: _Pair, bytes_before: int, factors: Mapping[str, float]) -> HeldFigure:
@@ -339,7 +339,7 @@ def _speeds(
         side = "the run" if new is None else f"version {released.version}"
         return _Speeds(left_out=(f"{_LATENCY}: {side} has no benchmark",) if pairs else ())
     load = (new.batch_sizes[0], new.concurrency[0])
-    found, left_out, is_untrusted = [], [], False
+    figures, left_out, is_untrusted = [], [], False
     for pair in pairs:
         now, was = timed(pair.now, new, load), timed(pair.was, old, load)
         why = why_not_comparable(now, was)
@@ -348,11 +348,11 @@ def _speeds(
             why = why_not_trusted(now, was, allowed)
             is_untrusted = is_untrusted or bool(why)
             if not why:
-                found.append(_figure(pair, _LATENCY, (was.p50_ms, now.p50_ms), allowed))
+                figures.append(_figure(pair, _LATENCY, (was.p50_ms, now.p50_ms), allowed))
         if why:
             left_out.append(f"{pair.variant}: {_LATENCY}: {why}")
     code = ExitCode.NOT_MEASURED if is_untrusted and is_declared else ExitCode.PASS
-    return _Speeds(figures=tuple(found), left_out=tuple(left_out), exit_code=int(code))
+    return _Speeds(figures=tuple(figures), left_out=tuple(left_out), exit_code=int(code))
 
 
 def _notes(pair: _Pair) -> Iterator[str]:

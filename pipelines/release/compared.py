@@ -41,9 +41,9 @@ def model_or_release(
         UsageError: The address names no model; or there is no such release or variant.
         ArtifactIntegrityError: The release is corrupt.
     """
-    found = _RELEASE.fullmatch(text)
-    if found is not None and not is_there(folder / text):
-        released = _released(repository, found["model"], found["which"], found["variant"])
+    match = _RELEASE.fullmatch(text)
+    if match is not None and not is_there(folder / text):
+        released = _released(repository, match["model"], match["which"], match["variant"])
         # The copy of a source has names of its own.
         return replace(released, rename={**released.rename, **(rename or {})})
     try:

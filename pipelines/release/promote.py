@@ -138,14 +138,14 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     if is_placeholder(despite):
         msg = f"--despite {despite} gives no reason, only the placeholder"
         raise UsageError(msg, hint="give a reason, which the release records: --despite 'FP16 is not served yet'")
-    found = believed(
+    trusted = believed(
         run, evidence_to_choose_by(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust
     )
     # A message is for this terminal alone, so it has the reasons in full.
-    reasons = {entry.variant: entry.reason for entry in found.evidence.variants}
+    reasons = {entry.variant: entry.reason for entry in trusted.evidence.variants}
     if run.resolved.hides_inputs(is_leaving=True):
-        found = replace(found, evidence=hidden(found.evidence))
-    run, evidence = found.run, found.evidence
+        trusted = replace(trusted, evidence=hidden(trusted.evidence))
+    run, evidence = trusted.run, trusted.evidence
     if choice is None:
         choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
     unmet = _unmet(run, evidence, choice, despite)
@@ -161,16 +161,16 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         candidate = ReleaseCandidate(
             model=run.resolved.name,
             variants=variants,
-            provenance=replace(_provenance(run, evidence), pack=found.pack),
+            provenance=replace(_provenance(run, evidence), pack=trusted.pack),
             evidence=to_data(evidence),
             alias=alias,
             if_current=if_current,
-            reports=_reports(run, replace(found, evidence=evidence), choice),
+            reports=_reports(run, replace(trusted, evidence=evidence), choice),
             accepted={item.name: "emulated" for item in choice.chosen if item.entry.evidence == "emulated"},
             reason=_with_word_of_spec(reason, run, evidence),
             choice=choice.to_json(),
             despite=despite,
-            trust=found.trust,
+            trust=trusted.trust,
             who=user_name(),
             host=platform.node(),
         )
@@ -281,21 +281,21 @@ def _released_now(repository: Root, model: str, alias: str | None) -> str:
 
 def _variant(run: RunFolder, chosen: ReleaseOption) -> VariantCandidate:
     folder = run.variant_folder(chosen.name)
-    found = [_evidence(entry, chosen) for entry in _distinct((chosen.entry, *chosen.entries.values()))]
+    evidence = [_evidence(entry, chosen) for entry in _distinct((chosen.entry, *chosen.entries.values()))]
     return VariantCandidate(
         name=chosen.name,
         folder=folder,
         record=read_json(folder / ARTIFACT_FILE),
-        evidence=replace(found[0], also=tuple(found[1:])),
+        evidence=replace(evidence[0], also=tuple(evidence[1:])),
     )
 
 
 def _distinct(entries: Iterable[EvidenceEntry]) -> list[EvidenceEntry]:
-    found: list[EvidenceEntry] = []
+    distinct: list[EvidenceEntry] = []
     for entry in entries:
-        if entry not in found:
-            found.append(entry)
-    return found
+        if entry not in distinct:
+            distinct.append(entry)
+    return distinct
 
 
 def _evidence(entry: EvidenceEntry, chosen: ReleaseOption) -> VariantEvidence:
@@ -396,14 +396,14 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
 
 def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
     """Return, by variant, where its precision is real and what fails there in its emulated row."""
-    found: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for document in evidence.by_device().values():
         for entry in document.emulated:
             if entry.verdict in _NOT_PASSED:
-                said = [] if entry.result is None else reasons(entry.result, with_findings=False)
-                why = said[0] if said else f"{entry.verdict}: {entry.reason}"
-                found.setdefault(entry.variant, f"{entry.device or 'emulated'}: {why}")
-    return found
+                lines = [] if entry.result is None else reasons(entry.result, with_findings=False)
+                why = lines[0] if lines else f"{entry.verdict}: {entry.reason}"
+                failed.setdefault(entry.variant, f"{entry.device or 'emulated'}: {why}")
+    return failed
 
 
 def _reports(run: RunFolder, found: Believed, choice: Choice) -> dict[str, Callable[[], bytes]]:

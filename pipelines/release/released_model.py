@@ -70,8 +70,8 @@ class ReleasedModel:
         """
         signature = self._runner.signature
         outputs = self(tensors_asked(request, signature))
-        said = {"id": request["id"]} if "id" in request else {}
-        return {**self._who(), **said, "outputs": tensors_answered(outputs, signature)}
+        id_field = {"id": request["id"]} if "id" in request else {}
+        return {**self._who(), **id_field, "outputs": tensors_answered(outputs, signature)}
 
     def describe(self) -> dict[str, Any]:
         """Return the protocol's description of a model: names, datatypes and shapes, as JSON data."""

@@ -26,17 +26,17 @@ class Timed:
 
 def timed(entry: EvidenceEntry, benchmark: BenchmarkResult, load: tuple[int, int]) -> Timed | None:
     """Return the timing of the artifact of an entry at a batch size and concurrency; None if it was not timed."""
-    found = benchmark.of(entry.variant)
-    if found is None or found.artifact is None or found.artifact != entry.artifact:
+    timing = benchmark.of(entry.variant)
+    if timing is None or timing.artifact is None or timing.artifact != entry.artifact:
         return None
-    place = f"{found.device} of {machine_in_words(benchmark.machine, found.device)}"
+    place = f"{timing.device} of {machine_in_words(benchmark.machine, timing.device)}"
     doubted = {item.variant for item in contradictions(benchmark) if item.point == load}
     doubt = ""
     if entry.variant in doubted:
         doubt = "its median and throughput disagree"
     elif is_beside_other_work(benchmark):
         doubt = "other work ran on the machine"
-    return Timed(place=place, point=found.at(*load), doubt=doubt)
+    return Timed(place=place, point=timing.at(*load), doubt=doubt)
 
 
 def why_not_comparable(now: Timed | None, was: Timed | None) -> str:

@@ -48,7 +48,7 @@ def _html(result: ComparisonResult, folder: Path) -> str:
     )
     # The page's head has the causes.
     remarks = (item for item in comparison_remarks(result) if item.kind != "cause")
-    said = [": ".join(filter(None, (item.kind, *item.names, item.words))) for item in remarks]
+    lines = [": ".join(filter(None, (item.kind, *item.names, item.words))) for item in remarks]
     template = template_environment(printable).get_template("comparison.html.j2")
     pages = (
         template.render(
@@ -56,7 +56,7 @@ def _html(result: ComparisonResult, folder: Path) -> str:
             plot_width=WIDTH,
             section=section_of(variant, folder),
             summary=comparison_summary(result),
-            remarks=said,
+            remarks=lines,
             is_drawn=is_drawn,
         )
         for is_drawn in (True, False)

@@ -21,14 +21,14 @@ class FailedAlone:
 
 def failed_alone(result: ComparisonResult, folder: Path) -> tuple[FailedAlone, ...]:
     """Return the command of each listed failure and finding, without duplicates."""
-    found: dict[str, list[str]] = {}
+    by_command: dict[str, list[str]] = {}
     for name, probe in result.probes.asked.items():
         for failure in (*probe.failures, *probe.findings):
             if failure.again:
-                found.setdefault(failure.again, []).append(f"{name}, {failure.about}")
+                by_command.setdefault(failure.again, []).append(f"{name}, {failure.about}")
     return tuple(
         FailedAlone(title="; ".join(dict.fromkeys(titles)), command=_short(command, folder))
-        for command, titles in found.items()
+        for command, titles in by_command.items()
     )
 
 

@@ -115,21 +115,21 @@ def shorten(words: str, length: int) -> str:
 def _cut(words: str, room: int) -> str:
     fits = chop_cells(words, room)[0]
     ends = [(at, depth) for at, depth in _clause_ends(words) if at <= len(fits) and cell_len(fits[:at]) >= room / 3]
-    for found in ([at for at, depth in ends if not depth], [at for at, _ in ends]):
-        if found:
-            return fits[: found[-1]]
+    for places in ([at for at, depth in ends if not depth], [at for at, _ in ends]):
+        if places:
+            return fits[: places[-1]]
     return fits.rsplit(" ", 1)[0].rstrip(" ,;:(")
 
 
 def _closing(words: str) -> str:
     """Return the brackets that close those that a text leaves open."""
-    found = ""
+    brackets = ""
     for letter in words:
         if letter in _OPENING:
-            found = _CLOSING[_OPENING.index(letter)] + found
-        elif letter in _CLOSING and found:
-            found = found[1:]
-    return found
+            brackets = _CLOSING[_OPENING.index(letter)] + brackets
+        elif letter in _CLOSING and brackets:
+            brackets = brackets[1:]
+    return brackets
 
 
 def _clause_ends(words: str) -> Iterator[tuple[int, int]]:

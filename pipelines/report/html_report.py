@@ -37,16 +37,16 @@ def render_html(report: ReportData) -> str:
 def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Markup]:
     """Return the sections that fit into this many bytes: the tables of all come before the first drawing."""
     first_ones = sorted(sections, key=lambda section: not section.is_open)
-    told: dict[str, Markup] = {}
+    texts: dict[str, Markup] = {}
     for is_drawn in (False, True):
         for section in first_ones:
             text = _told(section, is_drawn=is_drawn)
-            size = len(text.encode()) - len(told.get(section.anchor, "").encode())
-            if size > room or (is_drawn and section.anchor not in told):
+            size = len(text.encode()) - len(texts.get(section.anchor, "").encode())
+            if size > room or (is_drawn and section.anchor not in texts):
                 break
-            told[section.anchor] = text
+            texts[section.anchor] = text
             room -= size
-    return told
+    return texts
 
 
 def render_html_against(both: SideBySide) -> str:

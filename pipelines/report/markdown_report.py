@@ -54,12 +54,12 @@ def render_markdown(report: ReportData) -> str:
     template = _environment().get_template("variant.md.j2")
     texts = {section.anchor: template.render(section=section) for section in sections}
     room = _LONGEST - len(_page(contents, sections, {}))
-    told = {}
+    fitting = {}
     for section in sorted(sections, key=lambda section: not section.is_open):
         if len(texts[section.anchor]) < room:
-            told[section.anchor] = texts[section.anchor]
+            fitting[section.anchor] = texts[section.anchor]
             room -= len(texts[section.anchor]) + 1
-    return _cut_off(_page(contents, sections, told), _CUT)
+    return _cut_off(_page(contents, sections, fitting), _CUT)
 
 
 def render_markdown_against(both: SideBySide) -> str:
@@ -70,21 +70,24 @@ def render_markdown_against(both: SideBySide) -> str:
 def render_comparison(result: ComparisonResult) -> str:
     """Return one comparison as Markdown in at most 60,000 characters: the terminal's tables, and every reason."""
     # The reasons include warnings and suspected causes of differences.
-    said = [
+    remarks = [
         ": ".join(filter(None, (remark.kind, *remark.names, remark.words)))
         for remark in comparison_remarks(result)
         if remark.kind not in {"warning", "looks like"}
     ]
     causes = [f"cause: {words}" for words in result.named_causes]
     if result.error is not None:
-        said = [f"error: {result.error.message}", *filter(None, [result.error.hint and f"hint: {result.error.hint}"])]
+        remarks = [
+            f"error: {result.error.message}",
+            *filter(None, [result.error.hint and f"hint: {result.error.hint}"]),
+        ]
     lines = [
         f"# {_verdict(result.verdict)}: {escape_markdown(f'{result.candidate.name} against {result.reference.name}')}",
         "",
         _table(comparison_summary(result)),
         *(
             f"- {escape_markdown(words)}"
-            for words in dict.fromkeys((*causes, *reasons(result, with_findings=False), *said))
+            for words in dict.fromkeys((*causes, *reasons(result, with_findings=False), *remarks))
         ),
     ]
     return _cut_off("\n".join(lines) + "\n", _CUT_COMPARISON)

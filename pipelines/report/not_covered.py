@@ -22,9 +22,9 @@ def _outputs(result: ComparisonResult) -> Iterator[str]:
 
 def _answers(result: ComparisonResult) -> Iterator[str]:
     read = {*result.decisions, *(item.output for item in result.gold.values())}
-    found = [name for name, item in result.outputs.items() if is_float_dtype(item.dtype) and name not in read]
-    if found:
-        yield f"no decision is declared on {', '.join(found)}: differences are judged, and not what becomes of them"
+    names = [name for name, item in result.outputs.items() if is_float_dtype(item.dtype) and name not in read]
+    if names:
+        yield f"no decision is declared on {', '.join(names)}: differences are judged, and not what becomes of them"
     for name, decision in result.decisions.items():
         if decision.constant:
             yield f"the decision on {name} is the same for all rows: {decision.constant}"

@@ -168,17 +168,17 @@ def report_without_inputs(report: ReportData) -> ReportData:
 
 def without_row_words(recording: Recording) -> Recording:
     """Return a recording whose health checks hold no user data."""
-    found = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_found)
-    return replace(recording, health=tuple(item.as_text for item in found), health_checks=found)
+    checks = tuple(replace(item, words=sentence.without_inputs(item.words)) for item in recording.health_found)
+    return replace(recording, health=tuple(item.as_text for item in checks), health_checks=checks)
 
 
 def _variant_without_inputs(variant: VariantReport) -> VariantReport:
     result = variant.result and hidden(variant.result)
-    found = replace(variant, result=result, emulated=variant.emulated and hidden(variant.emulated))
+    shown = replace(variant, result=result, emulated=variant.emulated and hidden(variant.emulated))
     if result is not None:
         # Unmeasured results have their own reason.
-        return replace(found, reason=variant.reason and result.why_not_measured, hint=variant.hint and HIDDEN)
-    return found if may_say_why(variant.verdict) else replace(found, reason=HIDDEN, hint=variant.hint and HIDDEN)
+        return replace(shown, reason=variant.reason and result.why_not_measured, hint=variant.hint and HIDDEN)
+    return shown if may_say_why(variant.verdict) else replace(shown, reason=HIDDEN, hint=variant.hint and HIDDEN)
 
 
 def _marked(release: Mapping[str, Any] | None, choice: Choice | None) -> tuple[str, ...]:
@@ -301,15 +301,15 @@ def _named(variants: Iterable[VariantReport], verdict: str) -> Iterable[str]:
 
 
 def _machines(variants: Iterable[VariantReport]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    found: list[tuple[list[str], Mapping[str, Any]]] = []
+    by_machine: list[tuple[list[str], Mapping[str, Any]]] = []
     for variant in variants:
         machine = variant.result.machine if variant.result is not None else {}
-        same = [names for names, known in found if known == machine]
+        same = [names for names, other in by_machine if other == machine]
         if same:
             same[0].append(variant.name)
         elif machine:
-            found.append(([variant.name], machine))
-    return tuple((", ".join(names), machine) for names, machine in found)
+            by_machine.append(([variant.name], machine))
+    return tuple((", ".join(names), machine) for names, machine in by_machine)
 
 
 def _commands(run: RunFolder) -> tuple[tuple[str, str], ...]:

@@ -200,19 +200,19 @@ def _remark(name: str, output: OutputResult, result: ComparisonResult) -> str:
 
 def _notes(variant: VariantReport) -> Iterable[str]:
     result, made_by = variant.result, variant.artifact.made_by if variant.artifact is not None else {}
-    found = list(made_by.get("notes", ()))
+    notes = list(made_by.get("notes", ()))
     if result is not None:
-        found += result.notes
+        notes += result.notes
         if result.looser_than_default:
             loose = ", ".join(result.looser_than_default)
-            found.append(f"limits looser than the default for {result.precision}: {loose}")
+            notes.append(f"limits looser than the default for {result.precision}: {loose}")
     if variant.emulated is not None:
-        said = set(found)
-        found += [
-            f"emulated: {line}" for line in (*reasons(variant.emulated), *variant.emulated.notes) if line not in said
+        before = set(notes)
+        notes += [
+            f"emulated: {line}" for line in (*reasons(variant.emulated), *variant.emulated.notes) if line not in before
         ]
     # The result repeats the converter's notes.
-    return dict.fromkeys(found)
+    return dict.fromkeys(notes)
 
 
 def release_words(report: ReportData) -> str:

@@ -124,9 +124,9 @@ def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
         if name not in result.decisions and not is_float_dtype(output.dtype)
     ]
     counts += [match.missing + match.extra for match in result.matches.values()]
-    told = told_check(result) if result.verdict == "fail" else None
+    check_told = told_check(result) if result.verdict == "fail" else None
     part = limit_share(
-        (check.name, check.measured, check.limit) for check in (result.checks if told is None else [told])
+        (check.name, check.measured, check.limit) for check in (result.checks if check_told is None else [check_told])
     )
     return figure(number(sum(counts)) if counts else _NOTHING), figure(_NOTHING if part is None else share(part, 1.0))
 
@@ -140,26 +140,26 @@ def _speedup(variant: VariantReport, report: ReportData) -> Cell:
     if speed is None or benchmark is None:
         return figure(_NOTHING)
     point = speed.at(benchmark.batch_sizes[0], benchmark.concurrency[0])
-    found = None if point is None else point.speedup
-    return figure(_NOTHING if found is None else times(found.ratio))
+    speedup = None if point is None else point.speedup
+    return figure(_NOTHING if speedup is None else times(speedup.ratio))
 
 
 def _shared_reasons(report: ReportData) -> dict[str, list[VariantReport]]:
     """Return the reasons that several variants share, which are shown once, below the table."""
-    found: dict[str, list[VariantReport]] = {}
+    by_reason: dict[str, list[VariantReport]] = {}
     for variant in report.variants:
         if words := why_of_variant(variant):
-            found.setdefault(words, []).append(variant)
+            by_reason.setdefault(words, []).append(variant)
     # Variants that do not run here are listed apart, however many they are.
-    return {words: names for words, names in found.items() if len(names) > 1 or names[0].verdict == NOT_RUN_HERE}
+    return {words: names for words, names in by_reason.items() if len(names) > 1 or names[0].verdict == NOT_RUN_HERE}
 
 
 def run_remarks(report: ReportData) -> tuple[Remark, ...]:
     """Return the remarks on a run, the gravest first."""
     measured = {name: result for name, result in _results(report) if result.is_measured}
     reasons = (
-        Remark(kind=found[0].verdict, names=tuple(item.name for item in found), words=words)
-        for words, found in _shared_reasons(report).items()
+        Remark(kind=variants[0].verdict, names=tuple(item.name for item in variants), words=words)
+        for words, variants in _shared_reasons(report).items()
     )
     return (
         *reasons,
@@ -307,19 +307,21 @@ def _hints(report: ReportData) -> Iterator[Remark]:
 
 def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
     """Yield one line per text of warnings, each variant's first ones first; many lines are short."""
-    found: dict[tuple[str, str], list[str]] = {}
+    by_warning: dict[tuple[str, str], list[str]] = {}
     rank: dict[tuple[str, str], int] = {}
     for name, result in results.items():
         for place, check in enumerate(check for check in result.checks if check.status == "warning"):
             key = (f"{check.name} of {check.output}" if check.output else check.name, check.detail)
-            found.setdefault(key, []).append(name)
+            by_warning.setdefault(key, []).append(name)
             rank[key] = min(place, rank.get(key, place))
-    ordered = sorted(found, key=lambda key: rank[key])
+    ordered = sorted(by_warning, key=lambda key: rank[key])
     length = _REMARK_LENGTH if len(ordered) <= _FEW else _LINE_LENGTH
     most = max(_MOST_OF_A_KIND, min(len(results), _MOST_WARNINGS))
     yield from _first(
         (
-            Remark(kind="warning", names=tuple(filter(None, found[key])), words=f"{key[0]}: {shorten(key[1], length)}")
+            Remark(
+                kind="warning", names=tuple(filter(None, by_warning[key])), words=f"{key[0]}: {shorten(key[1], length)}"
+            )
             for key in ordered
         ),
         most,
@@ -351,10 +353,10 @@ def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
         for finding in result.edge_findings:
             shared.setdefault(finding.edge, {}).setdefault(name, finding)
     remarks = []
-    for edge, found in shared.items():
-        finding = next(iter(found.values()))
+    for edge, by_name in shared.items():
+        finding = next(iter(by_name.values()))
         differs = shorten(f"{finding.check}: {finding.detail}", _SHORT_WHY_LENGTH)
-        names = tuple(filter(None, found))
+        names = tuple(filter(None, by_name))
         has_spec = bool(names)
         words = f"{edge}, unlike every sample: outputs differ: {differs}; " + (
             f"if it can occur, {how_to_declare(finding.if_it_occurs, has_spec=has_spec)}; "
@@ -372,11 +374,11 @@ def _fails_on_samples(result: ComparisonResult) -> bool:
 
 def _padding_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
     """Yield differences under an undeclared mask, once per output, with the figures of the first variant."""
-    found: dict[str | None, dict[str, str]] = {}
+    by_output: dict[str | None, dict[str, str]] = {}
     for name, result in results.items():
         for check in result.padding_findings:
-            found.setdefault(check.output, {})[name] = check.detail
-    for details in found.values():
+            by_output.setdefault(check.output, {})[name] = check.detail
+    for details in by_output.values():
         words = shorten(next(iter(details.values())), _PADDING_LENGTH)
         yield Remark(kind="padding finding", names=tuple(filter(None, details)), words=words)
 
@@ -386,20 +388,20 @@ def _of_speed(report: ReportData) -> Iterator[Remark]:
     if report.benchmark is None:
         return
     verdicts = {variant.name: variant.verdict for variant in report.variants}
-    for found in report.benchmark.variants:
-        if found.error and verdicts.get(found.name) != NOT_RUN_HERE:
-            words = f"speed was not measured: {shorten(first_line_of(found.error), _SHORT_WHY_LENGTH)}"
-            yield Remark(kind="error", names=(found.name,), words=words)
+    for speed in report.benchmark.variants:
+        if speed.error and verdicts.get(speed.name) != NOT_RUN_HERE:
+            words = f"speed was not measured: {shorten(first_line_of(speed.error), _SHORT_WHY_LENGTH)}"
+            yield Remark(kind="error", names=(speed.name,), words=words)
     yield from _first(Remark(kind="note", words=shorten(note, _REMARK_LENGTH)) for note in report.benchmark.notes)
 
 
 def _first(remarks: Iterable[Remark], most: int = _MOST_OF_A_KIND) -> Iterator[Remark]:
     """Yield the first remarks of a kind, and the number of the rest."""
-    found = list(remarks)
-    yield from found[:most]
-    more = len(found) - most
+    items = list(remarks)
+    yield from items[:most]
+    more = len(items) - most
     if more > 0:
-        kind = found[0].kind
+        kind = items[0].kind
         yield Remark(kind=kind, words=f"{more} more of this kind: see -v")
 
 
@@ -411,8 +413,8 @@ def variants_in_words(names: Sequence[str]) -> str:
         # An emulated row next to its variant does not count again.
         if not emulated or variant not in names:
             formats.setdefault(name if emulated else variant.rpartition("-")[0], []).append(name)
-    found = []
+    parts = []
     for name, members in formats.items():
         together = len(members) >= _NAMED_TOGETHER and bool(name)
-        found += [f"{name}-* ({len(members)})"] if together else members
-    return ", ".join(found)
+        parts += [f"{name}-* ({len(members)})"] if together else members
+    return ", ".join(parts)

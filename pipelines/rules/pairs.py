@@ -46,17 +46,17 @@ def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
     Raises:
         UsageError: A text is not of that form, or a name occurs twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.rpartition("=")
         if not sign or not name or not value:
             msg = f"{option} {text!r} is not of the form NAME=VALUE"
             raise UsageError(msg, hint=f"write for example {option} {example}")
-        if name in found:
+        if name in values:
             msg = f"{option} names {name!r} twice"
             raise UsageError(msg, hint="give each name once")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def column_lists(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -65,15 +65,15 @@ def column_lists(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     Raises:
         UsageError: A text is not of this form, or an input is named twice.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    lists: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, _, columns = text.partition("=")
         names = tuple(column.strip() for column in columns.split(","))
-        if not name or not all(names) or name in found:
+        if not name or not all(names) or name in lists:
             msg = f"--columns is wrong (got {text!r}, expected INPUT=COLUMN,COLUMN and each input once)"
             raise UsageError(msg, hint="write for example --columns x=age,income")
-        found[name] = names
-    return found
+        lists[name] = names
+    return lists
 
 
 def columns_by_name(given: object) -> dict[str, tuple[str, ...]]:
@@ -82,14 +82,14 @@ def columns_by_name(given: object) -> dict[str, tuple[str, ...]]:
     Raises:
         UsageError: It has another form.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    lists: dict[str, tuple[str, ...]] = {}
     for name, columns in by_name("columns", given, {"x": ["age", "income"]}, of=object).items():
         several = (columns,) if isinstance(columns, str) else columns
         if not isinstance(several, list | tuple) or not several or not all(isinstance(item, str) for item in several):
             msg = f"columns is wrong (got {name!r}: {columns!r}, expected a list of names of columns)"
             raise UsageError(msg, hint="write for example columns={'x': ['age', 'income']}")
-        found[name] = tuple(several)
-    return found
+        lists[name] = tuple(several)
+    return lists
 
 
 def dtypes(casts: Mapping[str, str]) -> dict[str, str]:
@@ -114,8 +114,8 @@ def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, flo
     Raises:
         UsageError: A text is not of that form, a name occurs twice, or a value is no number.
     """
-    found = pairs(option, texts, example=example)
-    return {name: _number(option, name, value, example) for name, value in found.items()}
+    values = pairs(option, texts, example=example)
+    return {name: _number(option, name, value, example) for name, value in values.items()}
 
 
 def limits(option: str, texts: Iterable[str], *, example: str) -> dict[str, float | list[float | None]]:
@@ -150,7 +150,7 @@ def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[
     Raises:
         UsageError: A text is not of that form, or a name occurs twice.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for text in texts:
         name, _, reason = text.partition("=")
         if not name or not reason.strip():
@@ -159,11 +159,11 @@ def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[
         if is_placeholder(reason):
             msg = f"{option} {text!r} gives no reason, only the placeholder"
             raise UsageError(msg, hint=f"give the reason: {option} {name}='{example}'")
-        if name in found:
+        if name in reasons:
             msg = f"{option} names {name!r} twice"
             raise UsageError(msg, hint="give each name once")
-        found[name] = reason.strip()
-    return found
+        reasons[name] = reason.strip()
+    return reasons
 
 
 def whole_numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, int]:

@@ -54,13 +54,13 @@ def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
     resolved = run.resolved
     source = replace(resolved.source, name=SOURCE)
     recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
-    found = [BenchmarkSubject(name=SOURCE, model=source, recorded=recorded, size_bytes=size_of_source(source))]
+    subjects = [BenchmarkSubject(name=SOURCE, model=source, recorded=recorded, size_bytes=size_of_source(source))]
     evidence = run.evidence()
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         provider = resolved.provider(artifact.variant, device)
         subject = BenchmarkSubject(name=name, model=artifact_model(artifact, provider=provider), artifact=artifact)
-        found.append(subject)
+        subjects.append(subject)
         entry = None if evidence is None else evidence.entry(name)
         result = None if entry is None else entry.result
         subject.may_be_released = result is None or result.verdict == Verdict.PASS
@@ -74,7 +74,7 @@ def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
             subject.fail(err)
             continue
         subject.size_bytes = artifact.size_bytes
-    return found
+    return subjects
 
 
 def take_over_benchmark(run: RunFolder, plan: BenchmarkPlan, device: str = "cpu") -> bool:
@@ -82,13 +82,13 @@ def take_over_benchmark(run: RunFolder, plan: BenchmarkPlan, device: str = "cpu"
 
     It has the same files of all variants, source, samples, plan, machine and installed packages.
     """
-    asked = None if run.cache is None else _asked(run, plan, device)
-    if run.cache is None or asked is None:
+    inputs = None if run.cache is None else _asked(run, plan, device)
+    if run.cache is None or inputs is None:
         return False
-    found = run.cache.found(BENCHMARK, asked)
-    if found is None:
+    earlier = run.cache.found(BENCHMARK, inputs)
+    if earlier is None:
         return False
-    data, done = found
+    data, done = earlier
     result = BenchmarkResult.read(data)
     note = f"measured on this machine at {done.made_at}, in run {done.taken_from}: --benchmark measures again"
     result = replace(result, notes=(*result.notes, note))
@@ -192,25 +192,25 @@ def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
 
 def _uncertain_note(subjects: Sequence[BenchmarkSubject], point: Point) -> tuple[str, ...]:
     """Return a note on variants with uncertain speed: a choice by speed treats them as tied."""
-    found = uncertain(subjects, point)
-    if not found:
+    pairs = uncertain(subjects, point)
+    if not pairs:
         return ()
     rounds = max(len(subject.turns.get(point, ())) for subject in subjects)
-    words = "; ".join(f"{one} against {other}" for one, other in found)
+    words = "; ".join(f"{one} against {other}" for one, other in pairs)
     return (f"after {rounds} rounds the speed is still uncertain by a factor of 2 or more: {words}",)
 
 
 def _contradiction_note(result: BenchmarkResult) -> tuple[str, ...]:
     """Return a note on variants whose medians and throughput disagree, maybe because of other work on the machine."""
-    found = [
+    messages = [
         f"{item.variant} is {item.by_median:.3g} times by p50 and {item.by_throughput:.3g} times by rows/s at "
         f"{point_words(item.point)}"
         for item in contradictions(result)
     ]
-    if not found:
+    if not messages:
         return ()
     why = "do not trust either while other work runs on the machine; measure again on an idle one"
-    return (f"medians and throughput disagree: {'; '.join(found)}: {why}",)
+    return (f"medians and throughput disagree: {'; '.join(messages)}: {why}",)
 
 
 def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:

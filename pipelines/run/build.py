@@ -63,8 +63,8 @@ def build_stage(
         did(f"built {count} of {counted(len(made), 'variant')}")
     failures = {name: item for name, item in made.items() if isinstance(item, FailedVariant)}
     earlier = {name: item for name, item in run.failures().items() if name not in made}
-    found = {**earlier, **failures}
-    run.save_failures({name: found[name] for name in run.resolved.target_names if name in found})
+    all_failures = {**earlier, **failures}
+    run.save_failures({name: all_failures[name] for name in run.resolved.target_names if name in all_failures})
     artifacts = {name: item for name, item in made.items() if isinstance(item, Artifact)}
     return BuildOutcome(artifacts=artifacts, failures=failures, needs_source=needs_source)
 

@@ -156,8 +156,8 @@ def _digest_of_rows(rows: Path | None) -> str | None:
 
 
 def _source_of(artifact: Artifact) -> str | None:
-    found: str | None = artifact.made_by.get("source", {}).get("digest")
-    return found
+    digest: str | None = artifact.made_by.get("source", {}).get("digest")
+    return digest
 
 
 def _other_source(artifact: Artifact, recording: Recording) -> ArtifactIntegrityError | None:
@@ -189,8 +189,8 @@ def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
                 base.verify()
                 return base
             seen.append(base.digest)
-    found = f"what is there is {' and '.join(seen)}" if seen else "it is not there"
-    msg = f"{engine.variant} was built from {name} with digest {digest}, and {found}"
+    present = f"what is there is {' and '.join(seen)}" if seen else "it is not there"
+    msg = f"{engine.variant} was built from {name} with digest {digest}, and {present}"
     raise ArtifactIntegrityError(msg, hint=again)
 
 

@@ -51,13 +51,13 @@ class EvidenceEntry:
 
     def __post_init__(self) -> None:
         check_record(self.asked or {})
-        found = self.result
-        if found is None:
+        result = self.result
+        if result is None:
             wrong = "its verdict is pass, and it holds no result" if self.verdict == "pass" else ""
-        elif (found.verdict, found.exit_code) != (self.verdict, self.exit_code):
-            wrong = f"its verdict is {self.verdict} ({self.exit_code}), and that of its result {found.verdict}"
+        elif (result.verdict, result.exit_code) != (self.verdict, self.exit_code):
+            wrong = f"its verdict is {self.verdict} ({self.exit_code}), and that of its result {result.verdict}"
         else:
-            wrong = _wrong_limits(found) or _wrong_machine(found.machine)
+            wrong = _wrong_limits(result) or _wrong_machine(result.machine)
         if self.artifact is not None and self.stage is None:
             wrong = "it does not say what it follows from"
         if wrong:

@@ -103,9 +103,9 @@ def find_overflow(
         crash_error=BackendError,
     )
     try:
-        found: Mapping[str, Any] = run.do(job, progress)
+        data: Mapping[str, Any] = run.do(job, progress)
         with reading_result(job):
-            return OverflowFinding(precision=precision, **found)
+            return OverflowFinding(precision=precision, **data)
     except StorageError:
         raise
     except ParitygateError as err:

@@ -17,33 +17,33 @@ def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]
 
     A probe that does not apply to a model does not count. One whose batches reference or candidate all refused does.
     """
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for document in documents:
         for entry in document.variants:
             if entry.artifact is not None and entry.result is not None:
-                found.setdefault(entry.variant, set()).update(_left_out(entry.result.probes))
-    return {name: in_order(left_out) for name, left_out in found.items() if left_out}
+                names.setdefault(entry.variant, set()).update(_left_out(entry.result.probes))
+    return {name: in_order(left_out) for name, left_out in names.items() if left_out}
 
 
 def edge_findings(documents: Iterable[Evidence]) -> dict[str, list[dict[str, Any]]]:
     """Return, by variant, its out-of-sample findings on any device."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_variant: dict[str, list[dict[str, Any]]] = {}
     for document in documents:
         for entry in document.variants:
-            kept = found.setdefault(entry.variant, [])
+            rows = by_variant.setdefault(entry.variant, [])
             findings = () if entry.result is None else entry.result.edge_findings
-            kept += [data for finding in findings if (data := to_data(finding)) not in kept]
-    return {name: kept for name, kept in found.items() if kept}
+            rows += [data for finding in findings if (data := to_data(finding)) not in rows]
+    return {name: rows for name, rows in by_variant.items() if rows}
 
 
 def padding_findings(documents: Iterable[Evidence]) -> dict[str, list[str]]:
     """Return, by variant, messages on differences at positions that an undeclared mask leaves out, on any device."""
-    found: dict[str, dict[str, None]] = {}
+    by_variant: dict[str, dict[str, None]] = {}
     for document in documents:
         for entry in document.variants:
             for check in () if entry.result is None else entry.result.padding_findings:
-                found.setdefault(entry.variant, {})[check.detail] = None
-    return {name: list(details) for name, details in found.items()}
+                by_variant.setdefault(entry.variant, {})[check.detail] = None
+    return {name: list(details) for name, details in by_variant.items()}
 
 
 def edge_not_asked(documents: Iterable[Evidence]) -> tuple[str, ...]:
@@ -55,8 +55,8 @@ def edge_not_asked(documents: Iterable[Evidence]) -> tuple[str, ...]:
 
 def _left_out(probes: ProbesResult) -> Iterable[str]:
     # An unknown probe counts as left out.
-    asked = {} if probes.skipped else probes.asked
-    return (name for name in ALL_PROBES if name not in asked or _was_not_taken(asked[name]))
+    results = {} if probes.skipped else probes.asked
+    return (name for name in ALL_PROBES if name not in results or _was_not_taken(results[name]))
 
 
 def _was_not_taken(probe: ProbeResult) -> bool:

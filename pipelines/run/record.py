@@ -73,11 +73,11 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
 
 def check_recording_rules(run: RunFolder, recording: Recording) -> None:
     """Raise an `ArtifactIntegrityError` if the reference was recorded by other or unknown rules than the spec's."""
-    found = recording.settings.get(_RULES)
-    if found == _rules(run):
+    recorded = recording.settings.get(_RULES)
+    if recorded == _rules(run):
         return
     why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
-    if found is None:
+    if recorded is None:
         why = "lacks the rules of its recording because an older version wrote it"
     msg = f"the reference in {run.reference} {why}"
     hint = f"record it again, then validate: convert-and-validate record --run {shlex.quote(str(run.folder))}"

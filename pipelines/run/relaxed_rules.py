@@ -48,9 +48,9 @@ def relaxed_rules(run: RunFolder, source: str | None, rules: Mapping[str, GateRu
 
     `source` is the digest of the source that answered. Without one, nothing is known to be the same.
     """
-    known = (item for item in _known(run, rules) if source is not None and item.source == source)
-    found = (item.failure for item in known if item.failure.asked_less or item.is_replaced)
-    return list({(item.run, item.variant, item.failed): item for item in found}.values())
+    same_source = (item for item in _known(run, rules) if source is not None and item.source == source)
+    failed = (item.failure for item in same_source if item.failure.asked_less or item.is_replaced)
+    return list({(item.run, item.variant, item.failed): item for item in failed}.values())
 
 
 def holds_failures(evidence: Path) -> bool:
@@ -83,8 +83,8 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
     others = [f"run {item.run} of {item.variant}: {'; '.join(item.asked_less)}" for item in weaker[1:]]
     more = "".join(f". So did {other}" for other in others[:_RUNS_NAMED])
     more += f". So did {len(others) - _RUNS_NAMED} more" if len(others) > _RUNS_NAMED else ""
-    held = next((item.path for item in _known(run, {}) if item.failure.run == first.run), None)
-    evidence = "" if held is None else f". Its evidence: {from_here(held)}"
+    path = next((item.path for item in _known(run, {}) if item.failure.run == first.run), None)
+    evidence = "" if path is None else f". Its evidence: {from_here(path)}"
     msg = (
         f"spec {run.resolved.origin} checks less of {first.variant} than run {first.run} of the same source, "
         f"which failed: {'; '.join(first.asked_less)}. The failure: {first.failed[0]}{evidence}{more}"
@@ -97,15 +97,15 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
 
 def _declared_again(failures: Iterable[EarlierFailure], rules: GateRules, variant: str) -> dict[str, float]:
     """Return the strictest limits of all outputs that were declared for a variant and are looser now."""
-    now, found = to_data(rules.tolerance), dict[str, float]()
+    now, strictest = to_data(rules.tolerance), dict[str, float]()
     for failure in failures:
         is_known = failure.asked is not None and failure.variant == variant
         then: Mapping[str, Any] = (failure.asked or {}).get("tolerance", {}) if is_known else {}
         for name in then.get("declared", ()):
-            limit = min(then[name], found.get(name, then[name]))
+            limit = min(then[name], strictest.get(name, then[name]))
             if name not in now["declared"] or now[name] is None or now[name] > limit:
-                found[name] = limit
-    return found
+                strictest[name] = limit
+    return strictest
 
 
 def _known(run: RunFolder, rules: Mapping[str, GateRules]) -> Iterator[_Known]:
@@ -141,8 +141,8 @@ def _passed_in(document: Evidence, rules: Mapping[str, GateRules]) -> Iterator[t
     for entry in document.variants:
         now = None if entry.variant in excused else rules.get(entry.variant)
         if entry.verdict == "pass" and entry.result is not None and now is not None:
-            asked = _asked_in(entry, entry.result)
-            if not any(relaxed_checks(asked, now)) and not any(relaxed_limits(asked, now, is_any=True)):
+            then = _asked_in(entry, entry.result)
+            if not any(relaxed_checks(then, now)) and not any(relaxed_limits(then, now, is_any=True)):
                 yield document.reference.model.get("digest"), entry.variant, _begun(document.run)
 
 
@@ -154,8 +154,8 @@ def _begun(run: str) -> str:
 def _evidence_files(run: RunFolder) -> Iterator[Path]:
     """Yield the evidence of the other runs below the same root, the newest last, then the run's own."""
     if run.beside is not None:
-        found = sorted(run.beside.glob(f"*/*/{_EVIDENCE}"))
-        yield from (path for path in found if path.parent != run.folder)
+        paths = sorted(run.beside.glob(f"*/*/{_EVIDENCE}"))
+        yield from (path for path in paths if path.parent != run.folder)
     yield run.evidence_file
 
 
@@ -207,11 +207,11 @@ def _asked_in(entry: EvidenceEntry, result: ComparisonResult) -> Mapping[str, An
 
 
 def _failed(result: ComparisonResult) -> Iterator[Words]:
-    found = [
+    messages = [
         say("of_check", check=f"{check.name}{f'[{check.output}]' if check.output else ''}", difference=check.words)
         for check in result.checks
         if check.status == "fail"
     ]
-    yield from found[:_CHECKS_NAMED] or [say("earlier.unknown")]
-    if len(found) > _CHECKS_NAMED:
-        yield say("earlier.more", count=len(found) - _CHECKS_NAMED)
+    yield from messages[:_CHECKS_NAMED] or [say("earlier.unknown")]
+    if len(messages) > _CHECKS_NAMED:
+        yield say("earlier.more", count=len(messages) - _CHECKS_NAMED)

@@ -86,9 +86,9 @@ class VariantMaker:
             ArtifactIntegrityError: Its files differ from the recorded ones.
             InputFileError: Its record is corrupt.
         """
-        found = self._made.get(name)
-        if isinstance(found, Artifact):
-            return found
+        made = self._made.get(name)
+        if isinstance(made, Artifact):
+            return made
         folder = _folder(self._run, name)
         if name in self._wanted or not (folder / ARTIFACT_FILE).is_file():
             return None

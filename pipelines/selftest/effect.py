@@ -44,10 +44,10 @@ def effects_of(
         except (BackendError, UsageError):
             # Inputs that one of them refuses show no difference.
             continue
-        for name, known in worst.items():
-            found = _effect(where, actual[name], expected[name], profiles[name], limits[name])
-            if _weight(found) > _weight(known):
-                worst[name] = found
+        for name, before in worst.items():
+            effect = _effect(where, actual[name], expected[name], profiles[name], limits[name])
+            if _weight(effect) > _weight(before):
+                worst[name] = effect
     return list(worst.values())
 
 

@@ -74,8 +74,8 @@ def page_of(result: SelftestResult) -> str:
             [(plant.name, plant.what) for plant in result.having(NOT_APPLICABLE)],
         ),
     ]
-    kept = [line for line in lines_below(result) if line.startswith(("unchanged", "false alarm", "probes"))]
-    return "\n".join([*lines, *(f"- {escape_markdown(line)}" for line in kept), ""]).rstrip("\n") + "\n"
+    remarks = [line for line in lines_below(result) if line.startswith(("unchanged", "false alarm", "probes"))]
+    return "\n".join([*lines, *(f"- {escape_markdown(line)}" for line in remarks), ""]).rstrip("\n") + "\n"
 
 
 def _section(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -101,12 +101,12 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
                 time_limit_s=options.time_limit_s,
                 crash_error=BackendError,
             )
-            found = run_child(child, progress)
+            data = run_child(child, progress)
             did(f"planted {counted(len(names), 'change')}")
     finally:
         remove_marked_folder(folder)
     with reading_result(child):
-        return from_data(SelftestResult, found)
+        return from_data(SelftestResult, data)
 
 
 def _most_rows(signature: Signature) -> int | None:

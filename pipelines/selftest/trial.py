@@ -61,8 +61,8 @@ class FaultTrial:
     @property
     def at_edge(self) -> list[str]:
         """The checks that differ only where no sample is, or at padding."""
-        found = (check.name for check in (*self.checks, *self.probe_checks) if check.status is Status.EDGE)
-        return list(dict.fromkeys(found))
+        names = (check.name for check in (*self.checks, *self.probe_checks) if check.status is Status.EDGE)
+        return list(dict.fromkeys(names))
 
     @property
     def no_passes(self) -> list[FindingResult]:

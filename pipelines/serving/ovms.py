@@ -128,9 +128,9 @@ def _make(model: ModelToServe, place: Place) -> OvmsView:
 
 def _check_one_model(artifact: Artifact, end: str) -> None:
     """Check that the server finds exactly the model in the version's folder by its suffix."""
-    found = [name for name in artifact.files if name.endswith(end) and len(PurePosixPath(name).parts) == 1]
-    if found != [artifact.main]:
-        msg = f"{artifact.variant} has {', '.join(found) or 'no'} as {end} (expected one: {artifact.main})"
+    names = [name for name in artifact.files if name.endswith(end) and len(PurePosixPath(name).parts) == 1]
+    if names != [artifact.main]:
+        msg = f"{artifact.variant} has {', '.join(names) or 'no'} as {end} (expected one: {artifact.main})"
         raise UsageError(msg, hint="make it again with", command="convert-and-validate export")
 
 

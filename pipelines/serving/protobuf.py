@@ -40,26 +40,26 @@ def message_class(package: str, root: str, messages: Mapping[str, str], enums: M
 def _add_message(message: Any, package: str, fields: str, kinds: Mapping[str, bool]) -> None:  # noqa: ANN401 - protobuf's
     oneofs: dict[str, int] = {}
     for text in filter(None, fields.split(", ")):
-        found = _FIELD.fullmatch(text)
-        if found is None:
+        match = _FIELD.fullmatch(text)
+        if match is None:
             raise AssertionError(text, _BAD_FIELD)
-        is_map = found["key"] is not None
-        field = message.field.add(name=found["name"], number=int(found["number"]))
-        field.label = field.LABEL_REPEATED if is_map or found["star"] else field.LABEL_OPTIONAL
+        is_map = match["key"] is not None
+        field = message.field.add(name=match["name"], number=int(match["number"]))
+        field.label = field.LABEL_REPEATED if is_map or match["star"] else field.LABEL_OPTIONAL
         if is_map:
             # In protobuf, a map is a repeated message of key and value.
-            entry = message.nested_type.add(name=f"{found['name'].title().replace('_', '')}Entry")
+            entry = message.nested_type.add(name=f"{match['name'].title().replace('_', '')}Entry")
             entry.options.map_entry = True
-            for number, (part, kind) in enumerate((("key", found["key"]), ("value", found["type"])), start=1):
+            for number, (part, kind) in enumerate((("key", match["key"]), ("value", match["type"])), start=1):
                 _set_type(entry.field.add(name=part, number=number, label=field.LABEL_OPTIONAL), package, kind, kinds)
             field.type, field.type_name = field.TYPE_MESSAGE, f"{package}{message.name}.{entry.name}"
         else:
-            _set_type(field, package, found["type"], kinds)
-        if found["oneof"]:
-            if found["oneof"] not in oneofs:
-                oneofs[found["oneof"]] = len(oneofs)
-                message.oneof_decl.add(name=found["oneof"])
-            field.oneof_index = oneofs[found["oneof"]]
+            _set_type(field, package, match["type"], kinds)
+        if match["oneof"]:
+            if match["oneof"] not in oneofs:
+                oneofs[match["oneof"]] = len(oneofs)
+                message.oneof_decl.add(name=match["oneof"])
+            field.oneof_index = oneofs[match["oneof"]]
 
 
 def _set_type(field: Any, package: str, kind: str, kinds: Mapping[str, bool]) -> None:  # noqa: ANN401 - protobuf's

@@ -59,8 +59,8 @@ def check_as_written(content: bytes, name: str, options: Mapping[str, str] | Non
         ChangedViewError: It was changed, or an option is left out.
     """
     lines, digest, body = _parts(content.decode(errors="replace"))
-    before = [(found[1], line.removeprefix("# ")) for line in lines if (found := _OPTION.fullmatch(line))]
-    left_out = [said for option, said in before if options is not None and option not in options]
+    before = [(match[1], line.removeprefix("# ")) for line in lines if (match := _OPTION.fullmatch(line))]
+    left_out = [option_line for option, option_line in before if options is not None and option not in options]
     if digest != _digest(body):
         msg = f"{name} was changed since it was written, and would be written over"
         if left_out:

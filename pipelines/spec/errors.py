@@ -156,12 +156,12 @@ def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> Us
     """Return the problems of a spec as one error, one part of its message for each key; `data` is the spec as read."""
     problems = _by_place([(place_in_spec(problem["loc"]), problem) for problem in err.errors()], data)
     msg = f"spec {origin} is wrong: " + "; ".join(
-        f"{_named(place)}: {_words(place, found)}" for place, found in problems.items()
+        f"{_named(place)}: {_words(place, of_place)}" for place, of_place in problems.items()
     )
-    meant = [hint for place, found in problems.items() if (hint := _meant(place, found[0]["type"]))]
+    meant = [hint for place, of_place in problems.items() if (hint := _meant(place, of_place[0]["type"]))]
     # One example at a time: the next call shows the next problem.
-    known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
-    example = next(filter(None, map(_example_hint, known)), "")
+    places = [place for place, of_place in problems.items() if of_place[0]["type"] != "extra_forbidden"]
+    example = next(filter(None, map(_example_hint, places)), "")
     return UsageError(msg, hint=" ".join(meant) or example or "list the allowed keys: convert-and-validate schema spec")
 
 
@@ -169,9 +169,9 @@ def role_problem(name: str, data: object, err: ValidationError) -> tuple[str, st
     """Return the first problem with a role that is written as in a spec, and which key is meant."""
     within = {"roles": {name: data}}
     problems = _by_place([(("roles", name, *problem["loc"]), problem) for problem in err.errors()], within)
-    place, found = next(iter(problems.items()))
-    words, key = _words(place, found), place[2:]
-    return f"{_named(key)}: {words}" if key else words, _meant(place, found[0]["type"])
+    place, of_place = next(iter(problems.items()))
+    words, key = _words(place, of_place), place[2:]
+    return f"{_named(key)}: {words}" if key else words, _meant(place, of_place[0]["type"])
 
 
 def _named(place: Sequence[int | str]) -> str:
@@ -182,11 +182,11 @@ def _by_place(
     problems: Iterable[tuple[Sequence[int | str], _Problem]], data: object
 ) -> dict[tuple[int | str, ...], list[_Problem]]:
     """Return the problems by place: a value of several allowed types has one for each type."""
-    found: dict[tuple[int | str, ...], list[_Problem]] = {}
+    by_place: dict[tuple[int | str, ...], list[_Problem]] = {}
     for location, problem in problems:
         place = _place_in_data(location, data, is_missing=problem["type"] == "missing")
-        found.setdefault(place, []).append(problem)
-    return found
+        by_place.setdefault(place, []).append(problem)
+    return by_place
 
 
 def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: bool) -> tuple[int | str, ...]:
@@ -256,19 +256,19 @@ def _example_hint(place: Sequence[int | str]) -> str:
 
 def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands at that key
     """Return an example of the value at a key of the spec, None without one; `place` may have the user's own names."""
-    found: Any = EXAMPLE
+    value: Any = EXAMPLE
     generic: list[str] = []
     for step, following in zip_longest(place, place[1:]):
         if isinstance(step, int):
-            found = _STATIC_TARGET if generic == ["targets"] else found
+            value = _STATIC_TARGET if generic == ["targets"] else value
             continue
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             return None
         # A user's own name matches the name in the example that has the same key.
-        alike = (name for name, part in found.items() if isinstance(part, Mapping) and following in part)
-        generic.append(step if step in found else next(alike, next(iter(found))))
-        found = found[generic[-1]]
-    return _SHORT.get(tuple(generic), found)
+        alike = (name for name, part in value.items() if isinstance(part, Mapping) and following in part)
+        generic.append(step if step in value else next(alike, next(iter(value))))
+        value = value[generic[-1]]
+    return _SHORT.get(tuple(generic), value)
 
 
 def flow_yaml(value: object) -> str:
@@ -302,7 +302,7 @@ def _model_in(annotation: object) -> object:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in get_args(annotation):
-        found = _model_in(inner)
-        if isinstance(found, type):
-            return found
+        model = _model_in(inner)
+        if isinstance(model, type):
+            return model
     return None

@@ -22,19 +22,19 @@ def parse_named_numbers(
     Raises:
         UsageError: A text has another form, a name occurs twice, or the name or its number is not allowed.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
-        problem = _problem(name, value, names, found)
+        problem = _problem(name, value, names, numbers)
         if not problem:
             try:
-                found |= check({name: float(value)})
+                numbers |= check({name: float(value)})
             except ValueError as err:
                 problem = str(err)
         if problem:
             msg = f"{option} {text!r}: {problem} (allowed names: {', '.join(names)})"
             raise UsageError(msg, hint=f"write for example {option} {example}")
-    return found
+    return numbers
 
 
 def _problem(name: str, value: str, names: Collection[str], found: Collection[str]) -> str:

@@ -30,21 +30,21 @@ def _role(name: str, value: object) -> DeclaredRole:
     where = f"role {name}={value}"
     try:
         # To YAML, a colon without a space after it is part of a word.
-        found = yaml.safe_load(value) if isinstance(value, str) else value
+        data = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError:
         msg = f"{where}: not YAML"
         raise UsageError(msg, hint=_hint(name)) from None
-    if isinstance(found, str):
-        if found not in set(map(str, Role)):
-            msg = f"{where}: {found!r} is no role (allowed: {', '.join(nearest_first(found, list(map(str, Role))))})"
+    if isinstance(data, str):
+        if data not in set(map(str, Role)):
+            msg = f"{where}: {data!r} is no role (allowed: {', '.join(nearest_first(data, list(map(str, Role))))})"
             raise UsageError(msg, hint=_hint(name))
-        found = {"role": found}
+        data = {"role": data}
     try:
-        return RolePart.model_validate(found).role_of_input
+        return RolePart.model_validate(data).role_of_input
     except ValidationError as err:
         from paritygate.pipelines.spec.errors import role_problem
 
-        words, key_meant = role_problem(name, found, err)
+        words, key_meant = role_problem(name, data, err)
         msg = f"{where}: {words}"
         raise UsageError(msg, hint=key_meant or _hint(name)) from None
 

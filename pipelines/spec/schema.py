@@ -142,8 +142,8 @@ class ResolvedSpec:
 
     def fixed_shape(self, variant: Variant, signature: Signature) -> FixedShape | None:
         """Return how the dims of a target of this signature are fixed, None if none is; raises as `fixed_shape_of`."""
-        found = (target for target in self.spec.targets if variant_of_target(target) == variant)
-        target = next(found, None)
+        targets = (target for target in self.spec.targets if variant_of_target(target) == variant)
+        target = next(targets, None)
         return None if target is None else fixed_shape_of(target, signature)
 
     @property
@@ -154,9 +154,9 @@ class ResolvedSpec:
             InputFileError: It does not exist.
             UsageError: It has a signature key, and is no SavedModel.
         """
-        found = parse_source(self.spec.model.source, self.folder)
-        found = with_signature_key(found, self.spec.model.signature, "model.signature")
-        return replace(found, name=self.name, signature=self.signature, rename=self.rename)
+        ref = parse_source(self.spec.model.source, self.folder)
+        ref = with_signature_key(ref, self.spec.model.signature, "model.signature")
+        return replace(ref, name=self.name, signature=self.signature, rename=self.rename)
 
     @property
     def signature(self) -> Signature | None:
@@ -181,14 +181,14 @@ class ResolvedSpec:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """The decision rules."""
-        found = []
+        declared = []
         for output, part in self.spec.decisions.items():
             rule = next(
                 name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(part, name) is not None
             )
             value = None if rule == "argmax" else getattr(part, rule)
-            found.append(make_decision(output, rule=rule, value=value, axis=part.axis))
-        return with_constants(found, self.constant_decisions)
+            declared.append(make_decision(output, rule=rule, value=value, axis=part.axis))
+        return with_constants(declared, self.constant_decisions)
 
     @property
     def constant_decisions(self) -> dict[str, str]:
@@ -318,8 +318,10 @@ class ResolvedSpec:
         rename = dict(self.spec.model.rename)
         may_be_keras = is_object_path(self.spec.model.source) or self.spec.model.source.endswith(".keras")
         if self.signature is None and may_be_keras:
-            asked = {name for names in self.outputs_asked.values() for name in names}
-            rename.update({name: name for name in sorted(asked - set(rename.values())) if is_default_output_name(name)})
+            names_in_rules = {name for names in self.outputs_asked.values() for name in names}
+            rename.update(
+                {name: name for name in sorted(names_in_rules - set(rename.values())) if is_default_output_name(name)}
+            )
         return rename
 
     @property

@@ -15,13 +15,13 @@ from paritygate.text import nearest_first
 
 def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
     """Raise a `UsageError` if a name is no target of the spec."""
-    known = resolved.target_names
+    targets = resolved.target_names
     for name in names:
-        if name not in known:
-            listed = ", ".join(nearest_first(name, known))
+        if name not in targets:
+            listed = ", ".join(nearest_first(name, targets))
             msg = f"--target {name!r} is no target of spec {resolved.origin} (targets: {listed})"
             raise UsageError(
-                msg, hint=target_meant(name, known) or "name one of the targets, or add it to the spec's targets"
+                msg, hint=target_meant(name, targets) or "name one of the targets, or add it to the spec's targets"
             )
 
 

@@ -203,9 +203,9 @@ def _check_integer(loader: _Loader, node: yaml.ScalarNode, where: str) -> None:
 
 
 def _check_text(node: yaml.Node, where: str) -> None:
-    found = _NO_TEXT.search(node.value)
-    if found is not None:
-        problem = f"{where} holds the control character \\u{ord(found[0]):04x}, which no name and no path has"
+    match = _NO_TEXT.search(node.value)
+    if match is not None:
+        problem = f"{where} holds the control character \\u{ord(match[0]):04x}, which no name and no path has"
         raise _RefusedError(node, problem, "write it without that character")
 
 

@@ -59,15 +59,15 @@ class Questions:
     def _difference(self, name: str, actual: Arrays, wanted: NDArray[np.generic], expected: Arrays) -> str:
         if name not in actual:
             return f"it is missing (answered: {', '.join(actual) or 'nothing'})"
-        found = _as_text(actual[name])
-        if dtype_name(found.dtype) != dtype_name(wanted.dtype) and not (found.dtype.kind == wanted.dtype.kind == "U"):
-            return f"its dtype is {dtype_name(found.dtype)}, and the released file's {dtype_name(wanted.dtype)}"
-        if found.shape != wanted.shape:
-            return f"its shape is {list(found.shape)}, and the released file's {list(wanted.shape)}"
+        answer = _as_text(actual[name])
+        if dtype_name(answer.dtype) != dtype_name(wanted.dtype) and not (answer.dtype.kind == wanted.dtype.kind == "U"):
+            return f"its dtype is {dtype_name(answer.dtype)}, and the released file's {dtype_name(wanted.dtype)}"
+        if answer.shape != wanted.shape:
+            return f"its shape is {list(answer.shape)}, and the released file's {list(wanted.shape)}"
         scores = self.argmax_of.get(name)
         if scores is not None and scores in expected:
-            return self._label(found, wanted, np.asarray(expected[scores]), self.limits[scores])
-        return self._values(name, found, wanted)
+            return self._label(answer, wanted, np.asarray(expected[scores]), self.limits[scores])
+        return self._values(name, answer, wanted)
 
     def _values(self, name: str, found: NDArray[np.generic], wanted: NDArray[np.generic]) -> str:
         if wanted.dtype.kind not in "fV":

@@ -78,7 +78,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _lines(frame: Frame, points: Sequence[Point], best: Point | None) -> list[Path]:
     """Return a line and dots for each settings, those of the best above all others."""
-    found: list[tuple[bool, Path]] = []
+    paths: list[tuple[bool, Path]] = []
     for settings in dict.fromkeys(point.settings for point in points):
         own = sorted((p for p in points if p.settings == settings and p.loop == "closed"), key=lambda p: p.callers)
         is_best = best is not None and settings == best.settings
@@ -90,9 +90,9 @@ def _lines(frame: Frame, points: Sequence[Point], best: Point | None) -> list[Pa
         radius = _RADIUS * (1.4 if is_best else 1.0)
         dots = "".join(_disc(x, y, radius) for x, y in places)
         words = f"{settings}: " + ", ".join(_in_words(point) for point in own)
-        found.append((is_best, Path(d=route, kind="best" if is_best else "other")))
-        found.append((is_best, Path(d=dots, kind="best-dot" if is_best else "dot", words=words)))
-    return [path for is_best, path in sorted(found, key=lambda pair: pair[0]) if path.d]
+        paths.append((is_best, Path(d=route, kind="best" if is_best else "other")))
+        paths.append((is_best, Path(d=dots, kind="best-dot" if is_best else "dot", words=words)))
+    return [path for is_best, path in sorted(paths, key=lambda pair: pair[0]) if path.d]
 
 
 def _place(frame: Frame, point: Point) -> tuple[float, float]:
@@ -116,18 +116,18 @@ def _label(frame: Frame, point: Point, text: str) -> Label:
 
 
 def _in_words(point: Point) -> str:
-    asked = f"{point.callers} at once" if point.rate is None else f"{number(point.rate)} a second sent"
-    return f"{number(point.rows_per_s)} rows/s at {number(point.limit_ms)} ms ({asked})"
+    load = f"{point.callers} at once" if point.rate is None else f"{number(point.rate)} a second sent"
+    return f"{number(point.rows_per_s)} rows/s at {number(point.limit_ms)} ms ({load})"
 
 
 def _words(result: TuneResult, points: Sequence[Point]) -> str:
     settings = len({point.settings for point in points})
-    said = f"{len(points)} measurements of {settings} settings, each line by the number of callers."
+    text = f"{len(points)} measurements of {settings} settings, each line by the number of callers."
     if result.best is not None:
-        said += f" The best within the limit: {result.best.settings}, {_in_words(result.best)}."
+        text += f" The best within the limit: {result.best.settings}, {_in_words(result.best)}."
     if result.open is not None:
-        said += f" The ring is the open loop: {_in_words(result.open)}."
-    return said
+        text += f" The ring is the open loop: {_in_words(result.open)}."
+    return text
 
 
 def svg_of(plot: Plot) -> str:

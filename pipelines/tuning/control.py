@@ -50,14 +50,14 @@ class ModelControl:
         self.is_changed = False
         self._mark = ""
         self._marks: set[str] = set()
-        found = self.config()
-        if found is None:
+        config = self.config()
+        if config is None:
             msg = "the server returns no configuration of the model"
             raise NoControl(msg)
-        if _until(_mark_of(found)) > time.time():
+        if _until(_mark_of(config)) > time.time():
             msg = f"another tune measures {name} on this server"
             raise MeasurementError(msg, hint="wait until it has ended: two at once would measure each other")
-        self.before: Mapping[str, Any] = _without_mark(found)
+        self.before: Mapping[str, Any] = _without_mark(config)
 
     @property
     def settings(self) -> Settings:
@@ -67,8 +67,8 @@ class ModelControl:
     def config(self) -> dict[str, Any] | None:
         """Return the server's current configuration, or None."""
         status, _, body = self._client.exchange("GET", f"{self._model}/config", None, {})
-        found = as_json(body) if status == _OK else None
-        return found if isinstance(found, dict) and "max_batch_size" in found else None
+        data = as_json(body) if status == _OK else None
+        return data if isinstance(data, dict) and "max_batch_size" in data else None
 
     def check(self) -> None:
         """Load the server's own configuration; raise NoControl if it allows no loads."""
@@ -104,20 +104,20 @@ class ModelControl:
         Raises:
             MeasurementError: It has another one, so the measured settings are unknown.
         """
-        found = self.config() or {}
-        if settings_of(found) != settings or _mark_of(found) != self._mark:
-            msg = f"the server was to have {settings}, and has {settings_of(found)} that somebody else loaded"
+        config = self.config() or {}
+        if settings_of(config) != settings or _mark_of(config) != self._mark:
+            msg = f"the server was to have {settings}, and has {settings_of(config)} that somebody else loaded"
             raise MeasurementError(msg, hint="check that nothing else loads the model meanwhile, and tune again")
 
     def restore(self) -> None:
         """Restore the server's original configuration; raise MeasurementError if it does not accept it."""
         if not self.is_changed:
             return
-        found = self.config() or {}
-        if found == self.before:
+        config = self.config() or {}
+        if config == self.before:
             self.is_changed = False
             return
-        if _mark_of(found) not in self._marks:
+        if _mark_of(config) not in self._marks:
             msg = "the server's configuration was not restored because somebody else loaded another one"
             raise MeasurementError(msg, hint=f"where that is not meant, load it by hand: POST {self._load}")
         why = self._ask(self.before)
@@ -145,8 +145,8 @@ class ModelControl:
             return None
 
     def _ask(self, config: Mapping[str, Any] | None) -> str:
-        asked = {} if config is None else {"parameters": {"config": json.dumps(config)}}
-        status, _, body = self._client.exchange("POST", self._load, json.dumps(asked).encode(), _JSON)
+        request = {} if config is None else {"parameters": {"config": json.dumps(config)}}
+        status, _, body = self._client.exchange("POST", self._load, json.dumps(request).encode(), _JSON)
         return "" if status == _OK else f"HTTP {status}: {in_short(said_in(body))}"
 
 
@@ -160,8 +160,8 @@ def _without_mark(config: Mapping[str, Any]) -> dict[str, Any]:
     if not _mark_of(config):
         return dict(config)
     tags = {name: value for name, value in config["metric_tags"].items() if name != _MARK}
-    found = {name: value for name, value in config.items() if name != "metric_tags"}
-    return {**found, "metric_tags": tags} if tags else found
+    unmarked = {name: value for name, value in config.items() if name != "metric_tags"}
+    return {**unmarked, "metric_tags": tags} if tags else unmarked
 
 
 def _mark_of(config: Mapping[str, Any]) -> str:

@@ -98,7 +98,7 @@ def closed_loop(
     extended up to four times. The first error of `send` ends all.
     """
     numbers = itertools.count(first)
-    found: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
+    results: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
     group = _Callers()
     begin, spent = time.perf_counter(), time.process_time()
     end, latest = begin + seconds, begin + seconds * _LONGEST
@@ -116,8 +116,8 @@ def closed_loop(
             if next(answered) >= least:
                 enough.set()
 
-    group.run([functools.partial(call, mine) for mine in found])
-    return _window(found, begin, spent)
+    group.run([functools.partial(call, mine) for mine in results])
+    return _window(results, begin, spent)
 
 
 def arrival_times(rate: float, seconds: float, *, arrivals: Arrivals, seed: int) -> list[float]:
@@ -141,7 +141,7 @@ def open_loop(
     would grow forever.
     """
     numbers = itertools.count()
-    found: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
+    results: list[_Found[_Answer]] = [_Found() for _ in range(callers)]
     group = _Callers()
     begin, spent = time.perf_counter(), time.process_time()
 
@@ -161,8 +161,8 @@ def open_loop(
             mine.latencies.append(time.perf_counter() - at)
             mine.answers[answer] += 1
 
-    group.run([functools.partial(call, mine) for mine in found])
-    window = _window(found, begin, spent)
+    group.run([functools.partial(call, mine) for mine in results])
+    window = _window(results, begin, spent)
     unsent = len(times) - len(window.latencies)
     return replace(window, latencies=(*window.latencies, *itertools.repeat(math.inf, unsent)), unsent=unsent)
 

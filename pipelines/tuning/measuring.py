@@ -130,7 +130,7 @@ class Meter:
         self._next += window.answered
         self.answers += window.answered
         self._held = 0
-        self._raise([(self._wrong_in(found), times) for found, times in window.answers.items()])
+        self._raise([(self._wrong_in(numbered), times) for numbered, times in window.answers.items()])
 
     def _raise(self, found: Sequence[tuple[str, int]]) -> None:
         """Raise WrongAnswer for messages that are not empty, each with its number."""

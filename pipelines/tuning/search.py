@@ -116,8 +116,8 @@ class Search:
 
     def best_of(self, settings: Settings) -> Point | None:
         """Return the best measurement of some settings within the limit."""
-        found = [point for point in self.points if point.settings == settings and point.is_within]
-        return max(found, key=lambda point: point.rows_per_s, default=None)
+        points_within = [point for point in self.points if point.settings == settings and point.is_within]
+        return max(points_within, key=lambda point: point.rows_per_s, default=None)
 
     def _move(self, name: str, values: Sequence[int], where: Settings) -> Settings:
         """Change one setting up or else down, as long as that helps, and return the last settings."""
@@ -135,10 +135,10 @@ class Search:
         if settings in self._tried:
             return False
         self._tried.add(settings)
-        found = self._climb(settings, self.best.callers if self.best else min(_START, self.space.most_callers))
-        if found is None or not _is_better(found, self.best):
+        point = self._climb(settings, self.best.callers if self.best else min(_START, self.space.most_callers))
+        if point is None or not _is_better(point, self.best):
             return False
-        self.best = found
+        self.best = point
         return True
 
     def _climb(self, settings: Settings, callers: int) -> Point | None:

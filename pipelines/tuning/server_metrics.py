@@ -52,19 +52,19 @@ class MetricsPage:
 
 def use_in(page: str) -> MachineUse | None:
     """Return the use in a page in Prometheus's text format, or None without metrics of the machine."""
-    found: dict[str, list[float]] = {}
+    values_by_name: dict[str, list[float]] = {}
     for name, text in _LINE.findall(page):
         try:
             value = float(text)
         except ValueError:
             continue
         if math.isfinite(value):
-            found.setdefault(name, []).append(value)
+            values_by_name.setdefault(name, []).append(value)
     use = MachineUse(
-        cpu_share=_largest(found.get("nv_cpu_utilization", ())),
-        memory_mib=_mib(found.get("nv_cpu_memory_used_bytes", ())),
-        gpu_share=_largest(found.get("nv_gpu_utilization", ())),
-        gpu_memory_mib=_mib(found.get("nv_gpu_memory_used_bytes", ())),
+        cpu_share=_largest(values_by_name.get("nv_cpu_utilization", ())),
+        memory_mib=_mib(values_by_name.get("nv_cpu_memory_used_bytes", ())),
+        gpu_share=_largest(values_by_name.get("nv_gpu_utilization", ())),
+        gpu_memory_mib=_mib(values_by_name.get("nv_gpu_memory_used_bytes", ())),
     )
     return None if use == MachineUse() else use
 

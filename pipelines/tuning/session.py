@@ -108,10 +108,10 @@ def open_session(
     # One bound for all requests.
     pace = Pace(request.limits, endpoint.host)
     asking = HttpClient(endpoint.host, request.limits, connections=request.most_callers, pace=pace)
-    server, asked = _connected(request, endpoint, asking, questions, served)
+    server, requests = _connected(request, endpoint, asking, questions, served)
     meter = Meter(
         server=server,
-        asked=asked,
+        asked=requests,
         questions=questions,
         limit=LatencyLimit(seconds=request.limit_s, percentile=request.percentile),
         outputs=frozenset(spec.name for spec in served.outputs),
@@ -172,13 +172,13 @@ def _connected(
         server = OpenInference(endpoint, request.limits, client=client)
         if server.server != _TRITON:
             server = OpenInference(_asked_at(endpoint, client), request.limits, client=client)
-        asked = [server.asked(feed, outputs) for feed in questions.inputs]
+        requests = [server.asked(feed, outputs) for feed in questions.inputs]
         if server.signature() is None:
-            server.read(server.send(asked[0]))
+            server.read(server.send(requests[0]))
     except BackendError as err:
         if server is not None and server.server == _TRITON:
             raise
         msg = f"tune needs a Triton server, and {endpoint.host} does not answer as one does: {err}"
         hint = f"give --url the address of a Triton that serves {request.root}; any other server is held by compare"
         raise BackendError(msg, hint=hint) from err
-    return server, asked
+    return server, requests

@@ -36,22 +36,22 @@ class SettingsTrial:
             BackendError: It answers with an error.
         """
         try:
-            found = self._search(result)
+            outcome = self._search(result)
         except WrongAnswer as err:
             reason = f"a wrong answer with {err.settings}, to {err}"
-            found = replace(result, verdict="fail", reason=reason, wrong_answers=err.count)
+            outcome = replace(result, verdict="fail", reason=reason, wrong_answers=err.count)
         if any(point.client_share > _BUSY for point in self.points):
             note = "this client took a whole processor in some measurements: the server may answer more than is shown"
-            found = replace(found, notes=(*found.notes, note))
+            outcome = replace(outcome, notes=(*outcome.notes, note))
         hits = sum(point.cache_hits for point in self.points)
         if hits:
             note = (
                 f"{hits} of the answers came out of the server's response_cache: the figures are not those of the model"
             )
-            found = replace(found, notes=(*found.notes, note))
+            outcome = replace(outcome, notes=(*outcome.notes, note))
         meter = self.session.meter
         return replace(
-            found,
+            outcome,
             points=tuple(self.points),
             not_loaded=self.session.not_loaded,
             measurements=meter.measurements,
@@ -115,10 +115,10 @@ class SettingsTrial:
             if sum(point.is_within for point in points) * 2 > len(points)
         }
         winner = standing.get(best.settings)
-        kept = None if baseline is None else standing.get(baseline.settings)
-        if winner is None or (kept is not None and winner.rows_per_s <= kept.rows_per_s * _GAIN):
-            winner = kept
-        return winner, kept or (None if is_same else baseline)
+        own = None if baseline is None else standing.get(baseline.settings)
+        if winner is None or (own is not None and winner.rows_per_s <= own.rows_per_s * _GAIN):
+            winner = own
+        return winner, own or (None if is_same else baseline)
 
     def _confirm(self, best: Point) -> Point | None:
         """Return the measurement of an open loop at the highest offered rate within the limit."""

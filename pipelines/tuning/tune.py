@@ -97,9 +97,9 @@ def _written(result: TuneResult, view: PresentView, control: ModelControl | None
         msg = "a search that passed has no settings"
         raise MeasurementError(msg)
     is_written = settings != view.settings
-    found = replace(result, is_written=is_written)
-    plot = chart_of(found)
-    evidence = {"schema_version": 1, **to_data(found)}
+    updated = replace(result, is_written=is_written)
+    plot = chart_of(updated)
+    evidence = {"schema_version": 1, **to_data(updated)}
     view.write(
         Tuned(digest=result.digest, settings=settings),
         (json.dumps(evidence, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(),
@@ -108,4 +108,4 @@ def _written(result: TuneResult, view: PresentView, control: ModelControl | None
     has = control.settings if control is not None else settings
     if control is not None and is_written:
         has = control.reload()
-    return replace(found, is_loaded=has == settings)
+    return replace(updated, is_loaded=has == settings)

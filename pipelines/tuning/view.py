@@ -89,22 +89,22 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
         variant=request.variant,
     )
     check_folder_kind(request.repository, wanted)
-    found = place.read(f"{name}/{CONFIG_FILE}")
+    content = place.read(f"{name}/{CONFIG_FILE}")
     hint = f"write it first: {writing_command(request.repository, wanted)}"
-    if found is None:
+    if content is None:
         msg = f"{root} has no view of {name}"
         raise UsageError(msg, hint=hint)
-    if not is_ours(found):
+    if not is_ours(content):
         msg = f"{root}/{name} was not written by the command triton, so it is not changed"
         raise UsageError(msg, hint="write the view to another folder, and tune that")
-    written = found.decode(errors="replace")
+    written = content.decode(errors="replace")
     try:
         config = data_of(parse_text(written))
     except ConfigError as err:
         msg = f"{root}/{name}/{CONFIG_FILE} cannot be read: {err}"
         raise UsageError(msg, hint=hint) from err
     over = wanted.command_line(request.repository, "--overwrite")
-    check_as_written(found, f"{root}/{name}/{CONFIG_FILE}", keep=f"{KEEP}; or write over it: {over}")
+    check_as_written(content, f"{root}/{name}/{CONFIG_FILE}", keep=f"{KEEP}; or write over it: {over}")
     served = [int(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", ())]
     there = place.digests(f"{name}/{version}")
     if served != [version] or any(there.get(at) != artifact.files[own] for at, own in files_of(artifact).items()):

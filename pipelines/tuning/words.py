@@ -17,8 +17,8 @@ def microseconds(option: str, text: str, *, is_zero_allowed: bool = False) -> fl
     Raises:
         UsageError: It is malformed, or not above 0 where it has to be.
     """
-    found = _TIME.fullmatch(text.strip())
-    value = float(found["number"]) * _UNITS[found["unit"]] if found else math.nan
+    match = _TIME.fullmatch(text.strip())
+    value = float(match["number"]) * _UNITS[match["unit"]] if match else math.nan
     if text.strip() == "0":
         value = 0.0
     if value > 0 or (value == 0 and is_zero_allowed):
@@ -31,10 +31,10 @@ def microseconds(option: str, text: str, *, is_zero_allowed: bool = False) -> fl
 def whole_values(option: str, text: str) -> list[int]:
     """Return the whole numbers of a list such as `1,2,4`; raise UsageError for others, or below 1."""
     try:
-        found = [int(each) for each in text.split(",")]
+        values = [int(each) for each in text.split(",")]
     except ValueError:
-        found = []
-    if found and min(found) >= 1:
-        return found
+        values = []
+    if values and min(values) >= 1:
+        return values
     msg = f"{option} {text!r} is no list of whole numbers from 1 on"
     raise UsageError(msg, hint=f"write for example {option} 1,2,4")

@@ -46,11 +46,11 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def _stopped(how: str, args: list[str]) -> list[str]:
     command = next((text for text in args if not text.startswith("-")), "")
-    said = [f"{how}: {_LEFT.get(command, _LEFT_OTHERWISE)}"]
+    lines = [f"{how}: {_LEFT.get(command, _LEFT_OTHERWISE)}"]
     if command == "run":
         is_kept = "--no-cache" not in args and os.environ.get("PARITYGATE_CACHE") != "off"
-        said.append(_GO_ON if is_kept else _BEGIN_ANEW)
-    return said
+        lines.append(_GO_ON if is_kept else _BEGIN_ANEW)
+    return lines
 
 
 def _write(*lines: str) -> None:
@@ -61,15 +61,15 @@ def _write(*lines: str) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with the exit code of the outcome."""
-    given = sys.argv[1:] if args is None else args
+    arguments = sys.argv[1:] if args is None else args
     try:
         import signal
 
         _open_missing_streams()
         signal.signal(signal.SIGTERM, _terminate)
-        code = _run(given)
+        code = _run(arguments)
     except KeyboardInterrupt:
-        _write(*_stopped("interrupted", given))
+        _write(*_stopped("interrupted", arguments))
         code = 130
     except EOFError as err:
         _write(f"error: unexpected EOFError: {err}", _CUT_OFF if "marshal data" in str(err) else _A_BUG)

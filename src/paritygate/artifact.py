@@ -108,11 +108,11 @@ class Artifact:
 
     def verify(self) -> None:
         """Raise ArtifactIntegrityError if a file was changed, removed or added since it was recorded."""
-        found = file_digests(self.folder)
-        for name in sorted({*found, *self.files}):
-            if found.get(name) == self.files.get(name):
+        digests = file_digests(self.folder)
+        for name in sorted({*digests, *self.files}):
+            if digests.get(name) == self.files.get(name):
                 continue
-            change = "was changed" if name in found and name in self.files else "is missing"
+            change = "was changed" if name in digests and name in self.files else "is missing"
             if name not in self.files:
                 change = "was added"
             msg = f"artifact {self.variant} in {self.folder} is corrupt: {name} {change}"

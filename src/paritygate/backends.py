@@ -186,8 +186,8 @@ def _version_in_module(name: str) -> str | None:
         text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     except (OSError, UnicodeDecodeError):
         return None
-    found = _VERSION.search(text)
-    return None if found is None else found[1]
+    match = _VERSION.search(text)
+    return None if match is None else match[1]
 
 
 def require_backend(name: str) -> None:

@@ -102,12 +102,12 @@ def from_data(kind: type[_T], data: object) -> _T:
     try:
         # Encoding half of a surrogate pair, which is no text, is a ValueError.
         text = json.dumps(data, ensure_ascii=False).encode()
-        found: _T = _adapter(cast("Any", kind)).validate_json(text, strict=True)
+        value: _T = _adapter(cast("Any", kind)).validate_json(text, strict=True)
     except ValidationError as err:
         more = f" (and {err.error_count() - 1} more)" if err.error_count() > 1 else ""
         msg = f"{_in_words(err.errors(include_url=False)[0])}{more}"
         raise ValueError(msg) from err
-    return found
+    return value
 
 
 def _in_words(problem: Mapping[str, Any]) -> str:
@@ -151,12 +151,12 @@ def read_sealed(path: Path, content: bytes, *, version: int, again: str) -> dict
     """
     try:
         data = dict(json_of(content.decode()))
-        found, digest = data["format"], data.pop("digest", None)
+        its_version, digest = data["format"], data.pop("digest", None)
     except (KeyError, TypeError, ValueError) as err:
         msg = f"{path} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
-    if found != version:
-        msg = f"{path} has format {found} (allowed: {version})"
+    if its_version != version:
+        msg = f"{path} has format {its_version} (allowed: {version})"
         raise InputFileError(msg, hint=again)
     if digest is None:
         msg = f"{path} is corrupt: its digest is missing"
@@ -194,8 +194,8 @@ def finite_or_none(value: float | None) -> float | None:
 
 def with_finite(value: _D) -> _D:
     """Return a dataclass with None in each field that holds NaN or infinity; `unwritten` fields stay."""
-    held = {item.name: getattr(value, item.name) for item in fields(value) if _EXCLUDED not in item.metadata}
-    odd = [name for name, number in held.items() if isinstance(number, float) and not math.isfinite(number)]
+    values = {item.name: getattr(value, item.name) for item in fields(value) if _EXCLUDED not in item.metadata}
+    odd = [name for name, number in values.items() if isinstance(number, float) and not math.isfinite(number)]
     return replace(value, **dict.fromkeys(odd)) if odd else value
 
 

@@ -23,5 +23,5 @@ def distance(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64
     # A value is NaN or infinite, or the sum exceeds float64.
     is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
     with np.errstate(invalid="ignore", over="ignore"):
-        found = np.where(is_same, 0.0, apart)
-    return np.where(np.isnan(found), np.inf, found)
+        distances = np.where(is_same, 0.0, apart)
+    return np.where(np.isnan(distances), np.inf, distances)

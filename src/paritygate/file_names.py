@@ -90,9 +90,9 @@ def _why_not_beside(name: str, files: set[str], spellings: dict[str, str]) -> st
     if name in files:
         return "occurs twice"
     for prefix in _prefixes(name):
-        known = spellings.setdefault(unicodedata.normalize("NFC", prefix).casefold(), prefix)
-        if known != prefix:
-            return f"differs from {known!r} only in case or in how its letters are written"
+        spelling = spellings.setdefault(unicodedata.normalize("NFC", prefix).casefold(), prefix)
+        if spelling != prefix:
+            return f"differs from {spelling!r} only in case or in how its letters are written"
     return None
 
 

@@ -137,8 +137,8 @@ def digest_of_file(path: Path) -> str:
 
 
 def _identity(stream: BinaryIO) -> tuple[int, ...]:
-    found = os.fstat(stream.fileno())
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = os.fstat(stream.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _sha256(stream: BinaryIO) -> str:

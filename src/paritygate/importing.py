@@ -53,7 +53,7 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
     if folder is not None and module_name.partition(".")[0] != _PACKAGE.name:
         use_folder(folder)
     try:
-        found: Any = importlib.import_module(module_name)
+        target: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as err:
         require_backend_of(err)
         if err.name is None or not (module_name == err.name or module_name.startswith(err.name + ".")):
@@ -66,12 +66,12 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
             hint += meant(module_name, sorted(path.stem for path in folder.glob("*.py")))
         raise UsageError(msg, hint=hint) from err
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             msg = f"module {module_name!r} has no {attribute!r}"
-            near = meant(part, [name for name in dir(found) if not name.startswith("_")])
+            near = meant(part, [name for name in dir(target) if not name.startswith("_")])
             raise UsageError(msg, hint=f"name a function or class that the module defines, as module:callable{near}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def require_backend_of(err: ModuleNotFoundError) -> None:

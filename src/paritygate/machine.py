@@ -82,8 +82,8 @@ def gpu_of_machine() -> Gpu | None:
 def _nvidia_driver() -> str | None:
     if not _NVIDIA_DRIVER.is_file():
         return None
-    found = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", _NVIDIA_DRIVER.read_text(encoding="utf-8", errors="replace"))
-    return found[0] if found else None
+    match = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", _NVIDIA_DRIVER.read_text(encoding="utf-8", errors="replace"))
+    return match[0] if match else None
 
 
 def device_name(device: str) -> str:
@@ -139,9 +139,9 @@ def _platform() -> str:
     """Return `platform.platform()`, which on Linux would start a program for the processor's name."""
     if sys.platform != "linux":
         return platform.platform()
-    found = os.uname()
+    system = os.uname()
     libc = "".join(platform.libc_ver())
-    return "-".join((found.sysname, found.release, found.machine, *(("with", libc) if libc else ())))
+    return "-".join((system.sysname, system.release, system.machine, *(("with", libc) if libc else ())))
 
 
 def is_int8_cut_off() -> bool:
@@ -186,10 +186,10 @@ def _written(place: str) -> int | None:
 @functools.lru_cache(maxsize=1)
 def _versions_in(places: tuple[tuple[str, int | None], ...]) -> dict[str, str]:
     del places
-    found = {name: backend_state(name).version for name in BACKENDS}
-    found["numpy"] = version_of("numpy")
-    found["onnx"] = version_of("onnx")
-    return {name: version for name, version in sorted(found.items()) if version}
+    versions = {name: backend_state(name).version for name in BACKENDS}
+    versions["numpy"] = version_of("numpy")
+    versions["onnx"] = version_of("onnx")
+    return {name: version for name, version in sorted(versions.items()) if version}
 
 
 def available_processors() -> int:
@@ -212,7 +212,7 @@ def show_cuda_runtime(gpu: Gpu) -> None:
     the driver's own major version is added, because a later one would not start.
     """
     folder = Path("nvidia", f"cu{gpu.cuda.split('.')[0]}", "lib")
-    found = [str(Path(place) / folder) for place in sys.path if any((Path(place) / folder).glob("libcudart.so*"))]
-    given = os.environ.get(_LIBRARY_PATH, "").split(os.pathsep)
+    folders = [str(Path(place) / folder) for place in sys.path if any((Path(place) / folder).glob("libcudart.so*"))]
+    own_folders = os.environ.get(_LIBRARY_PATH, "").split(os.pathsep)
     # The user's own folders stay first.
-    os.environ[_LIBRARY_PATH] = os.pathsep.join(dict.fromkeys(item for item in (*given, *found) if item))
+    os.environ[_LIBRARY_PATH] = os.pathsep.join(dict.fromkeys(item for item in (*own_folders, *folders) if item))

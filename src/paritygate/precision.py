@@ -84,12 +84,12 @@ class Variant:
             raise UsageError(msg, hint=_EXAMPLE)
         static = tuple(_parse_dim(text, part) for part in dims.split(",")) if at else ()
         try:
-            found = Precision(precision)
+            numeric = Precision(precision)
         except ValueError:
             allowed = ", ".join(Precision)
             msg = f"target {text!r} ends in {precision!r}, which is not a precision (allowed: {allowed})"
             raise UsageError(msg, hint=_EXAMPLE) from None
-        return cls(format=form, precision=found, static=static)
+        return cls(format=form, precision=numeric, static=static)
 
 
 def _parse_dim(text: str, part: str) -> tuple[str, int]:

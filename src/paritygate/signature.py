@@ -112,11 +112,11 @@ def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signatu
     Raises:
         UsageError: A name in `rename` is no input and no output of the model.
     """
-    known = [spec.name for spec in (*signature.inputs, *signature.outputs)]
+    names = [spec.name for spec in (*signature.inputs, *signature.outputs)]
     for name in rename:
-        if name not in known:
+        if name not in names:
             msg = f"{name!r} cannot be renamed {rename[name]!r} because the model has no such input or output"
-            raise UsageError(msg, hint=f"inputs and outputs of the model are: {', '.join(known)}")
+            raise UsageError(msg, hint=f"inputs and outputs of the model are: {', '.join(names)}")
     return replace(
         signature,
         inputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.inputs),
@@ -139,12 +139,15 @@ def with_declared_dims(own: Signature, declared: Signature | None) -> Signature:
 
 
 def _as_declared(own: TensorSpec, declared: Iterable[TensorSpec]) -> TensorSpec:
-    said = next((spec.shape for spec in declared if spec.name == own.name), None)
-    if said is None or own.shape is None:
-        return own if said is None else replace(own, shape=said)
-    if len(said) != len(own.shape):
+    shape_declared = next((spec.shape for spec in declared if spec.name == own.name), None)
+    if shape_declared is None or own.shape is None:
+        return own if shape_declared is None else replace(own, shape=shape_declared)
+    if len(shape_declared) != len(own.shape):
         return own
-    shape = [dim if isinstance(dim, int) or name is None else name for dim, name in zip(own.shape, said, strict=True)]
+    shape = [
+        dim if isinstance(dim, int) or name is None else name
+        for dim, name in zip(own.shape, shape_declared, strict=True)
+    ]
     return replace(own, shape=tuple(shape))
 
 

@@ -15,6 +15,6 @@ _UNITS = {
 
 def bytes_of(text: str) -> int | None:
     """Return the bytes of a size; None for a text that is no size above 0."""
-    found = _SIZE.fullmatch(text.strip())
-    size = 0 if found is None else int(float(found["number"]) * _UNITS[found["unit"].lower()])
+    match = _SIZE.fullmatch(text.strip())
+    size = 0 if match is None else int(float(match["number"]) * _UNITS[match["unit"].lower()])
     return size if size > 0 else None

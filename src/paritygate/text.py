@@ -50,14 +50,14 @@ def closest(name: str, known: Iterable[str]) -> str:
     """Return the name that is most like the one given, in whatever case, as `difflib` counts; empty if none is near."""
     # Of names that differ in case alone, the last one stands for all.
     by_lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return by_lower[found[0]] if found else ""
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[matches[0]] if matches else ""
 
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Return `: did you mean 'logits'?` for the nearest name; empty where none is near."""
-    found = closest(name, known)
-    return f": did you mean {found!r}?" if found else ""
+    nearest = closest(name, known)
+    return f": did you mean {nearest!r}?" if nearest else ""
 
 
 def hint_of_meant(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -72,8 +72,8 @@ def beside_meant(path: Path) -> str:
     except OSError:
         return ""
     # Equal endings alone make names alike.
-    found = difflib.get_close_matches(path.name, names, n=1, cutoff=_ALIKE_WITH_ENDING)
-    return meant(path.name, found)
+    matches = difflib.get_close_matches(path.name, names, n=1, cutoff=_ALIKE_WITH_ENDING)
+    return meant(path.name, matches)
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
@@ -93,8 +93,8 @@ def row_name(row_id: str) -> str:
 
 def row_names(ids: Iterable[str]) -> str:
     """Return the names of rows in a message: `rows 'a-1', 'a-2'`, or `row 'a-1'`."""
-    found = list(ids)
-    return f"{'row' if len(found) == 1 else 'rows'} {', '.join(map(repr, found))}"
+    names = list(ids)
+    return f"{'row' if len(names) == 1 else 'rows'} {', '.join(map(repr, names))}"
 
 
 def row_range(first: str, last: str) -> str:

@@ -56,8 +56,8 @@ class Affine:
 
     def of(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the changed array, of the same dtype."""
-        found: NDArray[np.generic] = (array.astype(np.float64) * self.scale + self.shift).astype(array.dtype)
-        return found
+        changed: NDArray[np.generic] = (array.astype(np.float64) * self.scale + self.shift).astype(array.dtype)
+        return changed
 
     def named(self, *, is_missing: bool) -> tuple[str, dict[str, Any]]:
         """Return the kind of cause and its numbers: the candidate lacks this step (`is_missing`) or does it twice."""
@@ -105,13 +105,13 @@ def first_steps(path: Path) -> Mapping[str, Affine]:
 def _followed(
     name: str, users: Mapping[str, list[onnx.NodeProto]], constants: Mapping[str, NDArray[np.float64]]
 ) -> Affine:
-    found = Affine()
+    total = Affine()
     while len(users.get(name, ())) == 1:
         step = _step(users[name][0], name, constants)
         if step is None:
             break
-        found, name = step.after(found), users[name][0].output[0]
-    return found
+        total, name = step.after(total), users[name][0].output[0]
+    return total
 
 
 def _step(node: onnx.NodeProto, name: str, constants: Mapping[str, NDArray[np.float64]]) -> Affine | None:

@@ -34,8 +34,8 @@ def trials(case: Case) -> Iterator[Trial]:
         # A shape that is refused is that of the other layout, or was read as such.
         "layout": [_in_other_layout] if first.actual is None else [_as_if_reshaped, _as_if_shaped_back],
     }
-    for kind, found in changes.items() if images else ():
-        for change in found:
+    for kind, functions in changes.items() if images else ():
+        for change in functions:
             yield Trial(
                 kind=kind,
                 open=functools.partial(case.runner.fed, functools.partial(_changed, change, images)),
@@ -51,8 +51,8 @@ def channel_axis(array: Array) -> int:
 
 
 def _changed(change: Callable[[Array, int], Array], images: Mapping[str, int], inputs: Arrays) -> Arrays:
-    found = {name: np.ascontiguousarray(change(inputs[name], axis)) for name, axis in images.items()}
-    return {**inputs, **found}
+    changed = {name: np.ascontiguousarray(change(inputs[name], axis)) for name, axis in images.items()}
+    return {**inputs, **changed}
 
 
 def _reversed(array: Array, axis: int) -> Array:

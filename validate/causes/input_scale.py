@@ -38,12 +38,12 @@ def trials(case: Case) -> Iterator[Trial]:
         of_files = _of_files(own.get(name, Affine()), of_reference.get(name, Affine()))
         usual = _usual(values.astype(np.float64), channel_axis(array), array)
         named = ((change, *change.named(is_missing=is_missing)) for change, is_missing in usual)
-        for change, kind, said in (of_files, *named):
+        for change, kind, numbers in (of_files, *named):
             if not change.is_identity:
                 yield Trial(
                     kind=kind,
                     open=functools.partial(case.runner.fed, functools.partial(_changed, name, change)),
-                    values={"input": name, **said},
+                    values={"input": name, **numbers},
                 )
 
 
@@ -51,9 +51,9 @@ def _of_files(candidate: Affine, reference: Affine) -> tuple[Affine, str, Mappin
     """Return the change after which the candidate begins as the reference does, with its name and numbers."""
     change = candidate.inverse().after(reference)
     is_again = reference.is_identity or change.inverse().is_like(reference)
-    kind, said = change.named(is_missing=not is_again)
+    kind, numbers = change.named(is_missing=not is_again)
     if kind == "scaled" or is_again or candidate.is_identity:
-        return change, kind, said
+        return change, kind, numbers
     own, wanted = (side.inverse().constants() for side in (candidate, reference))
     return change, "other_normalisation", {f"candidate_{key}": own[key] for key in own} | wanted
 

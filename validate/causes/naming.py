@@ -56,23 +56,23 @@ def causes_of(case: Case) -> tuple[Cause, ...]:
 def _failed_outputs(case: Case) -> frozenset[str]:
     """Return the outputs and lists of detections whose rows fail; all of them where inputs are refused."""
     failed = [check for check in case.result.checks if check.status is Status.FAIL]
-    known = {*case.result.measurement.statistics, *case.result.matches}
+    names = {*case.result.measurement.statistics, *case.result.matches}
     if any(check.name == "accepts_inputs" for check in failed):
-        return frozenset(known)
-    return frozenset(check.output for check in failed if check.output in known)
+        return frozenset(names)
+    return frozenset(check.output for check in failed if check.output in names)
 
 
 def _causes_of(case: Case) -> Iterator[Cause]:
     case.workspace.mkdir(exist_ok=True)
     case = _with_rows(case)
-    found = [cause for name in FACTS.values() for cause in importlib.import_module(name).find(case)]
-    if not found:
-        found = list(_by_trials(case, Measure(case)))
+    causes = [cause for name in FACTS.values() for cause in importlib.import_module(name).find(case)]
+    if not causes:
+        causes = list(_by_trials(case, Measure(case)))
     for name in LAST.values():
-        if any(cause.outcome == NAMED for cause in found):
+        if any(cause.outcome == NAMED for cause in causes):
             break
-        found += importlib.import_module(name).find(case)
-    yield from found
+        causes += importlib.import_module(name).find(case)
+    yield from causes
 
 
 def _with_rows(case: Case) -> Case:
@@ -112,9 +112,9 @@ def _by_trials(case: Case, measure: Measure) -> Iterator[Cause]:
     if not case.clock.has(1):
         yield _no_time("trials")
         return
-    found = list(_tried(case, measure)) if case.chosen and case.others else []
-    yield from (item for item in found if isinstance(item, Cause))
-    helpful = sorted((item for item in found if not isinstance(item, Cause)), key=lambda item: item[0])
+    results = list(_tried(case, measure)) if case.chosen and case.others else []
+    yield from (item for item in results if isinstance(item, Cause))
+    helpful = sorted((item for item in results if not isinstance(item, Cause)), key=lambda item: item[0])
     for _, trial, candidate in helpful[:_MOST_TRIALS]:
         cause = _confirmed(case, measure, trial, candidate)
         yield cause
@@ -145,9 +145,9 @@ def _tried(case: Case, measure: Measure) -> Iterator[tuple[float, Trial, Candida
 def _trials_of(case: Case) -> Iterator[Trial]:
     """Yield trials, the likely ones first: another order keeps the sizes of outputs, another scale does not."""
     sizes = [
-        abs(found.slope / found.cosine_similarity)
-        for found in case.result.measurement.statistics.values()
-        if found.cosine_similarity
+        abs(statistics.slope / statistics.cosine_similarity)
+        for statistics in case.result.measurement.statistics.values()
+        if statistics.cosine_similarity
     ]
     is_scaled = any(not 1 / _ALIKE <= size <= _ALIKE for size in sizes if math.isfinite(size))
     names = sorted(TRIALS, key=lambda name: name != "input_scale") if is_scaled else list(TRIALS)
@@ -184,21 +184,21 @@ def _confirmed(case: Case, measure: Measure, trial: Trial, candidate: Candidate)
         if not is_named:
             break
     figures = [max(side.values()) for side in (before, after)]
-    known = [value if math.isfinite(value) else None for value in figures]
-    found = say(f"cause.{trial.kind}", **trial.values)
+    differences = [value if math.isfinite(value) else None for value in figures]
+    words = say(f"cause.{trial.kind}", **trial.values)
     if not is_named:
-        found += say("cause.not_confirmed", rows=len(rows))
-    elif known[0] is None:
-        found += say("cause.answered", rows=len(rows), after=known[1])
+        words += say("cause.not_confirmed", rows=len(rows))
+    elif differences[0] is None:
+        words += say("cause.answered", rows=len(rows), after=differences[1])
     else:
-        found += say("cause.confirmed", rows=len(rows), before=known[0], after=known[1])
+        words += say("cause.confirmed", rows=len(rows), before=differences[0], after=differences[1])
     return Cause(
         kind=trial.kind,
         outcome=NAMED if is_named else NOT_CONFIRMED,
-        words=found,
+        words=words,
         rows=len(rows),
-        before=known[0],
-        after=known[1],
+        before=differences[0],
+        after=differences[1],
     )
 
 

@@ -45,9 +45,9 @@ def find(case: Case) -> Iterator[Cause]:
         of_source.setdefault(tuple(sorted(shape)), []).append(values)
     others, total = [], 0
     for name, shape, values in _weights(initializers_of(case.model.path)) if of_source else ():
-        found = of_source.get(tuple(sorted(shape)), [])
-        total += bool(found)
-        if found and not any(_is_same(values, source) for source in found):
+        sources = of_source.get(tuple(sorted(shape)), [])
+        total += bool(sources)
+        if sources and not any(_is_same(values, source) for source in sources):
             others.append(name)
     if len(others) >= max(_LEAST_TENSORS, _LEAST_SHARE * total):
         words = say("cause.other_weights", count=len(others), total=total, name=others[0])
@@ -100,5 +100,7 @@ def _scaled(source: NDArray[np.float64], values: NDArray[np.float64], axis: int)
         return source
     others = tuple(other for other in range(source.ndim) if other != axis)
     squares = (source**2).sum(axis=others, keepdims=True)
-    found: NDArray[np.float64] = source * (source * values).sum(axis=others, keepdims=True) / np.maximum(squares, _TINY)
-    return found
+    nearest: NDArray[np.float64] = (
+        source * (source * values).sum(axis=others, keepdims=True) / np.maximum(squares, _TINY)
+    )
+    return nearest

@@ -54,7 +54,7 @@ def _factors(pairs: Sequence[tuple[Vector, Vector]]) -> list[float]:
     pairs = [(actual, expected) for actual, expected in pairs if actual.any() or expected.any()]
     if len(pairs) < _LEAST_ROWS or pairs[0][0].size < _LEAST_VALUES or not all(np.isfinite(a).all() for a, _ in pairs):
         return []
-    found = []
+    factors = []
     for actual, expected in pairs:
         squares = float(expected @ expected)
         factor = float(actual @ expected) / squares if squares else 0.0
@@ -63,8 +63,8 @@ def _factors(pairs: Sequence[tuple[Vector, Vector]]) -> list[float]:
         # A factor near 0 explains what hardly follows the reference.
         if factor <= 0 or float(left @ left) > _UNEXPLAINED * bar + _ROUNDING * squares:
             return []
-        found.append(factor)
-    return found if max(found) > _APART * min(found) and not _is_one_direction(pairs) else []
+        factors.append(factor)
+    return factors if max(factors) > _APART * min(factors) and not _is_one_direction(pairs) else []
 
 
 def _is_one_direction(pairs: Sequence[tuple[Vector, Vector]]) -> bool:

@@ -99,7 +99,7 @@ class Measure:
                 return dict.fromkeys(self.case.outputs, math.inf)
             names = frozenset.intersection(*(frozenset(answer) for answer in answers))
             candidate = RecordedCandidate(output_names=names, open_reader=lambda: _Reader(answers))
-        found = run_gate(
+        result = run_gate(
             candidate,
             replace(self.case.expected, open_reader=lambda: _Reader([row.expected for row in rows])),
             lambda: iter([row.batch for row in rows]),
@@ -107,7 +107,7 @@ class Measure:
             workspace=self.case.workspace,
         )
         count = sum(row.batch.rows for row in rows)
-        return {name: _largest(name, found, count) for name in self.case.outputs}
+        return {name: _largest(name, result, count) for name in self.case.outputs}
 
 
 def _largest(name: str, found: GateResult, rows: int) -> float:

@@ -40,8 +40,8 @@ def corners_of(boxes: NDArray[np.float64], form: str) -> NDArray[np.float64]:
 
 def is_turned(boxes: NDArray[np.float64], form: str) -> NDArray[np.bool_]:
     """Return along which axis, `(n, 2)`, a box has the higher corner first or a negative size: its crop is empty."""
-    found: NDArray[np.bool_] = boxes[:, 2:] < (boxes[:, :2] if form == "xyxy" else 0)
-    return found
+    is_reversed: NDArray[np.bool_] = boxes[:, 2:] < (boxes[:, :2] if form == "xyxy" else 0)
+    return is_reversed
 
 
 def intersection_over_union(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -56,9 +56,9 @@ def intersection_over_union(first: NDArray[np.float64], second: NDArray[np.float
     areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (first, second)]
     covered = areas[0][:, None] + areas[1][None, :] - shared
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = np.where(covered > 0, shared / covered, 0.0)
+        ratios: NDArray[np.float64] = np.where(covered > 0, shared / covered, 0.0)
     is_equal = (first[:, None] == second[None]).all(axis=2)
-    return np.where(is_equal, 1.0, found)
+    return np.where(is_equal, 1.0, ratios)
 
 
 def match_detections(
@@ -79,6 +79,6 @@ def match_detections(
     pair = 2.0 * min(is_same.shape, default=0) + 1.0
     worth = np.where(is_same, pair + overlap - apart, 0.0)
     rows, columns = linear_sum_assignment(worth, maximize=True)
-    kept = is_same[rows, columns]
-    rows, columns = rows[kept], columns[kept]
+    is_match = is_same[rows, columns]
+    rows, columns = rows[is_match], columns[is_match]
     return rows, columns, overlap[rows, columns]

@@ -42,15 +42,15 @@ def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
                 rows=rows,
             ),
         )
-    found = [_check_matched(measured), _check_finite(measured)]
+    checks = [_check_matched(measured), _check_finite(measured)]
     for what, value, limit in (
         ("score", measured.max_score_diff, measured.score_tolerance),
         ("box", measured.max_box_diff, measured.most_box_diff),
         ("other", measured.max_other_diff, measured.most_other_diff),
     ):
         if value is not None and limit is not None:
-            found.append(_within(measured, f"match_{what}_diff", value, limit))
-    return tuple(found)
+            checks.append(_within(measured, f"match_{what}_diff", value, limit))
+    return tuple(checks)
 
 
 def _check_matched(measured: MatchStatistics) -> Check:
@@ -96,7 +96,11 @@ def _by_stratum(measured: MatchStatistics) -> Words:
     """Return where detections are left over; empty without strata."""
     words: Words = ()
     for name, values in measured.strata.items():
-        left = {value: found.missing + found.extra for value, found in values.items() if found.missing + found.extra}
+        left = {
+            value: figures.missing + figures.extra
+            for value, figures in values.items()
+            if figures.missing + figures.extra
+        }
         most = sorted(left.items(), key=lambda item: -item[1])[:NAMED_VALUES]
         listed = joined(
             say("left_of_value", count=count, value=value, rows=values[value].rows) for value, count in most
@@ -112,7 +116,7 @@ def detections_coverage(measured: MatchStatistics) -> tuple[Check, ...]:
         return ()
     checks = []
     for name, values in measured.strata.items():
-        empty = {value: found.rows for value, found in values.items() if not found.expected}
+        empty = {value: figures.rows for value, figures in values.items() if not figures.expected}
         if empty:
             words = say("match.not_covered", stratum=name, values=values_named(empty))
             checks.append(Check(name="strata_coverage", status=Status.WARNING, words=words, output=measured.name))

@@ -95,9 +95,9 @@ class MatchComparison:
             raise UsageError(msg, hint=_SHAPES if rule.output is None else _SHAPES_OF_ONE)
         self._check_numbers(reference)
         candidate = lists_of(rule, actual, batch.rows, like=reference)
-        found = _pictures(rule, candidate, reference, batch.rows)
-        if isinstance(found, str) or isinstance(candidate, str):
-            self._violate(say("match.broken", cause=found))
+        detections = _pictures(rule, candidate, reference, batch.rows)
+        if isinstance(detections, str) or isinstance(candidate, str):
+            self._violate(say("match.broken", cause=detections))
             return
         if candidate.numbers != reference.numbers:
             # Whoever reads the output by its shape reads something else, whatever the order of the detections.
@@ -107,7 +107,7 @@ class MatchComparison:
         # Where lists are as long as their detections, the longer one shows that the shorter one was not cut off.
         places = max(candidate.places, reference.places)
         self._most_places = max(self._most_places, places)
-        for row_id, of_candidate, of_reference, counted in zip(batch.ids, found, wanted, tallies, strict=True):
+        for row_id, of_candidate, of_reference, counted in zip(batch.ids, detections, wanted, tallies, strict=True):
             picture = self._match(row_id, of_candidate, of_reference, places)
             for tally in counted:
                 tally.add(picture)
@@ -217,8 +217,8 @@ def _pictures(
     """Return the detections of each row that count, or why the outputs hold none."""
     if isinstance(lists, str) or isinstance(reference, str):
         return lists if isinstance(lists, str) else str(reference)
-    found = pictures_of(rule, lists, rows)
-    return found if isinstance(found, str) else counted_of(found, lists, reference)
+    pictures = pictures_of(rule, lists, rows)
+    return pictures if isinstance(pictures, str) else counted_of(pictures, lists, reference)
 
 
 def _left_over(actual: Detections, extra: NDArray[np.bool_], expected: Detections, missing: NDArray[np.bool_]) -> str:

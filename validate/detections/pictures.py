@@ -24,9 +24,9 @@ def pictures_of(rule: MatchRule, lists: DetectionLists, rows: int) -> list[Detec
     boxes = _by_row(lists.boxes, _BOX_RANK, rows)
     if boxes is None or boxes.shape[2] != 4:  # noqa: PLR2004 - the numbers of a box
         return f"{rule.boxes!r} has shape {list(lists.boxes.shape)} for {rows} rows"
-    found = {"scores": lists.scores, "classes": lists.classes}
+    arrays = {"scores": lists.scores, "classes": lists.classes}
     by_row = {}
-    for key, array in found.items():
+    for key, array in arrays.items():
         listed = np.zeros(boxes.shape[:2]) if array is None else _by_row(array, _BOX_RANK - 1, rows)
         if array is not None and (listed is None or listed.shape != boxes.shape[:2]):
             return f"{getattr(rule, key)!r} has shape {list(array.shape)} beside boxes of {list(lists.boxes.shape)}"
@@ -61,9 +61,9 @@ def counted_of(pictures: list[Detections], lists: DetectionLists, reference: Det
     rows, places = len(pictures), reference.places
     left_out = np.zeros((rows, places), dtype=bool)
     for array in reference.by_place():
-        found = left_out_of(array)
-        if found is not None:
-            left_out |= found.reshape(rows, places, -1).any(axis=2)
+        mask = left_out_of(array)
+        if mask is not None:
+            left_out |= mask.reshape(rows, places, -1).any(axis=2)
     of_rows = None if reference.num is None else left_out_of(reference.num)
     if of_rows is not None:
         left_out |= of_rows.reshape(rows, -1)

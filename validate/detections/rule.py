@@ -97,24 +97,24 @@ def parse_match_rule(text: str) -> MatchRule:
     name, colon, rest = text.partition(":")
     # An output's own name may hold commas: a part begins where a known key does.
     parts = re.split(rf",(?=(?:{'|'.join(_KEYS)})=)", rest)
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in parts:
         key, sign, value = part.partition("=")
         if not (name and colon and sign and value) or key not in _KEYS:
             msg = f"match {text!r} is not of the form {MATCH_GRAMMAR}"
             raise UsageError(msg, hint=_LISTS_EXAMPLE)
-        if key in found:
+        if key in values:
             msg = f"match {text!r} says {key} twice"
             raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
-        found[key] = value
+        values[key] = value
     for key in ("boxes", "scores"):
-        if key not in found:
+        if key not in values:
             msg = f"match {text!r} names no output for {key}"
             raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
-    numbers = {key: _number(text, key, found.pop(key)) for key in _NUMBERS if key in found}
-    if "axis" in found:
-        numbers["axis"] = _number(text, "axis", found.pop("axis"))
-    return make_match_rule(name, **found, **numbers)
+    numbers = {key: _number(text, key, values.pop(key)) for key in _NUMBERS if key in values}
+    if "axis" in values:
+        numbers["axis"] = _number(text, "axis", values.pop("axis"))
+    return make_match_rule(name, **values, **numbers)
 
 
 def _number(text: str, key: str, value: str) -> float:

@@ -59,11 +59,11 @@ def _changed(model: onnx.ModelProto, names: Sequence[str], values: Mapping[str, 
     for name in (name for name in values if name not in there):
         element = onnx.helper.np_dtype_to_tensor_dtype(values[name][0].dtype)
         graph.input.append(onnx.helper.make_tensor_value_info(name, element, None))
-    kept = [value for value in graph.output if value.name not in values]
+    outputs = [value for value in graph.output if value.name not in values]
     # ONNX Runtime infers the type of an output that declares none.
-    more = [onnx.ValueInfoProto(name=name) for name in names if all(value.name != name for value in kept)]
+    more = [onnx.ValueInfoProto(name=name) for name in names if all(value.name != name for value in outputs)]
     del graph.output[:]
-    graph.output.extend([*kept, *more])
+    graph.output.extend([*outputs, *more])
     return changed
 
 

@@ -94,9 +94,9 @@ class _Search:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
         if self._error <= _AGREE:
             return Divergence(outcome=EQUAL, error=self._error, tensors=len(self._ours.inner()))
-        known = self._exchanged() or self._spread_over_weights()
-        if known:
-            return self._divergence(known, min(_TOLERANCES))
+        places = self._exchanged() or self._spread_over_weights()
+        if places:
+            return self._divergence(places, min(_TOLERANCES))
         tried: list[Divergence] = []
         for tolerance in _TOLERANCES:
             if self._error > tolerance:
@@ -140,9 +140,9 @@ class _Search:
         regions: list[Region] = []
         chosen: dict[str, Region] = {}
         for _ in range(_ROUNDS):
-            found = self._parted(partners, errors, tolerance)
-            regions += found
-            added = self._forced_by(found, left)
+            parted = self._parted(partners, errors, tolerance)
+            regions += parted
+            added = self._forced_by(parted, left)
             chosen.update(added)
             if not added:
                 break
@@ -198,8 +198,8 @@ class _Search:
 
     def _matched(self, sketches: Mapping[str, Sketch]) -> tuple[Matching, Matching]:
         """Return the partners of the candidate's tensors, and of the reference's."""
-        known = [(other, name) for name, other in self._inputs.items()]
-        return match(sketches, self._wanted, known=self._inputs.items()), match(self._wanted, sketches, known=known)
+        inputs = [(other, name) for name, other in self._inputs.items()]
+        return match(sketches, self._wanted, known=self._inputs.items()), match(self._wanted, sketches, known=inputs)
 
     def _errors_of(self, sketches: Mapping[str, Sketch]) -> dict[str, float]:
         return {name: error_between(sketches[name], self._wanted[other]) for name, other in self._outputs.items()}

@@ -127,9 +127,9 @@ def _differences_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Si
     ]
     mine, wanted = constants_of(sides.candidate, node), constants_of(sides.reference, other)
     for at in sorted(mine.keys() & wanted.keys()):
-        found = difference(mine[at], wanted[at])
-        if found:
-            words.append(f"input {at} ({node.input[at]}) {found}")
+        change = difference(mine[at], wanted[at])
+        if change:
+            words.append(f"input {at} ({node.input[at]}) {change}")
     for at, (name, wanted_name) in enumerate(zip(node.input, other.input, strict=False)):
         is_constant, is_wanted_constant = name in sides.candidate.constants, wanted_name in sides.reference.constants
         partners = sides.partners.matched(name, sides.tolerance)

@@ -43,12 +43,12 @@ def add_canary(
     graph.input.append(onnx.helper.make_tensor_value_info(fed, FLOAT, shape))
     outputs = {}
     for precision in precisions:
-        square, low, found = (names.new(f"{fed}_{precision}_{step}") for step in ("square", "low", "found"))
+        square, low, rounded = (names.new(f"{fed}_{precision}_{step}") for step in ("square", "low", "found"))
         graph.node.append(onnx.helper.make_node("Mul", [fed, fed], [square]))
         graph.node.append(onnx.helper.make_node("Cast", [square], [low], to=ELEMENT_TYPES[precision]))
-        graph.node.append(onnx.helper.make_node("Cast", [low], [found], to=FLOAT))
-        graph.output.append(onnx.helper.make_tensor_value_info(found, FLOAT, shape))
-        outputs[precision] = found
+        graph.node.append(onnx.helper.make_node("Cast", [low], [rounded], to=FLOAT))
+        graph.output.append(onnx.helper.make_tensor_value_info(rounded, FLOAT, shape))
+        outputs[precision] = rounded
     return fed, outputs
 
 

@@ -85,12 +85,12 @@ def emulate(model: onnx.ModelProto, folder: Path, precision: Precision) -> Emula
         raise UsageError(msg, hint="emulate fp16 or bf16")
     _inline(model)
     infer_all_types(model)
-    found = _low_precisions(model)
-    _check_asked(precision, found, model)
-    if Precision.BF16 in (found or (precision,)) and opset_of(model) < _BF16_OPSET:
+    precisions = _low_precisions(model)
+    _check_asked(precision, precisions, model)
+    if Precision.BF16 in (precisions or (precision,)) and opset_of(model) < _BF16_OPSET:
         msg = f"opset {opset_of(model)} has no Cast to bfloat16 (needed: at least {_BF16_OPSET})"
         raise BackendError(msg, hint=f"export the model with opset {_BF16_OPSET} or higher to emulate bf16")
-    return _Emulation(model, {} if found else {FLOAT: precision}).run(folder, found or (precision,))
+    return _Emulation(model, {} if precisions else {FLOAT: precision}).run(folder, precisions or (precision,))
 
 
 def _inline(model: onnx.ModelProto) -> None:
@@ -177,9 +177,9 @@ class _Emulation:
     def _drop_default_inputs(self) -> None:
         # The default of an input is a weight, and nothing feeds it here.
         weights = {tensor.name for tensor in self._model.graph.initializer}
-        kept = [value for value in self._model.graph.input if value.name not in weights]
+        inputs = [value for value in self._model.graph.input if value.name not in weights]
         del self._model.graph.input[:]
-        self._model.graph.input.extend(kept)
+        self._model.graph.input.extend(inputs)
 
     def _rename_inputs(self) -> dict[str, str]:
         """Rename each input that is to be rounded, and return the new names by the old ones."""

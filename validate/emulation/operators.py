@@ -55,14 +55,14 @@ def _float32_only_inputs(node: onnx.NodeProto, opset: int) -> list[int]:
         formal = onnx.defs.get_schema(node.op_type, opset, "").inputs
     except onnx.defs.SchemaError:
         return []
-    found = []
+    positions = []
     for index in range(len(node.input)):
         if formal:
             types = formal[min(index, len(formal) - 1)].types
             is_float32_only = "tensor(float)" in types and "tensor(float16)" not in types
             if is_float32_only or (node.op_type, index) in _COORDINATES:
-                found.append(index)
-    return found
+                positions.append(index)
+    return positions
 
 
 def spare_float32_only_inputs(
@@ -107,16 +107,16 @@ class _Sparing:
 def _constants_of(graph: onnx.GraphProto) -> _Constants:
     import onnx
 
-    found = {tensor.name: (graph, tensor) for tensor in graph.initializer if tensor.data_type == FLOAT}
+    constants = {tensor.name: (graph, tensor) for tensor in graph.initializer if tensor.data_type == FLOAT}
     for node in graph.node:
         values: Mapping[str, onnx.AttributeProto] = {each.name: each for each in node.attribute}
         if node.op_type != "Constant":
             continue
         if "value" in values and values["value"].t.data_type == FLOAT:
-            found[node.output[0]] = (graph, values["value"].t)
+            constants[node.output[0]] = (graph, values["value"].t)
         for name in ("value_float", "value_floats"):
             if name in values:
                 plain = onnx.helper.get_attribute_value(values[name])
                 tensor = onnx.numpy_helper.from_array(np.asarray(plain, dtype=np.float32))
-                found[node.output[0]] = (graph, tensor)
-    return found
+                constants[node.output[0]] = (graph, tensor)
+    return constants

@@ -67,7 +67,7 @@ def without_ranges(model: onnx.ModelProto) -> bool:
 
     graph = model.graph
     values = dict(_values(graph))
-    ranges = {node.output[0]: found for node in graph.node if (found := _range(node, values)) is not None}
+    ranges = {node.output[0]: activation for node in graph.node if (activation := _range(node, values)) is not None}
     used: dict[str, list[onnx.NodeProto]] = {name: [] for name in ranges}
     for node in graph.node:
         for name in node.input:

@@ -36,9 +36,9 @@ def write_openvino_without_ranges(source: Path, folder: Path) -> Path | None:
         node.output(0).replace(value)
     if not farthest:
         return None
-    found = opset13.reduce_max(opset13.concat(farthest, 0), opset13.constant(np.array([0])), keep_dims=False)
-    found.output(0).set_names({STEPS_BEYOND})
-    model.add_results([opset13.result(found.output(0))])
+    largest = opset13.reduce_max(opset13.concat(farthest, 0), opset13.constant(np.array([0])), keep_dims=False)
+    largest.output(0).set_names({STEPS_BEYOND})
+    model.add_results([opset13.result(largest.output(0))])
     folder.mkdir(exist_ok=True)
     path = folder / "model.xml"
     ov.save_model(model, str(path), compress_to_fp16=False)

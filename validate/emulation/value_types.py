@@ -94,8 +94,8 @@ def _types_shared_with_inputs(node: onnx.NodeProto, types: Mapping[str, int], op
 
 def _use_declared(model: onnx.ModelProto, declared: list[list[onnx.ValueInfoProto]]) -> None:
     for graph, values in zip(graphs_in(model.graph), declared, strict=True):
-        known = element_types(graph)
-        graph.value_info.extend(value for value in values if value.name not in known)
+        types = element_types(graph)
+        graph.value_info.extend(value for value in values if value.name not in types)
 
 
 def _take_declared(model: onnx.ModelProto) -> list[list[onnx.ValueInfoProto]]:
@@ -123,11 +123,11 @@ def _take_output_shapes(model: onnx.ModelProto) -> list[tuple[onnx.ValueInfoProt
 
 
 def _untyped(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, str]]:
-    found: list[tuple[onnx.NodeProto, str]] = []
+    results: list[tuple[onnx.NodeProto, str]] = []
     for graph in graphs_in(model.graph):
-        known = element_types(graph)
-        found.extend((node, name) for node in graph.node for name in node.output if name and name not in known)
-    return found
+        types = element_types(graph)
+        results.extend((node, name) for node in graph.node for name in node.output if name and name not in types)
+    return results
 
 
 def _ask_onnxruntime(model: onnx.ModelProto) -> None:
@@ -136,9 +136,9 @@ def _ask_onnxruntime(model: onnx.ModelProto) -> None:
     import onnxruntime
 
     made = {name for node in model.graph.node for name in node.output}
-    asked = [name for _, name in _untyped(model) if name in made]
+    names = [name for _, name in _untyped(model) if name in made]
     probe = _without_weights(model)
-    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
+    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -147,7 +147,7 @@ def _ask_onnxruntime(model: onnx.ModelProto) -> None:
     except Exception:  # noqa: BLE001 - what it does not load it cannot tell the types of, and the caller says so
         return
     types = {value.name: value.type for value in session.get_outputs()}
-    for name in asked:
+    for name in names:
         element = _ELEMENT_OF_TYPE_NAME.get(types[name].removeprefix("tensor(").removesuffix(")"))
         if element:
             kind = onnx.TensorProto.DataType.Value(element)

@@ -72,13 +72,13 @@ def limit_in_text(limits: Sequence[float | None]) -> str:
 def limits_of_result(tolerance: Mapping[str, Any], name: str) -> list[float | None]:
     """Return the numbers of a declared limit; None is the default."""
     output, colon, limit = name.rpartition(":")
-    found: list[float | None] = tolerance["outputs"][output][limit] if colon else [tolerance[name]]
-    return found
+    numbers: list[float | None] = tolerance["outputs"][output][limit] if colon else [tolerance[name]]
+    return numbers
 
 
 def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return the limits with those written as `OUTPUT:NAME` below `outputs`, as in a spec."""
-    found: dict[str, Any] = {}
+    of_all: dict[str, Any] = {}
     outputs: dict[str, dict[str, Any]] = {}
     for key, value in declared.items():
         output, colon, name = key.rpartition(":")
@@ -88,8 +88,8 @@ def _with_outputs(declared: Mapping[str, Any]) -> dict[str, Any]:
         elif colon:
             outputs.setdefault(output, {})[name] = value
         else:
-            found[key] = value
-    return {**found, _OUTPUTS: outputs} if outputs else found
+            of_all[key] = value
+    return {**of_all, _OUTPUTS: outputs} if outputs else of_all
 
 
 def _mapping(key: str, value: object) -> Mapping[str, Any]:
@@ -109,15 +109,15 @@ def _of_output(
         msg = f"tolerance {key!r} is not known (allowed for one output: {allowed}){meant(name, OUTPUT_LIMITS)}"
         raise UsageError(msg, hint=_HINT_OF_OUTPUT)
     if isinstance(value, Mapping):
-        known = tuple(columns.get(output, ()))
+        names = tuple(columns.get(output, ()))
         for column in value:
-            if column not in known:
-                named = f"there are: {', '.join(known)}" if known else "none are named"
+            if column not in names:
+                named = f"there are: {', '.join(names)}" if names else "none are named"
                 msg = f"tolerance {key} names column {column!r}, which output {output!r} does not have ({named})"
                 raise UsageError(
                     msg, hint=f"name the columns in the spec: outputs: {{{output}: {{columns: [NAME, ...]}}}}"
                 )
-        return tuple(_checked(key, value[column]) if column in value else None for column in known)
+        return tuple(_checked(key, value[column]) if column in value else None for column in names)
     if isinstance(value, Sequence):
         if not value or (name == "max_row_rel_diff" and len(value) > 1):
             msg = f"tolerance {key} is a list of {len(value)} numbers, and takes one number"

@@ -204,10 +204,10 @@ def _health_check(found: Health) -> Check:
 
 
 def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, rules: GateRules) -> None:
-    known = expected.output_names | candidate.output_names
+    names = expected.output_names | candidate.output_names
     for name in rules.ignored:
-        if name not in known:
-            msg = f"output {name!r} cannot be ignored because neither side has it (outputs: {', '.join(sorted(known))})"
+        if name not in names:
+            msg = f"output {name!r} cannot be ignored because neither side has it (outputs: {', '.join(sorted(names))})"
             raise UsageError(msg, hint="ignore outputs by the names compared by")
         if name in rules.outputs:
             msg = f"output {name!r} is both selected and ignored"
@@ -307,9 +307,9 @@ def _compare_names(
         for name in sorted(candidate.output_names - set(expected.profiles) - set(rules.ignored)):
             comparison.violate("outputs", name, say("contract.more_output", output=name))
     for name in compared:
-        found, wanted = (list(side.classes.get(name, ())) for side in (candidate, expected))
-        if found and wanted and found != wanted:
-            words = say("contract.classes", output=name, found=str(found), wanted=str(wanted))
+        labels, wanted = (list(side.classes.get(name, ())) for side in (candidate, expected))
+        if labels and wanted and labels != wanted:
+            words = say("contract.classes", output=name, found=str(labels), wanted=str(wanted))
             comparison.violate("classes", name, words)
     if candidate.input_names is not None and expected.inputs is not None:
         _compare_inputs(comparison, candidate.input_names, expected.inputs)
@@ -384,11 +384,11 @@ class _Passes:
             if not any(is_kept):
                 continue
             batch = rows_kept(whole, is_kept)
-            kept = self._compare(whole, batch, wanted, is_kept)
+            outputs = self._compare(whole, batch, wanted, is_kept)
             if stored is not None:
-                self._hold_to_first(batch, kept, like(next(stored).outputs, _rows_of(wanted, is_kept)))
+                self._hold_to_first(batch, outputs, like(next(stored).outputs, _rows_of(wanted, is_kept)))
             elif first_pass is not None:
-                first_pass.add(kept, rows=batch.rows, case=batch.case)
+                first_pass.add(outputs, rows=batch.rows, case=batch.case)
             progress(digest.rows)
         if first_pass is not None:
             first_pass.flush()

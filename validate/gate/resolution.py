@@ -106,10 +106,10 @@ def _most(tolerance: Tolerance, profile: OutputProfile, floor: NDArray[np.float6
 
 def _is_read(profile: OutputProfile, decisions: Collection[Decision]) -> NDArray[np.bool_]:
     """Return which channels a decision reads: for a threshold, those whose values can reach it."""
-    found = np.zeros(profile.channels, dtype=bool)
+    is_read = np.zeros(profile.channels, dtype=bool)
     for rule in decisions:
-        found |= not rule.has_threshold or profile.channels == 1 or abs(rule.threshold) <= profile.max_abs
-    return found
+        is_read |= not rule.has_threshold or profile.channels == 1 or abs(rule.threshold) <= profile.max_abs
+    return is_read
 
 
 def _not_resolved(

@@ -65,12 +65,12 @@ def symptoms_of(
         for check in checks
         if check.status is Status.FAIL and check.output and not check.name.startswith(_CONTRACT)
     )
-    said = {
+    symptoms = {
         name: _looks_like(profiles[name], measured.statistics[name], measured.patterns.get(name), strata)
         for name in failed
         if name in measured.statistics
     }
-    return {name: words for name, words in said.items() if words}
+    return {name: words for name, words in symptoms.items() if words}
 
 
 def _looks_like(
@@ -89,10 +89,10 @@ def _looks_like(
     everywhere = tuple(_all_over(statistics))
     if everywhere:
         return everywhere
-    found = () if pattern is None else _of_rows(profile, statistics, pattern, strata)
+    of_rows = () if pattern is None else _of_rows(profile, statistics, pattern, strata)
     # The sign of a difference of labels means nothing.
-    if found or not profile.is_float:
-        return found
+    if of_rows or not profile.is_float:
+        return of_rows
     is_everywhere = pattern is not None and pattern.beyond >= _NEARLY_ALL * pattern.rows
     return tuple(_one_sided(statistics, is_everywhere=is_everywhere))
 
@@ -109,9 +109,9 @@ def _of_rows(
 ) -> tuple[str, ...]:
     """Return which rows or columns differ, if these have a common trait."""
     rows = _Rows.of(pattern)
-    found = (*_attributed(pattern, rows, _strata_of(profile.name, strata)), *_channel(pattern))
+    traits = (*_attributed(pattern, rows, _strata_of(profile.name, strata)), *_channel(pattern))
     grown = tuple(_growth(pattern)) if _is_number(profile) else ()
-    return found or grown or tuple(_few_rows(statistics, rows))
+    return traits or grown or tuple(_few_rows(statistics, rows))
 
 
 def _wiring(pattern: RowPattern) -> Iterator[str]:
@@ -137,13 +137,13 @@ def _moved_columns(pattern: RowPattern, where: str) -> Iterator[str]:
     # A permutation uses each column once; few values can match by chance.
     if sorted(moved) != sorted(moved.values()) or pattern.rows_near * len(moved) < _LEAST_VALUES:
         return
-    first, held = min(moved.items())
+    first, source = min(moved.items())
     of = f"of {len(pattern.by_channel)} along axis {pattern.axis}"
     if len(moved) == _A_PAIR:
-        yield f"columns in another order: indices {first} and {held} {of} are swapped{where}"
+        yield f"columns in another order: indices {first} and {source} {of} are swapped{where}"
     else:
         what = f"{len(moved)} {of} are permuted{where}"
-        yield f"columns in another order: {what}: index {first} holds what the reference has at {held}"
+        yield f"columns in another order: {what}: index {first} holds what the reference has at {source}"
 
 
 def _all_over(statistics: DiffStatistics) -> Iterator[str]:
@@ -242,8 +242,10 @@ def _attributed(pattern: RowPattern, rows: _Rows, strata: _Strata) -> tuple[str,
     trait = tuple(_trait(pattern, rows))
     # Batches of one size often have rows of one length, and the batch tells more than the length.
     where = tuple(_sizes(pattern, rows)) or tuple(_places(pattern, rows))
-    found = (*trait, *_stratum(strata, rows), *where)
-    return found or tuple(_widths(pattern, rows)) or tuple(_lengths(pattern, rows)) or tuple(_magnitudes(pattern, rows))
+    traits = (*trait, *_stratum(strata, rows), *where)
+    return (
+        traits or tuple(_widths(pattern, rows)) or tuple(_lengths(pattern, rows)) or tuple(_magnitudes(pattern, rows))
+    )
 
 
 def _empty_rows(pattern: RowPattern, rows: _Rows) -> Iterator[str]:

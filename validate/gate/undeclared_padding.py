@@ -83,10 +83,10 @@ class PaddingComparison:
             if not left_out and name not in failed:
                 continue
             where = say("padding.empty" if item.mask.is_of_empty_rows else "padding.zero", input=item.mask.input)
-            held = next(
+            unexcused = next(
                 (check for check in failed.get(name, ()) if not is_excused(check, item, self._rules.edge)), None
             )
-            first = held or next(iter(failed.get(name, ())), None)
+            first = unexcused or next(iter(failed.get(name, ())), None)
             about = Check(
                 name=UNDECLARED_PADDING,
                 status=Status.PASS,
@@ -101,7 +101,7 @@ class PaddingComparison:
             rows = measured.patterns[name].beyond if name in measured.patterns else 0
             facts = {"where": where, "output": name, "check": first.name}
             key = "padding.differs_rows" if rows else "padding.differs"
-            if held is None:
+            if unexcused is None:
                 # The advice comes before its reason, because a terminal shows the beginning.
                 words = say(key, **facts, rows=rows, difference=first.words[:1])
                 words += say("padding.excused", advice=item.advice(name), cause=item.mask.why, left_out=left_out)
@@ -114,10 +114,10 @@ class PaddingComparison:
 
 def said_once(checks: Iterable[Check]) -> Iterator[Check]:
     """Yield checks, with only the first finding at padding of each output."""
-    said: set[str | None] = set()
+    outputs: set[str | None] = set()
     for check in checks:
         if check.name == UNDECLARED_PADDING and check.status is not Status.PASS:
-            if check.output in said:
+            if check.output in outputs:
                 continue
-            said.add(check.output)
+            outputs.add(check.output)
         yield check

@@ -188,9 +188,9 @@ def _check_row(name: str, statistics: DiffStatistics, limits: Limits, *, is_boun
     if row is None:
         return _within("max_row_rel_diff", name, statistics.max_row_rel_diff, limits.max_row_rel_diff)
     where = say("worst_row", row=row.row_id) if row.row_id and row.max_row_rel_diff else ()
-    found = _within("max_row_rel_diff", name, row.max_row_rel_diff, row.limit, where)
+    check = _within("max_row_rel_diff", name, row.max_row_rel_diff, row.limit, where)
     # As for values, the division by the limit decides.
-    return replace(found, status=Status.PASS if row.in_limits <= 1 else Status.FAIL)
+    return replace(check, status=Status.PASS if row.in_limits <= 1 else Status.FAIL)
 
 
 def _check_floor(rule: str, name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
@@ -198,16 +198,16 @@ def _check_floor(rule: str, name: str, least: float, measured: Measurement, plan
     if statistics is None or statistics.compared == 0 or not plan.profiles[name].is_float:
         words = say("floor.nothing", output=name, check=rule, least=least)
         return Check(name=rule, status=Status.ERROR, kind=Kind.NOT_MEASURED, words=words, output=name, limit=least)
-    found: float = getattr(statistics, FLOORS[rule].figure)
+    figure: float = getattr(statistics, FLOORS[rule].figure)
     # `>=` does not hold for NaN, which is never enough.
-    status = Status.PASS if found >= least else Status.FAIL
-    if math.isinf(found):
+    status = Status.PASS if figure >= least else Status.FAIL
+    if math.isinf(figure):
         words = say("floor.equal" if status is Status.PASS else "floor.zeros", check=rule, least=least)
     else:
-        words = say("at_least" if status is Status.PASS else "below_limit", measured=found, limit=least)
+        words = say("at_least" if status is Status.PASS else "below_limit", measured=figure, limit=least)
     if FLOORS[rule].row:
         words += say("lowest_row", row=getattr(statistics, FLOORS[rule].row))
-    return Check(name=rule, status=status, words=words, output=name, measured=found, limit=least)
+    return Check(name=rule, status=status, words=words, output=name, measured=figure, limit=least)
 
 
 def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
@@ -268,10 +268,10 @@ def _worst_channel(
     at = int(badness.argmax())
     value = float(measured[at])
     remark = say("worst_channel", channel=at, channels=len(measured)) if len(measured) > 1 else ()
-    found = _within(check, output, value, float(limits[at]), remark)
-    if found.status is Status.PASS:
-        return found
-    return replace(found, words=found.words + of_failure(at, value))
+    result = _within(check, output, value, float(limits[at]), remark)
+    if result.status is Status.PASS:
+        return result
+    return replace(result, words=result.words + of_failure(at, value))
 
 
 def _check_max(
@@ -303,12 +303,12 @@ def _check_nearest(
         return _within("max_abs_diff", name, statistics.max_abs_diff, float(limits.max_abs_diff.min()) * factor)
     channels = limits.max_abs_diff.size
     remark = say("worst_channel", channel=nearest.channel, channels=channels) if channels > 1 else ()
-    found = _within("max_abs_diff", name, nearest.max_abs_diff, nearest.limit * factor, remark)
-    if found.status is Status.PASS:
-        return found
+    check = _within("max_abs_diff", name, nearest.max_abs_diff, nearest.limit * factor, remark)
+    if check.status is Status.PASS:
+        return check
     where = say("worst_value", row=nearest.row_id, actual=nearest.actual, expected=nearest.expected)
-    step = below(found.name, nearest.max_abs_diff, abs(nearest.expected))
-    return replace(found, words=found.words + where + step)
+    step = below(check.name, nearest.max_abs_diff, abs(nearest.expected))
+    return replace(check, words=check.words + where + step)
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> Check:

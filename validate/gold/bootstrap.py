@@ -65,9 +65,9 @@ def paired_resamples(
     rows = min(len(gold), _MOST_ROWS)
     random = np.random.default_rng(seed)
     step = max(1, _BLOCK_VALUES // max(1, rows))
-    found: tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]] = ([], [])
+    metrics: tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]] = ([], [])
     for first in range(0, RESAMPLES, step):
         drawn = random.integers(0, len(gold), size=(min(step, RESAMPLES - first), rows))
-        for side, values in zip(sides, found, strict=True):
+        for side, values in zip(sides, metrics, strict=True):
             values.append(metric(side[drawn], gold[drawn]))
-    return PairedResamples(candidate=np.concatenate(found[0]), reference=np.concatenate(found[1]))
+    return PairedResamples(candidate=np.concatenate(metrics[0]), reference=np.concatenate(metrics[1]))

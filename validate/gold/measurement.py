@@ -63,13 +63,13 @@ class GoldComparison:
             return
         gold = gold_column(rule, batch)
         wanted = output_column(rule, self._decision, expected[rule.output], batch.rows)
-        found = actual.get(rule.output)
-        if found is None or found.shape != expected[rule.output].shape or found.dtype.kind not in "fiubV":
+        output = actual.get(rule.output)
+        if output is None or output.shape != expected[rule.output].shape or output.dtype.kind not in "fiubV":
             # The contract has failed already; a missing output predicts nothing.
             predicted = np.full(batch.rows, np.nan)
         else:
-            (found,) = like({rule.output: found}, expected).values()
-            predicted = output_column(rule, self._decision, found, batch.rows)
+            (output,) = like({rule.output: output}, expected).values()
+            predicted = output_column(rule, self._decision, output, batch.rows)
         left_out = left_out_of(expected[rule.output])
         if left_out is not None:
             # A row that does not count is one without gold.
@@ -77,9 +77,11 @@ class GoldComparison:
         for name, column in (("candidate", predicted), ("reference", wanted), ("gold", gold)):
             self._columns[name].append(column)
         for name, codes in self._codes.items():
-            known = self._values[name]
+            codes_of_values = self._values[name]
             values = map(str, batch.strata[name])
-            codes.append(np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int32))
+            codes.append(
+                np.array([codes_of_values.setdefault(value, len(codes_of_values)) for value in values], dtype=np.int32)
+            )
 
     def end_pass(self) -> None:
         """Mark the end of a pass."""
@@ -93,10 +95,10 @@ class GoldComparison:
         if not rows and len(gold):
             msg = f"gold {self._rule}: none of the {len(gold)} rows of the samples carries gold"
             raise UsageError(msg, hint="samples of a module:callable carry it as Batch.gold; files hold none")
-        known = _Known(candidate=candidate[has_gold], reference=reference[has_gold], gold=gold[has_gold])
-        of_candidate, of_reference = known.metric_of_both(self._metric)
+        rows_with_gold = _Known(candidate=candidate[has_gold], reference=reference[has_gold], gold=gold[has_gold])
+        of_candidate, of_reference = rows_with_gold.metric_of_both(self._metric)
         rule = self._rule
-        interval, margin = known.intervals(self._metric, rule, seed=seed)
+        interval, margin = rows_with_gold.intervals(self._metric, rule, seed=seed)
         return GoldStatistics(
             metric=rule.metric,
             output=rule.output,
@@ -114,7 +116,7 @@ class GoldComparison:
             max_drop=rule.max_drop,
             gold_above=rule.gold_above,
             strata={
-                name: self._strata(name, np.concatenate(codes)[has_gold], known)
+                name: self._strata(name, np.concatenate(codes)[has_gold], rows_with_gold)
                 for name, codes in self._codes.items()
                 if codes
             },
@@ -122,14 +124,14 @@ class GoldComparison:
         )
 
     def _strata(self, name: str, codes: NDArray[np.int32], known: _Known) -> dict[str, GoldStratum]:
-        found = {}
+        metrics = {}
         for value, code in sorted(self._values[name].items()):
             part = known.rows(codes == code)
             candidate, reference = part.metric_of_both(self._metric) if len(part.gold) else (math.nan, math.nan)
-            found[value] = GoldStratum(
+            metrics[value] = GoldStratum(
                 rows=len(part.gold), candidate=finite_or_none(candidate), reference=finite_or_none(reference)
             )
-        return found
+        return metrics
 
 
 def _joined(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -190,14 +192,14 @@ def _called(
     rule: GoldRule, function: Callable[..., object], predicted: NDArray[np.float64], gold: NDArray[np.float64]
 ) -> float:
     try:
-        found = function(predicted.copy(), gold.copy())
+        result = function(predicted.copy(), gold.copy())
     except Exception as err:
         msg = f"gold {rule}: the function raised {type(err).__name__}: {err}"
         raise MeasurementError(msg, hint="correct your function") from err
     try:
-        return float(found)  # type: ignore[arg-type]  # what it returns is what is being found out
+        return float(result)  # type: ignore[arg-type]  # what it returns is what is being found out
     except (TypeError, ValueError) as err:
-        msg = f"gold {rule}: the function returned a {type(found).__name__}, not a number"
+        msg = f"gold {rule}: the function returned a {type(result).__name__}, not a number"
         raise MeasurementError(msg, hint="return one float, where higher is better") from err
 
 

@@ -56,8 +56,10 @@ def _pearson(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArr
     for values, norm in zip((predicted, gold), norms, strict=True):
         is_constant |= ~(norm > _ROUNDING * np.abs(values).max(axis=1, initial=0.0) * np.sqrt(values.shape[1]))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found: NDArray[np.float64] = np.where(is_constant, np.nan, np.clip(product / norms[0] / norms[1], -1.0, 1.0))
-    return found
+        correlation: NDArray[np.float64] = np.where(
+            is_constant, np.nan, np.clip(product / norms[0] / norms[1], -1.0, 1.0)
+        )
+    return correlation
 
 
 def _spearman(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -75,8 +77,8 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _accuracy(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of rows whose label is gold's."""
-    found: NDArray[np.float64] = np.where(np.isnan(predicted).any(axis=1), np.nan, (predicted == gold).mean(axis=1))
-    return found
+    share: NDArray[np.float64] = np.where(np.isnan(predicted).any(axis=1), np.nan, (predicted == gold).mean(axis=1))
+    return share
 
 
 def _f1_of_class(predicted: NDArray[np.float64], gold: NDArray[np.float64], label: float) -> NDArray[np.float64]:
@@ -84,8 +86,8 @@ def _f1_of_class(predicted: NDArray[np.float64], gold: NDArray[np.float64], labe
     hits = (is_predicted & is_gold).sum(axis=1)
     total = is_predicted.sum(axis=1) + is_gold.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = 2 * hits / total
-    return np.where(np.isnan(predicted).any(axis=1), np.nan, found)
+        score: NDArray[np.float64] = 2 * hits / total
+    return np.where(np.isnan(predicted).any(axis=1), np.nan, score)
 
 
 def _f1(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -110,8 +112,8 @@ def _f1_macro(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDAr
         total += np.where(is_there, of_class, 0.0)
         classes += is_there
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = total / classes
-    return np.where(np.isnan(predicted).any(axis=1), np.nan, found)
+        mean: NDArray[np.float64] = total / classes
+    return np.where(np.isnan(predicted).any(axis=1), np.nan, mean)
 
 
 def _auc(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -125,5 +127,5 @@ def _auc(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[n
     ranks = np.where(is_positive, _ranks(predicted), 0.0).sum(axis=1)
     is_broken = np.isnan(predicted).any(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = (ranks - positives * (positives + 1) / 2) / (positives * negatives)
-    return np.where(is_broken | (positives == 0) | (negatives == 0), np.nan, found)
+        area: NDArray[np.float64] = (ranks - positives * (positives + 1) / 2) / (positives * negatives)
+    return np.where(is_broken | (positives == 0) | (negatives == 0), np.nan, area)

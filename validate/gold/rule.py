@@ -100,11 +100,11 @@ def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
     if not output:
         msg = f"{where} names no output"
         raise UsageError(msg, hint=f"write gold: {{metric: {metric}, output: OUTPUT}}, or --gold {GOLD_GRAMMAR}")
-    given = [
+    options = [
         name for name, value in (("ratio", ratio), ("max_drop", max_drop), ("mlperf", mlperf)) if value is not None
     ]
-    if len(given) > 1:
-        msg = f"{where}: {' and '.join(given)} are given, and only one limit holds"
+    if len(options) > 1:
+        msg = f"{where}: {' and '.join(options)} are given, and only one limit holds"
         raise UsageError(msg, hint="mlperf 99 is a ratio of 0.99, mlperf 99.9 one of 0.999")
     if mlperf is not None:
         if mlperf not in MLPERF_RULES:

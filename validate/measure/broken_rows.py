@@ -29,11 +29,11 @@ class BrokenRows:
     ) -> None:
         """Add the inputs and outputs of one batch."""
         for name, array in outputs.items():
-            found = self._rows.setdefault(name, [])
-            if len(found) < _ROWS_NAMED and (rows := _broken_rows(array, ids)):
-                if not found:
+            first_rows = self._rows.setdefault(name, [])
+            if len(first_rows) < _ROWS_NAMED and (rows := _broken_rows(array, ids)):
+                if not first_rows:
                     self._in_samples[name] = _found_in_samples(inputs, ids)
-                found += rows[: _ROWS_NAMED - len(found)]
+                first_rows += rows[: _ROWS_NAMED - len(first_rows)]
 
     def of(self, name: str) -> tuple[str, ...]:
         """Return the ids of the first rows of an output, at most three."""

@@ -80,16 +80,16 @@ class Check:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        given: dict[str, Any] = {name: finite_or_none(getattr(self, name)) for name in ("measured", "limit")}
+        values: dict[str, Any] = {name: finite_or_none(getattr(self, name)) for name in ("measured", "limit")}
         if self.words:
-            given["detail"] = render(self.words)
+            values["detail"] = render(self.words)
         else:
             # Only results of earlier versions need it.
             from paritygate.validate.words.earlier import kind_before, words_before
 
-            given["words"] = words_before(self.detail, given["measured"], given["limit"])
-            given["kind"] = Kind(kind_before(self.status, self.detail)) if self.kind is Kind.MEASURED else self.kind
-        for name, value in given.items():
+            values["words"] = words_before(self.detail, values["measured"], values["limit"])
+            values["kind"] = Kind(kind_before(self.status, self.detail)) if self.kind is Kind.MEASURED else self.kind
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
 

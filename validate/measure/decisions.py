@@ -139,13 +139,15 @@ def make_decision(
 
 def with_constants(decisions: Iterable[Decision], reasons: Mapping[str, str]) -> tuple[Decision, ...]:
     """Return the decisions with the reasons why one is constant; raise UsageError for an output without a decision."""
-    found = tuple(replace(decision, constant=reasons.get(decision.output, decision.constant)) for decision in decisions)
+    result = tuple(
+        replace(decision, constant=reasons.get(decision.output, decision.constant)) for decision in decisions
+    )
     for output in reasons:
-        if output not in {decision.output for decision in found}:
-            seen = ", ".join(str(decision) for decision in found) or "none"
+        if output not in {decision.output for decision in result}:
+            seen = ", ".join(str(decision) for decision in result) or "none"
             msg = f"the decision on {output!r} is declared constant, but no such decision exists (decisions: {seen})"
             raise UsageError(msg, hint=f"declare the decision: --decision {output}:threshold=V")
-    return found
+    return result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -546,8 +548,8 @@ def is_largest(label: NDArray[np.generic], scores: NDArray[np.generic], limits: 
         counts &= ~left_out
     chosen = np.asarray(label).astype(np.int64)
     largest = np.where(np.isnan(wide), -np.inf, wide).argmax(axis=axis)
-    found: NDArray[np.bool_] = ~counts | (chosen == largest) | _is_near(chosen, largest, wide, limits, axis)
-    return found
+    is_best: NDArray[np.bool_] = ~counts | (chosen == largest) | _is_near(chosen, largest, wide, limits, axis)
+    return is_best
 
 
 def _is_best(ids: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits, axis: int) -> NDArray[np.bool_]:
@@ -576,8 +578,8 @@ def _is_best(ids: NDArray[np.generic], scores: NDArray[np.generic], limits: Limi
     counts = ~np.isnan(wide).any(axis=-1)
     if left_out is not None:
         counts &= ~np.moveaxis(left_out, axis, -1).any(axis=-1)
-    found: NDArray[np.bool_] = ~counts | (is_once & is_there.all(axis=-1) & (is_above | is_below))
-    return found
+    is_best: NDArray[np.bool_] = ~counts | (is_once & is_there.all(axis=-1) & (is_above | is_below))
+    return is_best
 
 
 def _without_axis(label: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> NDArray[np.generic]:

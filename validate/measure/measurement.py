@@ -236,17 +236,17 @@ class OutputComparison:
         if name not in actual:
             # The missing name is reported once, by the check of names.
             return False
-        found = actual[name]
-        dtype, wanted = dtype_name(found.dtype), dtype_name(expected.dtype)
+        actual_array = actual[name]
+        dtype, wanted = dtype_name(actual_array.dtype), dtype_name(expected.dtype)
         if dtype != wanted:
             self.violate("dtype", name, say("contract.dtype", actual_dtype=dtype, expected_dtype=wanted))
-        if found.shape != expected.shape:
-            shapes = {"actual_shape": found.shape, "expected_shape": expected.shape}
+        if actual_array.shape != expected.shape:
+            shapes = {"actual_shape": actual_array.shape, "expected_shape": expected.shape}
             self.violate("shape", name, say("contract.shape", **shapes, first_row=ids[0], last_row=ids[-1]))
             return False
-        is_text = found.dtype.kind == "U"
+        is_text = actual_array.dtype.kind == "U"
         return is_text == (expected.dtype.kind == "U") and all(
-            array.dtype.kind in "fiubVU" for array in (found, expected)
+            array.dtype.kind in "fiubVU" for array in (actual_array, expected)
         )
 
     def violate(self, check: str, output: str | None, words: Words) -> None:
@@ -321,7 +321,7 @@ class OutputComparison:
             rule = decisions.Rule.TOP_K if label in self._lists else decisions.Rule.ARGMAX
             about = "ids of the best" if label in self._lists else "argmax of"
             rules[label] = Decision(output=f"{label} ({about} {scores})", rule=rule, k=self._lists.get(label, 0))
-        found = {
+        results = {
             name: statistics.finish(state, self._counts.get(name))
             for name, state in self._states.items()
             if name not in self._plan.argmax_of
@@ -330,7 +330,7 @@ class OutputComparison:
             rows=self._rows,
             batches=self._batches,
             passes=self._passes,
-            statistics=found,
+            statistics=results,
             decisions={
                 name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())
             },
@@ -346,9 +346,9 @@ class OutputComparison:
             repeat_max_abs_diff=dict(self._repeat_diff),
             patterns=dict(self._patterns),
             drawings={
-                name: drawn(sketched, self._octaves[name], found[name].beyond)
+                name: drawn(sketched, self._octaves[name], results[name].beyond)
                 for name, sketched in self._sketches.items()
-                if name in self._octaves and name in found
+                if name in self._octaves and name in results
             },
         )
 
@@ -382,8 +382,8 @@ def repeat_difference(
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
     if expected.ndim == 0:
         return _block_difference(actual, expected, limits)
-    found = by_block(lambda rows: _block_difference(actual[rows], expected[rows], limits), expected.shape)
-    return max(ratio for ratio, _ in found), max(difference for _, difference in found)
+    differences = by_block(lambda rows: _block_difference(actual[rows], expected[rows], limits), expected.shape)
+    return max(ratio for ratio, _ in differences), max(difference for _, difference in differences)
 
 
 def _block_difference(

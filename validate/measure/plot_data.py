@@ -112,9 +112,9 @@ class Grid:
 
     def _in_cells(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return values in cells from the lower end of the range."""
-        found = values.ravel() - self.low
-        found *= CELLS / (self.high - self.low)
-        return found
+        in_cells = values.ravel() - self.low
+        in_cells *= CELLS / (self.high - self.low)
+        return in_cells
 
 
 @dataclass(kw_only=True, slots=True)
@@ -229,9 +229,9 @@ def _cells(counts: NDArray[np.int64]) -> str:
 
 
 def _drawn_maxima(maxima: Maxima) -> DrawnMaxima:
-    found = maxima.largest.tolist()
+    largest = maxima.largest.tolist()
     return DrawnMaxima(
         width=maxima.width,
-        largest=[float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in found],
-        not_finite=[at for at, value in enumerate(found) if value == math.inf],
+        largest=[float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in largest],
+        not_finite=[at for at, value in enumerate(largest) if value == math.inf],
     )

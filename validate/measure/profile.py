@@ -187,7 +187,7 @@ def with_activation_floors(
     profiles: Mapping[str, OutputProfile], floors: Mapping[str, NDArray[np.float64]]
 ) -> dict[str, OutputProfile]:
     """Return the profiles with these floors; where columns are no channels, the smallest floor counts for all."""
-    found = dict(profiles)
+    result = dict(profiles)
     for name in profiles.keys() & floors.keys():
         profile, floor = profiles[name], floors[name]
         if not profile.is_float:
@@ -195,12 +195,12 @@ def with_activation_floors(
         is_by_column = profile.output_spread is not None and floor.size == profile.channels
         own = floor if is_by_column else np.full(profile.channels, floor.min())
         # A floor that is NaN is unknown.
-        found[name] = replace(
+        result[name] = replace(
             profile,
             activation_floor=np.nan_to_num(own, nan=0.0),
             cap_room=np.where(np.isnan(own), ROOM_BEHIND_BOUNDED, 1.0),
         )
-    return found
+    return result
 
 
 class _Variation:
@@ -242,23 +242,23 @@ def profile_outputs(
         msg = "the arrays are read more than once: give a list, or what starts again"
         raise TypeError(msg)
     is_float = is_float_dtype(dtype)
-    found = _Pass(axis, _extremes(dtype) if is_float else ())
-    found.read(arrays)
-    values = found.ordinary_sample()
-    is_table = axis is not None and found.rank == _COLUMNS_RANK
+    reading = _Pass(axis, _extremes(dtype) if is_float else ())
+    reading.read(arrays)
+    values = reading.ordinary_sample()
+    is_table = axis is not None and reading.rank == _COLUMNS_RANK
     repeated: set[float] = set()
     if is_float:
-        repeated.update(repeated_fills(values, found.fills))
+        repeated.update(repeated_fills(values, reading.fills))
         if is_table and is_whole and values.shape[1] >= LEAST_VARYING:
             # The fill value of whole columns is known by the other columns.
             columns = set(values[(values == values[:, :1]).all(axis=1), 0].tolist())
-            repeated |= columns.intersection(repeated_fills(values.reshape(1, -1), found.fills))
+            repeated |= columns.intersection(repeated_fills(values.reshape(1, -1), reading.fills))
     if repeated:
-        found = _Pass(axis, (*found.fills, *sorted(repeated)))
-        found.read(arrays)
-    bulk = bulk_of(values, found.fills)
-    shares = found.shares.typical_largest if is_float else None
-    rounding = 4 * ulp_of(float(found.max_abs.max(initial=0.0)), dtype) if is_float else 0.0
+        reading = _Pass(axis, (*reading.fills, *sorted(repeated)))
+        reading.read(arrays)
+    bulk = bulk_of(values, reading.fills)
+    shares = reading.shares.typical_largest if is_float else None
+    rounding = 4 * ulp_of(float(reading.max_abs.max(initial=0.0)), dtype) if is_float else 0.0
     return OutputProfile(
         name=name,
         dtype=dtype,
@@ -269,19 +269,19 @@ def profile_outputs(
         size=bulk.size,
         tail=bulk.tail,
         rms=bulk.rms,
-        output_spread=float(bulk_of(values.reshape(1, -1), found.fills).spread[0]) if is_table else None,
+        output_spread=float(bulk_of(values.reshape(1, -1), reading.fills).spread[0]) if is_table else None,
         is_shares=shares is not None,
         noise=np.zeros_like(bulk.spread),
         activation_floor=np.zeros_like(bulk.spread),
-        max_abs=found.max_abs,
-        row_norm=typical_row_norm(*value_sample.finish(found.norms)),
-        rows=found.rows,
-        values=found.values,
-        non_finite=found.non_finite,
-        varies=found.variation.max_difference > rounding if found.variation.is_compared else None,
-        fills=tuple(sorted(found.seen_fills)),
-        low=found.low if found.low <= found.high else None,
-        high=found.high if found.low <= found.high else None,
+        max_abs=reading.max_abs,
+        row_norm=typical_row_norm(*value_sample.finish(reading.norms)),
+        rows=reading.rows,
+        values=reading.values,
+        non_finite=reading.non_finite,
+        varies=reading.variation.max_difference > rounding if reading.variation.is_compared else None,
+        fills=tuple(sorted(reading.seen_fills)),
+        low=reading.low if reading.low <= reading.high else None,
+        high=reading.high if reading.low <= reading.high else None,
     )
 
 
@@ -368,14 +368,18 @@ class _Pass:
         is_ordinary = self._is_ordinary(per_row)
         # Masked values are no NaN of the reference.
         self.non_finite -= without
-        kept = per_row if is_ordinary is None else np.where(is_ordinary, per_row, 0.0)
+        without_fills = per_row if is_ordinary is None else np.where(is_ordinary, per_row, 0.0)
         if wide.size:
-            magnitudes = np.abs(by_channel(kept if wide.shape == kept.shape else kept[0], self._axis))
+            magnitudes = np.abs(
+                by_channel(without_fills if wide.shape == without_fills.shape else without_fills[0], self._axis)
+            )
             np.maximum(self.max_abs, magnitudes.max(axis=1), out=self.max_abs)
         ordinary = per_row if is_ordinary is None else per_row[is_ordinary]
         self.low = min(self.low, float(ordinary.min(initial=math.inf)))
         self.high = max(self.high, float(ordinary.max(initial=-math.inf)))
-        flat = kept.reshape(len(kept), -1) if kept.size else np.zeros((len(kept), 0))
+        flat = (
+            without_fills.reshape(len(without_fills), -1) if without_fills.size else np.zeros((len(without_fills), 0))
+        )
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.einsum("rn,rn->r", flat, flat))
         sizes = np.full(len(flat), float(flat.shape[1]))

@@ -165,7 +165,7 @@ def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple
     Such a constant makes up at least a hundredth of a channel, and two values. It is more than 1000 times the median
     magnitude of the channel's other values, or more than 1000 where that is below 1. The `known` ones are no values.
     """
-    found: set[float] = set()
+    fills: set[float] = set()
     with np.errstate(invalid="ignore"):
         has_far = (np.abs(values) > _FAR).any(axis=1)
     for row in values[has_far]:
@@ -178,8 +178,8 @@ def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple
         others = _ordinary(ordinary, repeated.tolist())
         if others.size:
             bar = _FAR * max(1.0, float(np.median(np.abs(others))))
-            found.update(repeated[np.abs(repeated) > bar].tolist())
-    return tuple(sorted(found))
+            fills.update(repeated[np.abs(repeated) > bar].tolist())
+    return tuple(sorted(fills))
 
 
 def may_hold_fills(array: NDArray[np.generic]) -> bool:
@@ -195,8 +195,8 @@ def typical_row_norm(norms: NDArray[np.float64], sizes: NDArray[np.float64]) -> 
     would be next to nothing where most rows are zero, or are probabilities near 0. Honest rounding, as large there as
     elsewhere, would be many times the row. `norms` are the 2-norms of rows, `sizes` their numbers of values.
     """
-    kept = np.isfinite(norms)
-    norms, sizes = norms[kept], sizes[kept]
+    is_finite = np.isfinite(norms)
+    norms, sizes = norms[is_finite], sizes[is_finite]
     if not norms.size:
         return 0.0
     units = np.sqrt(sizes)

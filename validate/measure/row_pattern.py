@@ -90,8 +90,8 @@ class Growth:
     def of(cls, lengths: NDArray[np.float64], differences: NDArray[np.float64]) -> Growth:
         """Return the moments of one batch; differences that are not finite are left out."""
         if not np.isfinite(differences).all():
-            kept = np.isfinite(differences)
-            lengths, differences = lengths[kept], differences[kept]
+            is_finite = np.isfinite(differences)
+            lengths, differences = lengths[is_finite], differences[is_finite]
         if not lengths.size:
             return cls()
         mean_x, mean_y = float(lengths.sum()) / lengths.size, float(differences.sum()) / lengths.size
@@ -224,11 +224,11 @@ def _add_places(pattern: RowPattern, is_beyond: NDArray[np.bool_]) -> None:
 
 def _add_traits(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool_]) -> None:
     pattern.broken += int(np.count_nonzero(np.isinf(seen.figures.largest)))
-    for name, held in seen.traits.held.items():
-        pattern.held_near[name] += int(np.count_nonzero(held))
-        pattern.held_beyond[name] += int(np.count_nonzero(held & is_beyond))
-    for name, held in seen.traits.empty().items():
-        pattern.empty_beyond[name] += int(np.count_nonzero(held & is_beyond))
+    for name, has_trait in seen.traits.held.items():
+        pattern.held_near[name] += int(np.count_nonzero(has_trait))
+        pattern.held_beyond[name] += int(np.count_nonzero(has_trait & is_beyond))
+    for name, has_trait in seen.traits.empty().items():
+        pattern.empty_beyond[name] += int(np.count_nonzero(has_trait & is_beyond))
     magnitudes = seen.traits.magnitudes
     if magnitudes is not None:
         pattern.magnitudes_beyond = pattern.magnitudes_beyond.of(magnitudes[is_beyond])
@@ -259,20 +259,20 @@ def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[
     )
     with np.errstate(invalid="ignore"):
         off = np.abs(actual[:, :, np.newaxis] - expected[:, np.newaxis, :]).max(axis=0)
-    held, left = off.argmin(axis=1), off.min(axis=1)
+    columns, left = off.argmin(axis=1), off.min(axis=1)
     # With limits by channel, a column has those of the column that it holds.
-    limit = np.broadcast_to(seen.limits[seen.output].max_abs_diff, seen.expected.shape[axis])[beyond][held]
+    limit = np.broadcast_to(seen.limits[seen.output].max_abs_diff, seen.expected.shape[axis])[beyond][columns]
     # For a column that is hardly beyond its limit, another order explains as much as chance.
     is_near = (left <= limit) & (left <= _LEFT * off.diagonal())
-    if is_near.all() and len(set(held.tolist())) == len(beyond):
+    if is_near.all() and len(set(columns.tolist())) == len(beyond):
         pattern.shuffled += 1
-        pattern.moved = _agreed(pattern.moved, dict(zip(beyond.tolist(), beyond[held].tolist(), strict=True)))
+        pattern.moved = _agreed(pattern.moved, dict(zip(beyond.tolist(), beyond[columns].tolist(), strict=True)))
 
 
 def _agreed(moved: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
     return {
         **moved,
-        **{column: held if moved.get(column, held) == held else _NO_COLUMN for column, held in more.items()},
+        **{column: own if moved.get(column, own) == own else _NO_COLUMN for column, own in more.items()},
     }
 
 

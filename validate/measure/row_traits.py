@@ -89,24 +89,24 @@ class RowTraits:
     @functools.cached_property
     def held(self) -> dict[str, NDArray[np.bool_]]:
         """Return which rows have each of the `TRAITS`."""
-        held = {name: np.zeros(self._rows, dtype=bool) for name in TRAITS}
+        traits = {name: np.zeros(self._rows, dtype=bool) for name in TRAITS}
         for mask in self._masks().values():
             seen = mask != 0
-            held["padded"] |= ~seen.all(axis=1)
-            held["left_padded"] |= ~seen[:, 0] & seen.any(axis=1)
+            traits["padded"] |= ~seen.all(axis=1)
+            traits["left_padded"] |= ~seen[:, 0] & seen.any(axis=1)
         for array in self._inputs.values():
             flat = array.reshape(self._rows, -1)
             if not flat.shape[1]:
                 continue
             if flat.dtype.kind in "iu":
                 wide = flat.astype(np.float64)
-                held["large_integer"] |= (np.abs(wide) > _LARGE_INTEGER).any(axis=1)
-                held["negative_integer"] |= (wide < 0).any(axis=1)
+                traits["large_integer"] |= (np.abs(wide) > _LARGE_INTEGER).any(axis=1)
+                traits["negative_integer"] |= (wide < 0).any(axis=1)
             elif flat.dtype.kind == "f":
-                held["non_finite"] |= ~np.isfinite(flat).all(axis=1)
+                traits["non_finite"] |= ~np.isfinite(flat).all(axis=1)
                 if flat.shape[1] > 1:
-                    held["constant"] |= (flat == flat[:, :1]).all(axis=1)
-        return held
+                    traits["constant"] |= (flat == flat[:, :1]).all(axis=1)
+        return traits
 
     @functools.cached_property
     def magnitudes(self) -> NDArray[np.float64] | None:

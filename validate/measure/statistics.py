@@ -190,15 +190,15 @@ def update(
         return state
 
     def measured(part: Sequence[tuple[int, int]]) -> tuple[DiffState, RowFigures]:
-        found, of_rows = _empty(state.limits, state.row_norm), RowFigures()
+        part_state, of_rows = _empty(state.limits, state.row_norm), RowFigures()
         for first, last in part:
-            _update(found, actual[first:last], expected[first:last], ids[first:last], of_rows)
-        return found, of_rows
+            _update(part_state, actual[first:last], expected[first:last], ids[first:last], of_rows)
+        return part_state, of_rows
 
     size = math.ceil(len(blocks) / _PARTS)
     parts = [blocks[at : at + size] for at in range(0, len(blocks), size)]
-    for found, of_rows in by_threads(measured, parts, values=values_of_block(expected.shape)):
-        state = merge(state, found)
+    for part_state, of_rows in by_threads(measured, parts, values=values_of_block(expected.shape)):
+        state = merge(state, part_state)
         if figures is not None:
             figures.extend(of_rows)
     return state
@@ -388,17 +388,19 @@ def _add_sums(
     state.sum_squares += np.einsum("cn,cn->c", signed, signed)
     state.max_abs = max(state.max_abs, float(magnitude.max()))
     count = float(magnitude.size)
-    kept_magnitude, kept = magnitude, difference
+    kept_magnitude, finite_difference = magnitude, difference
     if finite is None:
         state.count += channels.shape[1]
     else:
         state.count += by_channel(finite.astype(np.float64), limits.axis).sum(axis=1)
-        kept_magnitude, kept = magnitude[finite], difference[finite]
-        count = float(kept.size)
+        kept_magnitude, finite_difference = magnitude[finite], difference[finite]
+        count = float(finite_difference.size)
     if count == 0:
         return
     state.min_abs = min(state.min_abs, float(kept_magnitude.min()))
-    state.mean, state.squares = _merge_moments((state.total, state.mean, state.squares), (count, *_moments(kept)))
+    state.mean, state.squares = _merge_moments(
+        (state.total, state.mean, state.squares), (count, *_moments(finite_difference))
+    )
     state.mean_abs, state.squares_abs = _merge_moments(
         (state.total, state.mean_abs, state.squares_abs), (count, *_moments(kept_magnitude))
     )
@@ -482,11 +484,11 @@ def _add_rows(
     at = int(relative.argmax())
     if relative[at] > state.max_row_rel[0]:
         state.max_row_rel = float(relative[at]), block.name_of(at)
-    found, parts = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=False)
-    state.nearest_row = _merged("nearest_row", state.nearest_row, found)
-    if found.in_limits > 1:
-        found, _ = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=True)
-    state.nearest_bounded_row = _merged("nearest_bounded_row", state.nearest_bounded_row, found)
+    furthest, parts = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=False)
+    state.nearest_row = _merged("nearest_row", state.nearest_row, furthest)
+    if furthest.in_limits > 1:
+        furthest, _ = _furthest_row(state.limits, block, (norms, sizes), expected, is_bounded=True)
+    state.nearest_bounded_row = _merged("nearest_bounded_row", state.nearest_bounded_row, furthest)
     return parts
 
 
@@ -555,8 +557,8 @@ def _keep_worst(state: DiffState, block: _Block) -> None:
     if rows.size > _WORST_ROWS:
         rows = rows[largest[rows] >= np.partition(largest[rows], -_WORST_ROWS)[-_WORST_ROWS]]
     if rows.size:
-        found = [block.worst_row(row, int(in_limits[row].argmax()), state.limits.axis) for row in map(int, rows)]
-        state.worst = _worst_of([*state.worst, *found])
+        worst = [block.worst_row(row, int(in_limits[row].argmax()), state.limits.axis) for row in map(int, rows)]
+        state.worst = _worst_of([*state.worst, *worst])
 
 
 def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
@@ -572,7 +574,7 @@ def _rank(row: WorstRow) -> tuple[float, float, str, tuple[int, ...]]:
 
 
 def _further(one: Any, other: Any) -> Any:  # noqa: ANN401 - what was found, or None
-    return max((found for found in (one, other) if found is not None), default=None)
+    return max((difference for difference in (one, other) if difference is not None), default=None)
 
 
 # How the fields of two states become one; all others except moments are summed.

@@ -232,14 +232,14 @@ class Limits:
     def _of_values(
         self, name: str, expected: NDArray[np.float64], distance: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
-        found = self._grown(name, expected, distance)
+        limits = self._grown(name, expected, distance)
         if name == "max_abs_diff" and self.step is not None and expected.size:
-            found = np.maximum(found, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
+            limits = np.maximum(limits, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
         fixed = self.fixed.get(name)
         if fixed is None:
-            return found
+            return limits
         as_written = on_axis(getattr(self, name), self.axis, expected.ndim)
-        return np.where(on_axis(fixed, self.axis, expected.ndim), as_written, found)
+        return np.where(on_axis(fixed, self.axis, expected.ndim), as_written, limits)
 
     def _distance(self, expected: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return how far each value is from the center of its channel, 0 of none; None where no limit grows."""
@@ -302,18 +302,18 @@ class Limits:
 
     def is_fill(self, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which of these values are fill values."""
-        found = np.zeros(expected.shape, dtype=bool)
+        is_equal = np.zeros(expected.shape, dtype=bool)
         for fill in self.fills:
-            found |= expected == fill
-        return found
+            is_equal |= expected == fill
+        return is_equal
 
     def is_substituted(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return where a fill value differs from the reference's, and is its substitute."""
-        found = np.zeros(expected.shape, dtype=bool)
+        is_substitute = np.zeros(expected.shape, dtype=bool)
         for fill, substitute in zip(self.fills, self.substitutes, strict=True):
-            found |= (expected == fill) & (actual == substitute)
-        found &= actual != expected
-        return found
+            is_substitute |= (expected == fill) & (actual == substitute)
+        is_substitute &= actual != expected
+        return is_substitute
 
     def is_within(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which values are within their limit; NaN only where the reference holds NaN."""

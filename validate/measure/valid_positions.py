@@ -100,8 +100,8 @@ def valid_positions(valid_where: Mapping[str, str], signatures: Iterable[Signatu
     Of the known `signatures` of reference and candidate, the first that names the dims of both counts. UsageError is
     raised where there is no such input or output, or the output lacks a dim of the input.
     """
-    known = [signature for signature in signatures if signature is not None]
-    return {output: _valid_where(output, name, known) for output, name in valid_where.items()}
+    available = [signature for signature in signatures if signature is not None]
+    return {output: _valid_where(output, name, available) for output, name in valid_where.items()}
 
 
 def valid_rows(output: str, mask: str, signatures: Iterable[Signature | None]) -> ValidWhere:
@@ -124,24 +124,24 @@ def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWh
     for signature in signatures:
         inputs = {spec.name: spec for spec in signature.inputs}
         outputs = {spec.name: spec for spec in signature.outputs}
-        for what, specs, asked in (("input", inputs, name), ("output", outputs, output)):
-            if asked not in specs:
-                msg = f"{where}: {asked!r} is no {what} ({what}s: {', '.join(specs)})"
+        for what, specs, wanted in (("input", inputs, name), ("output", outputs, output)):
+            if wanted not in specs:
+                msg = f"{where}: {wanted!r} is no {what} ({what}s: {', '.join(specs)})"
                 raise UsageError(msg, hint="write OUTPUT=INPUT by the names served, such as logits=attention_mask")
         pairs.append((inputs[name], outputs[output]))
-    named = [(mask, found) for mask, found in pairs if mask.shape is not None and found.shape is not None]
+    named = [(mask, fit) for mask, fit in pairs if mask.shape is not None and fit.shape is not None]
     if not named:
-        seen = "; ".join(f"{mask}, {found}" for mask, found in pairs) or "no signature is known"
+        seen = "; ".join(f"{mask}, {fit}" for mask, fit in pairs) or "no signature is known"
         msg = f"{where}: dims are matched by name, and neither side names the dims of both ({seen})"
         raise UsageError(
             msg,
             hint="declare shapes with names in model.inputs and model.outputs of a spec, or compare an ONNX file, or a "
             "reference that runs here",
         )
-    found = [_axes(*pair) for pair in named]
-    fitting = next((axes for axes in found if not isinstance(axes, str)), None)
+    fit = [_axes(*pair) for pair in named]
+    fitting = next((axes for axes in fit if not isinstance(axes, str)), None)
     if fitting is None:
-        msg = f"{where}: {found[0]}: {named[0][0]} beside {named[0][1]}"
+        msg = f"{where}: {fit[0]}: {named[0][0]} beside {named[0][1]}"
         raise UsageError(msg, hint="every dim of the mask has to be a dim of the output, by the same name")
     return ValidWhere(input=name, axes=fitting)
 
@@ -152,22 +152,22 @@ def _axes(mask: TensorSpec, output: TensorSpec) -> tuple[tuple[int, ...], ...] |
         return "texts are no mask"
     of_mask, of_output = mask.shape or (), output.shape or ()
     names = [dim for dim in of_mask if dim != 1]
-    found = tuple(() if dim == 1 else tuple(at for at, own in enumerate(of_output) if own == dim) for dim in of_mask)
+    places = tuple(() if dim == 1 else tuple(at for at, own in enumerate(of_output) if own == dim) for dim in of_mask)
     missing = [dim for dim in names if not isinstance(dim, str) or dim not in of_output]
     if not names or len(missing) == len(names):
         return "they share no dim by name"
     if missing:
         return f"dim {missing[0]!r} of the mask is none of the output's"
-    return "a dim occurs twice in the mask" if len(set(names)) < len(names) else found
+    return "a dim occurs twice in the mask" if len(set(names)) < len(names) else places
 
 
 def only_valid(outputs: Arrays, inputs: Arrays, positions: Mapping[str, ValidWhere]) -> dict[str, NDArray[np.generic]]:
     """Return the reference's output of a batch with uncounted positions masked; raise UsageError for an unfit mask."""
-    found = dict(outputs)
+    masked = dict(outputs)
     for name, where in positions.items():
-        if name in found:
-            found[name] = _masked(found[name], where.left_out(inputs, name, found[name].shape))
-    return found
+        if name in masked:
+            masked[name] = _masked(masked[name], where.left_out(inputs, name, masked[name].shape))
+    return masked
 
 
 def only_left_out(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
@@ -177,12 +177,12 @@ def only_left_out(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
 
 def like(outputs: Arrays, others: Arrays) -> dict[str, NDArray[np.generic]]:
     """Return outputs with those positions masked that are in others of the same names; where shapes differ, none."""
-    found = dict(outputs)
+    masked = dict(outputs)
     for name, array in outputs.items():
         left_out = left_out_of(others[name]) if name in others else None
         if left_out is not None and left_out.shape == array.shape:
-            found[name] = _masked(array, left_out)
-    return found
+            masked[name] = _masked(array, left_out)
+    return masked
 
 
 def _masked(array: NDArray[np.generic], left_out: NDArray[np.bool_]) -> NDArray[np.generic]:
@@ -209,9 +209,9 @@ def not_a_number(array: NDArray[np.generic], left_out: NDArray[np.bool_] | None)
 
 def _numbers_of(texts: NDArray[np.generic]) -> NDArray[np.float64]:
     """Return an integer for each text: the same in every batch, and another for every other text."""
-    known, places = np.unique(texts, return_inverse=True)
+    distinct, places = np.unique(texts, return_inverse=True)
     numbers = [
-        int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "big") for text in known
+        int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "big") for text in distinct
     ]
     return np.asarray(numbers, dtype=np.float64)[places].reshape(texts.shape)
 

@@ -97,7 +97,9 @@ def _keep(sample: ValueSample) -> None:
         return
     places = np.concatenate(sample.places)
     is_kept = _is_kept(places, sample.level)
-    sample.values = [_beside([part[:, kept] for part, kept in zip(sample.values, _cut(is_kept, sample), strict=True)])]
+    sample.values = [
+        _beside([part[:, is_left] for part, is_left in zip(sample.values, _cut(is_kept, sample), strict=True)])
+    ]
     sample.places = [places[is_kept]]
     sample.kept = int(np.count_nonzero(is_kept))
 
@@ -117,5 +119,5 @@ def _is_kept(places: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:
     mixed = (places ^ (places >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    kept: NDArray[np.bool_] = (mixed & np.uint64((1 << level) - 1)) == 0
-    return kept
+    is_chosen: NDArray[np.bool_] = (mixed & np.uint64((1 << level) - 1)) == 0
+    return is_chosen

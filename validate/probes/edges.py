@@ -61,17 +61,17 @@ class _Found:
 def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
     """Return the ways in which rows of a batch are unlike every sample and not declared to occur."""
     edges = list(batch.edges)
-    for found in _unlike(context, batch):
+    for unlike in _unlike(context, batch):
         # An input without rows affects every row of the batch.
-        places = np.flatnonzero(found.at) if len(found.at) == batch.rows else np.arange(batch.rows)
+        places = np.flatnonzero(unlike.at) if len(unlike.at) == batch.rows else np.arange(batch.rows)
         edges.append(
             Edge(
-                input=found.input,
-                kind=found.kind,
-                words=found.words,
+                input=unlike.input,
+                kind=unlike.kind,
+                words=unlike.words,
                 rows=tuple(int(row) for row in places),
-                if_it_occurs=found.if_it_occurs,
-                if_it_never_occurs=found.if_it_never_occurs,
+                if_it_occurs=unlike.if_it_occurs,
+                if_it_never_occurs=unlike.if_it_never_occurs,
             )
         )
     return tuple(edges)
@@ -79,7 +79,7 @@ def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
 
 def why_declared_not_to_occur(context: ProbeContext, batch: ProbeBatch) -> str:
     """Return the part of a batch that `roles` exclude, or an empty text."""
-    return next((found.words for found in _unlike(context, batch) if found.is_declared_not_to_occur), "")
+    return next((unlike.words for unlike in _unlike(context, batch) if unlike.is_declared_not_to_occur), "")
 
 
 def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
@@ -88,17 +88,17 @@ def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
     for name, array in batch.inputs.items():
         role, seen = context.roles[name], context.survey.inputs[name]
         of = _OfInput(name=name, role=role, seen=seen)
-        found: Iterable[_Found] = ()
+        items: Iterable[_Found] = ()
         if role.role is Role.MASK or (role.role is Role.ID and role.pad is not None and name not in masked):
-            found = of.padding(array)
+            items = of.padding(array)
         if role.role is Role.ID:
-            found = [*found, *of.ids(array, is_known=batch.must_refuse is not None)]
+            items = [*items, *of.ids(array, is_known=batch.must_refuse is not None)]
         elif role.role is Role.LENGTH:
             counted = batch.inputs.get(role.of) if role.of is not None else None
-            found = of.lengths(array, None if counted is None or counted.ndim < 2 else counted.shape[1])  # noqa: PLR2004 - positions
+            items = of.lengths(array, None if counted is None or counted.ndim < 2 else counted.shape[1])  # noqa: PLR2004 - positions
         elif role.role in {Role.NUMBER, Role.IMAGE}:
-            found = [*of.not_finite(array), *of.values(array)]
-        yield from (item for item in found if item.at.any())
+            items = [*of.not_finite(array), *of.values(array)]
+        yield from (item for item in items if item.at.any())
     from paritygate.validate.probes.derive.sizes import open_dims
 
     for dim in open_dims(context, context.survey.groups[0]):
@@ -119,8 +119,8 @@ class _OfInput:
     def _by_row(self, flags: Flags) -> Flags:
         if not self.seen.has_rows or not flags.ndim:
             return np.atleast_1d(np.asarray(flags.any()))
-        found: Flags = np.logical_or.reduce(flags, axis=tuple(range(1, flags.ndim)))
-        return found
+        by_row: Flags = np.logical_or.reduce(flags, axis=tuple(range(1, flags.ndim)))
+        return by_row
 
     def padding(self, array: NDArray[np.generic]) -> Iterator[_Found]:
         """Yield kinds of padding that no sample has, and rows with fewer real positions than any."""
@@ -213,18 +213,18 @@ class _OfInput:
 
     def _is_key(self, array: NDArray[np.generic]) -> Flags:
         """Return which values are keys of a lookup table, because the table shows that they occur."""
-        found = np.zeros(array.shape, dtype=bool)
+        is_key = np.zeros(array.shape, dtype=bool)
         for keys in self.role.keys:
             numbers = [key for key in keys.values if not isinstance(key, str)]
             if not numbers:
                 continue
             flags = np.isin(array.astype(np.float64), np.asarray(numbers, dtype=np.float64))
             if keys.columns is None or array.ndim < 2:  # noqa: PLR2004 - rows and features
-                found |= flags
+                is_key |= flags
             else:
                 columns = [at for at in keys.columns if -array.shape[-1] <= at < array.shape[-1]]
-                found[..., columns] |= flags[..., columns]
-        return found
+                is_key[..., columns] |= flags[..., columns]
+        return is_key
 
     def _values(self, array: NDArray[np.generic], flags: Flags, *, words: str) -> Iterator[_Found]:
         wide = array.astype(np.float64)
@@ -237,7 +237,7 @@ class _OfInput:
         lows, highs = self.seen.bounds()
         with np.errstate(over="ignore", invalid="ignore"):
             is_one = bool((highs - lows >= _LEAST_SHARE_OF_RANGE * (high - low)).all())
-        said = [declared.low is not None and bool((finite < low).any()),
+        are_excluded = [declared.low is not None and bool((finite < low).any()),
                 declared.high is not None and bool((finite > high).any())]  # fmt: skip
         yield _Found(
             input=self.name,
@@ -250,7 +250,7 @@ class _OfInput:
             if_it_never_occurs=self._roles(f"low: {in_full(low)}, high: {in_full(high)}")
             if np.isfinite(middle) and is_one
             else "",
-            is_declared_not_to_occur=any(said),
+            is_declared_not_to_occur=any(are_excluded),
         )
 
     def not_finite(self, array: NDArray[np.generic]) -> Iterator[_Found]:
@@ -258,7 +258,7 @@ class _OfInput:
         if not is_float_dtype(array.dtype.name):
             return
         wide, declared = array.astype(np.float64), self.role.declared
-        for kind, flags, is_seen, said in (
+        for kind, flags, is_seen, may_occur in (
             (EdgeKind.NAN, np.isnan(wide), self.seen.has_nan, declared.nan),
             (EdgeKind.INFINITY, np.isinf(wide), self.seen.has_infinity, declared.infinity),
         ):
@@ -270,7 +270,7 @@ class _OfInput:
                     at=self._by_row(flags),
                     if_it_occurs=self._roles(f"{kind}: true"),
                     if_it_never_occurs=self._roles(f"{kind}: false"),
-                    is_declared_not_to_occur=said is False,
+                    is_declared_not_to_occur=may_occur is False,
                 )
 
 

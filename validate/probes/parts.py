@@ -83,7 +83,9 @@ def _rows_of(
             record=replace(
                 stored.record,
                 rows=len(rows),
-                noise={name: tuple(found[row] for row in rows) for name, found in stored.record.noise.items()},
+                noise={
+                    name: tuple(by_row_noise[row] for row in rows) for name, by_row_noise in stored.record.noise.items()
+                },
             ),
             inputs=inputs,
             outputs=taken(stored.outputs),

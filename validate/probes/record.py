@@ -104,15 +104,15 @@ def record_probes(
     context = plan.context
     skipped = "" if context.survey.groups else "the samples hold no rows"
     wanted = [name for name in _ORDER if name in plan.names and not skipped]
-    found = {}
+    records = {}
     for done, name in enumerate(wanted):
         progress(name, 0)
         if plan.allowance is not None:
             plan.allowance.begin(len(wanted) - done)
-        found[name] = _record(runner, plan, name, progress)
+        records[name] = _record(runner, plan, name, progress)
     recording = ProbesRecording(
         folder=plan.folder,
-        probes=tuple(found[name] for name in PROBES if name in found),
+        probes=tuple(records[name] for name in PROBES if name in records),
         roles=context.roles,
         skipped=skipped,
         seed=context.seed,
@@ -162,12 +162,12 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
 
 def _batch_axes(signature: Signature) -> dict[str, tuple[int, ...]]:
     """Return the axes that count the rows of a call, for outputs where the first axis is not the only one."""
-    found: dict[str, tuple[int, ...]] = {}
+    axes: dict[str, tuple[int, ...]] = {}
     for spec in signature.outputs:
         first, *others = spec.shape or (None,)
         if isinstance(first, str) and first in others:
-            found[spec.name] = (0, *(axis for axis, dim in enumerate(others, start=1) if dim == first))
-    return found
+            axes[spec.name] = (0, *(axis for axis, dim in enumerate(others, start=1) if dim == first))
+    return axes
 
 
 class _Making:
@@ -216,17 +216,17 @@ class _Making:
         if derived.must_refuse is not None and not self._is_refused(derived.must_refuse):
             # It accepts even the largest integer, so ids outside all tables have a default, which no sample shows.
             derived = replace(derived, must_refuse=None)
-        found = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
-        if isinstance(found, Dropped):
-            self._leave_out(derived, found)
+        answer = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
+        if isinstance(answer, Dropped):
+            self._leave_out(derived, answer)
             return
-        batch = found.batch
-        self._unsteady_rows += len(_unsteady_rows(found.noise))
-        answers = {f"{OUTPUT}{key}": found.outputs[key] for key in self._plan.profiles}
-        asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
-        self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
-        edges = (*edges_of(context, batch), *_not_jumping(batch, found.outputs))
-        self.batches.append(BatchRecord.of(batch, edges, found.noise))
+        batch = answer.batch
+        self._unsteady_rows += len(_unsteady_rows(answer.noise))
+        answers = {f"{OUTPUT}{key}": answer.outputs[key] for key in self._plan.profiles}
+        inputs = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
+        self._writer.add({**inputs, **answers}, rows=batch.rows, case=None)
+        edges = (*edges_of(context, batch), *_not_jumping(batch, answer.outputs))
+        self.batches.append(BatchRecord.of(batch, edges, answer.noise))
         self.notes.update({batch.note: None} if batch.note else {})
 
     def _leave_out(self, derived: ProbeBatch, dropped: Dropped) -> None:
@@ -251,12 +251,12 @@ class _Making:
 
     def edges_unsteady(self) -> list[str]:
         """Return a sentence for each way of being unlike the samples whose batches were all unsteady."""
-        asked = {str(edge) for batch in self.batches for edge in batch.edges}
+        recorded = {str(edge) for batch in self.batches for edge in batch.edges}
         return [
             f"{words} are not compared: what the reference answers to {batches_in_words(count, 'such')} "
             "hangs on the last digits of the inputs, or on the rows beside them"
             for words, count in self._unsteady.items()
-            if words not in asked
+            if words not in recorded
         ]
 
     def _is_allowed(self, batch: ProbeBatch) -> bool:
@@ -309,11 +309,11 @@ class _RowsAlone:
         key = b"".join(repr(array.shape).encode() + array.tobytes() for array in inputs.values())
         if key in self._answers:
             return self._answers[key]
-        found = self._runner.run(inputs)
-        self._bytes_left -= len(key) + sum(array.nbytes for array in found.values())
+        outputs = self._runner.run(inputs)
+        self._bytes_left -= len(key) + sum(array.nbytes for array in outputs.values())
         if self._bytes_left >= 0:
-            self._answers[key] = found
-        return found
+            self._answers[key] = outputs
+        return outputs
 
 
 def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbePlan) -> _Answer | Dropped:
@@ -334,15 +334,15 @@ def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbeP
         return Dropped(about=batch.about, kind=DropKind.NOT_ANSWERED, reason=why_not)
     noise = {} if is_calm else _noise(alone, batch, first, plan)
     if batch.is_invented:
-        found = _if_steady(runner, batch, first, plan, is_known=is_calm)
+        steady = _if_steady(runner, batch, first, plan, is_known=is_calm)
         if batch.moved_alike is not None:
-            found = _of_flat_rows(found, runner, batch, first, plan)
-        if isinstance(found, Dropped):
-            return found
+            steady = _of_flat_rows(steady, runner, batch, first, plan)
+        if isinstance(steady, Dropped):
+            return steady
         if batch.moved_alike is not None and noise:
             reason = "the reference's output differs beside other rows"
             return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
-        batch = found
+        batch = steady
     if len(_unsteady_rows(noise)) == batch.rows:
         name = next(name for name, rows in noise.items() if any(row.is_unsteady for row in rows))
         largest = max(row.max_abs_diff for row in noise[name] if row.is_unsteady)
@@ -407,7 +407,7 @@ def _why_not_repeated(first: Outputs, again: Outputs, plan: ProbePlan) -> str:
 def _noise(alone: _RowsAlone, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> dict[str, tuple[RowNoise, ...]]:
     """Return by how much rows differ alone and in the batch, where that exceeds FP32 limits."""
     answers = _in_other_company(alone, batch.inputs, batch.rows, plan)
-    found = {}
+    noise = {}
     for name, profile in plan.profiles.items():
         whole = outputs[name]
         is_by_row = whole.ndim and len(whole) == batch.rows and whole.size
@@ -422,8 +422,8 @@ def _noise(alone: _RowsAlone, batch: ProbeBatch, outputs: Outputs, plan: ProbePl
         if not is_within:
             rows = noise_by_row([whole, other])
             is_judged = other.shape == whole.shape and batch.is_invented and not plan.hangs_on_batch
-            found[name] = _without_answer(rows, other, whole, limits, profile) if is_judged else rows
-    return found
+            noise[name] = _without_answer(rows, other, whole, limits, profile) if is_judged else rows
+    return noise
 
 
 def _without_answer(
@@ -450,14 +450,14 @@ def _without_answer(
 def _in_other_company(alone: _RowsAlone, inputs: Outputs, rows: int, plan: ProbePlan) -> list[Outputs]:
     """Return the outputs on rows among others: the first ones alone, the rest in a smaller batch; [] if impossible."""
     with_rows = plan.context.survey.groups[0].with_rows
-    asked = [[row] for row in range(min(rows, _ALONE))] + ([list(range(_ALONE, rows))] if rows > _ALONE else [])
-    asked = asked if rows > 1 else [[0, 0]]
+    groups = [[row] for row in range(min(rows, _ALONE))] + ([list(range(_ALONE, rows))] if rows > _ALONE else [])
+    groups = groups if rows > 1 else [[0, 0]]
     sizes = batch_sizes(plan.context)
-    if not with_rows or not all(min(sizes) <= len(part) <= max(rows, *sizes) for part in asked):
+    if not with_rows or not all(min(sizes) <= len(part) <= max(rows, *sizes) for part in groups):
         return []
-    parts = [{name: array[part] if name in with_rows else array for name, array in inputs.items()} for part in asked]
+    parts = [{name: array[part] if name in with_rows else array for name, array in inputs.items()} for part in groups]
     try:
-        return [alone.run(part, rows=len(chosen)) for chosen, part in zip(asked, parts, strict=True)]
+        return [alone.run(part, rows=len(chosen)) for chosen, part in zip(groups, parts, strict=True)]
     except (BackendError, UsageError, MeasurementError):
         return []
 
@@ -505,15 +505,15 @@ def _if_steady(
 
 def _movement_in_draws(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> float:
     """Return by how many limits the outputs move with the inputs, in the first draw in which they jump."""
-    found = 0.0
+    movement = 0.0
     for draw in range(1, _DRAWS_OF_FLAT + 1):
         if plan.allowance is not None and not plan.allowance.takes(batch.inputs, times=1, calls=1):
             break
         moved = _moved(batch, _ROUNDING_OF_FP32, plan.context, draw=draw)
-        found = _movement(runner, outputs, plan, moved, Precision.FP32)
-        if found > STEADY_SHARE:
+        movement = _movement(runner, outputs, plan, moved, Precision.FP32)
+        if movement > STEADY_SHARE:
             break
-    return found
+    return movement
 
 
 def _of_flat_rows(
@@ -576,8 +576,8 @@ def _is_flat_signal(values: NDArray[np.generic]) -> bool:
 def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs, precision: Precision) -> float:
     """Return by how many limits of a precision the outputs on moved inputs differ."""
     try:
-        found = runner.run(moved)
+        answers = runner.run(moved)
     except (BackendError, UsageError, MeasurementError):
         return float("inf")
     floats = {name: profile for name, profile in plan.profiles.items() if profile.is_float}
-    return moved_in_limits(found, outputs, floats or plan.profiles, precision)
+    return moved_in_limits(answers, outputs, floats or plan.profiles, precision)

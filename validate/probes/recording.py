@@ -164,9 +164,9 @@ class ProbesRecording:
             raise InputFileError(msg, hint=_AGAIN)
         data = read_sealed(path, path.read_bytes(), version=_FORMAT_VERSION, again=_AGAIN)
         try:
-            found = from_data(cls, {**data, "folder": str(folder)})
-            check_names(name for probe in found.probes for name in (probe.name, *probe.chunks))
+            recording = from_data(cls, {**data, "folder": str(folder)})
+            check_names(name for probe in recording.probes for name in (probe.name, *probe.chunks))
         except ValueError as err:
             msg = f"{path} is corrupt: {err}"
             raise InputFileError(msg, hint=_AGAIN) from err
-        return found
+        return recording

@@ -56,10 +56,10 @@ def infer_roles(
         for spec in signature.inputs
         if spec.name in survey.inputs
     }
-    found = {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
+    with_positions = {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
     # Divisions apply to every role.
-    known = {name: use.divisions for name, use in (uses or {}).items()}
-    return {name: replace(role, divisions=known.get(name, ())) for name, role in found.items()}
+    divisions = {name: use.divisions for name, use in (uses or {}).items()}
+    return {name: replace(role, divisions=divisions.get(name, ())) for name, role in with_positions.items()}
 
 
 def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, found: InputRole) -> InputRole:
@@ -92,21 +92,21 @@ def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, fo
 def _role(spec: TensorSpec, seen: InputSurvey, known: GraphUse | None) -> InputRole:
     """Return the role of an input; without a graph, its form and name decide whether it is a size."""
     use = known or GraphUse()
-    found = _by_use(spec, seen, use)
+    role = _by_use(spec, seen, use)
     is_alone = not seen.has_rows and all(len(shape) <= 1 for shape in seen.shapes)
-    is_likely = is_integer_dtype(spec.dtype) and (found.role is Role.LENGTH or is_alone)
+    is_likely = is_integer_dtype(spec.dtype) and (role.role is Role.LENGTH or is_alone)
     if not (use.is_size or (known is None and is_likely)):
-        return found
+        return role
     hangs = "a shape or a loop" if known is not None else "as far as is known without a graph, a shape or a loop"
     if (
-        found.role in {Role.NUMBER, Role.ID}
+        role.role in {Role.NUMBER, Role.ID}
         and is_integer_dtype(spec.dtype)
-        and not found.is_table
+        and not role.is_table
         and spec.dtype != "bool"
     ):
         why = f"{hangs} depends on the input, so probes use only seen values"
-        return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED, is_size=True, keys=found.keys)
-    return replace(found, is_size=True, why=f"{found.why}; {hangs} depends on the input, so probes use no other values")
+        return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED, is_size=True, keys=role.keys)
+    return replace(role, is_size=True, why=f"{role.why}; {hangs} depends on the input, so probes use no other values")
 
 
 def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
@@ -132,8 +132,8 @@ def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
             is_shifted=use.is_shifted,
             thresholds=use.thresholds,
         )
-    found = _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
-    return replace(found, takes_missing=use.is_tested, thresholds=use.thresholds, buckets=use.buckets, keys=use.keys)
+    role = _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
+    return replace(role, takes_missing=use.is_tested, thresholds=use.thresholds, buckets=use.buckets, keys=use.keys)
 
 
 def _with_parts_as_seen(use: GraphUse, seen: InputSurvey) -> GraphUse:
@@ -158,13 +158,13 @@ def _in_dtype(dtype: str, low: int, high: int) -> tuple[int, int]:
 
 
 def _why_id(use: GraphUse) -> str:
-    known = [ends for ends in use.columns if ends is not None]
+    ranges = [ends for ends in use.columns if ends is not None]
     if any(use.reach):
         number = sum(ends is not None for ends in use.reach)
         return f"{number} of its columns have parts of one table, led there by what is added to each"
-    if known:
-        sizes = ", ".join(str(high - low + 1) for low, high in known[:_NAMED])
-        return f"its columns index tables of {sizes}{' and more' if len(known) > _NAMED else ''} rows"
+    if ranges:
+        sizes = ", ".join(str(high - low + 1) for low, high in ranges[:_NAMED])
+        return f"its columns index tables of {sizes}{' and more' if len(ranges) > _NAMED else ''} rows"
     first = f", the first by {use.first_id}" if use.first_id else ""
     return f"it indexes a table of {use.table_rows} rows{first}"
 
@@ -287,10 +287,10 @@ def _pad(name: str, roles: Mapping[str, InputRole], signature: Signature, survey
     ]
     if not masks:
         return None
-    found: set[int] = set()
+    pads: set[int] = set()
     for group in survey.groups:
         ids: NDArray[np.generic] = group.inputs[name]
         mask = group.inputs[masks[0]]
         if ids.shape == mask.shape:
-            found |= set(np.unique(ids[mask.astype(np.float64) == 0]).tolist())
-    return found.pop() if len(found) == 1 else None
+            pads |= set(np.unique(ids[mask.astype(np.float64) == 0]).tolist())
+    return pads.pop() if len(pads) == 1 else None

@@ -414,10 +414,10 @@ class JudgedProbe:
         """
         if self._name == _OF_SAME_ROWS or self._question.rules.precision is not Precision.INT8:
             return ()
-        found = self._question.unclipped(whole.batch)
-        if found is None or any(name not in found for name in whole.actual):
+        unclipped = self._question.unclipped(whole.batch)
+        if unclipped is None or any(name not in unclipped for name in whole.actual):
             return ()
-        parts = parts_of(replace(whole, actual=found), self._batch_axes)
+        parts = parts_of(replace(whole, actual=unclipped), self._batch_axes)
         same = next(other for other in parts if other.batch.ids == part.batch.ids and other.edges == part.edges)
         if self._failed_check(same) is not None or self._failed_where_padded(same) is not None:
             return ()
@@ -438,10 +438,10 @@ class JudgedProbe:
             _is_scaled_by_samples(array, plan.limits[name]) for name, array in expected.items()
         ):
             return None
-        found = OutputComparison(plan)
-        found.add(part.batch, part.actual, expected)
-        failed = next(_failed(found, self._together, self._question, skipped=_NOT_OF_ONE_BATCH), None)
-        return found if failed is None else None
+        comparison = OutputComparison(plan)
+        comparison.add(part.batch, part.actual, expected)
+        failed = next(_failed(comparison, self._together, self._question, skipped=_NOT_OF_ONE_BATCH), None)
+        return comparison if failed is None else None
 
     def _failed_match(self, part: RowSubset) -> Check | None:
         outputs = part.stored.outputs
@@ -482,8 +482,8 @@ class JudgedProbe:
             cause=padding.mask.why,
             advice=padding.advice(name),
         )
-        found = replace(check, name=UNDECLARED_PADDING, status=Status.EDGE, kind=Kind.EDGE, words=words)
-        self._padded.setdefault(name, found)
+        finding = replace(check, name=UNDECLARED_PADDING, status=Status.EDGE, kind=Kind.EDGE, words=words)
+        self._padded.setdefault(name, finding)
 
     @property
     def padded(self) -> tuple[Check, ...]:
@@ -492,13 +492,13 @@ class JudgedProbe:
 
     def _without_noise(self, part: RowSubset) -> _Outputs:
         """Return the candidate's outputs, with the reference's own in rows that are within its noise."""
-        found, record = dict(part.actual), part.stored.record
+        outputs, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
         profiles = {name: self._profiles[name] for name in expected}
         scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name in _OF_VALUES)
         for name, noise in record.noise.items():
             limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
-            is_alike = name in expected and found[name].shape == expected[name].shape
+            is_alike = name in expected and outputs[name].shape == expected[name].shape
             if limits is None or profile is None or not is_alike or len(noise) != len(expected[name]):
                 continue
             at, ratio = largest_in_limits(noise, expected[name], limits)
@@ -511,9 +511,9 @@ class JudgedProbe:
                     output=name,
                     ratio=ratio,
                 )
-            within = rows_within(found[name], expected[name], noise, limits=limits, profile=profile)
-            found[name] = np.where(within.reshape(-1, *[1] * (found[name].ndim - 1)), expected[name], found[name])
-        return found
+            within = rows_within(outputs[name], expected[name], noise, limits=limits, profile=profile)
+            outputs[name] = np.where(within.reshape(-1, *[1] * (outputs[name].ndim - 1)), expected[name], outputs[name])
+        return outputs
 
     def _check_that_fails(
         self, part: RowSubset, of_outputs: Mapping[str, OutputProfile], *, has_decisions: bool = True
@@ -621,28 +621,28 @@ def _is_size(edges: Iterable[Edge]) -> bool:
 def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
     """Return where shapes or dtypes differ, or only the candidate is not finite; None if nowhere."""
     for name, array in expected.items():
-        found = actual[name]
-        dtype, wanted = dtype_name(found.dtype), dtype_name(array.dtype)
-        if found.shape != array.shape or dtype != wanted:
-            sides = {"actual_dtype": dtype, "actual_shape": found.shape}
+        values = actual[name]
+        dtype, wanted = dtype_name(values.dtype), dtype_name(array.dtype)
+        if values.shape != array.shape or dtype != wanted:
+            sides = {"actual_dtype": dtype, "actual_shape": values.shape}
             sides |= {"expected_dtype": wanted, "expected_shape": array.shape}
             return Check(
                 name=_CONTRACT, status=Status.FAIL, words=say("probe.contract", output=name, **sides), output=name
             )
-        if is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(found)).any():
+        if is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(values)).any():
             words = say("probe.not_finite", output=name)
             return Check(name="finite", status=Status.FAIL, words=words, output=name)
     return None
 
 
 def _is_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isfinite(array.astype(np.float64))
-    return found
+    is_finite: NDArray[np.bool_] = np.isfinite(array.astype(np.float64))
+    return is_finite
 
 
 def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatch) -> dict[str, OutputProfile]:
     """Return the profiles widened by one batch's own outputs: rounding grows with them, but not in other batches."""
-    found = {}
+    widened = {}
     is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
     for name, profile in profiles.items():
         array = stored.outputs[name]
@@ -650,8 +650,8 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
         if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.channels):
             axis = None
         own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype, is_whole=False)
-        found[name] = _widened(profile, own, axis=axis, is_real=is_real)
-    return found
+        widened[name] = _widened(profile, own, axis=axis, is_real=is_real)
+    return widened
 
 
 def _widened(profile: OutputProfile, own: OutputProfile, *, axis: int | None, is_real: bool) -> OutputProfile:
@@ -722,13 +722,15 @@ class _Scale:
         has_decisions: bool = True,
         factor: float = 1.0,
     ) -> _Scale:
-        kept = {name: profiles[name] for name in question.outputs if name in profiles}
+        compared = {name: profiles[name] for name in question.outputs if name in profiles}
         tolerance = question.rules.tolerance
         plan = ComparisonPlan(
-            profiles=kept,
-            limits={name: limits_of_made_up(tolerance, profile).widened(factor) for name, profile in kept.items()},
-            decisions={rule.output: rule for rule in question.rules.decisions if rule.output in kept and has_decisions},
-            argmax_of={label: scores for label, scores in question.rules.argmax_of.items() if label in kept},
+            profiles=compared,
+            limits={name: limits_of_made_up(tolerance, profile).widened(factor) for name, profile in compared.items()},
+            decisions={
+                rule.output: rule for rule in question.rules.decisions if rule.output in compared and has_decisions
+            },
+            argmax_of={label: scores for label, scores in question.rules.argmax_of.items() if label in compared},
         )
         return cls(plan=plan)
 

@@ -172,9 +172,9 @@ class _InputState:
         if is_finite:
             lows, highs = flat.min(axis=0).astype(np.float64), flat.max(axis=0).astype(np.float64)
         else:
-            known = np.isfinite(flat)
-            lows = np.where(known, flat, np.inf).min(axis=0).astype(np.float64)
-            highs = np.where(known, flat, -np.inf).max(axis=0).astype(np.float64)
+            are_finite = np.isfinite(flat)
+            lows = np.where(are_finite, flat, np.inf).min(axis=0).astype(np.float64)
+            highs = np.where(are_finite, flat, -np.inf).max(axis=0).astype(np.float64)
         before = self.features or (lows, highs)
         self.features = (np.minimum(before[0], lows), np.maximum(before[1], highs))
 

@@ -51,20 +51,20 @@ def padding_masks(
     """
     signatures = (reference, *others)
     masks = {name: role for name, role in roles.items() if role.role is Role.MASK}
-    found: dict[str, list[PaddingMask]] = {}
+    by_output: dict[str, list[PaddingMask]] = {}
     for output in (spec.name for spec in reference.outputs):
         for name, role in masks.items():
             seen = survey.inputs[name]
             is_padding = name in uses and uses[name].masking.is_mask and _is_at_one_end(seen)
             mask = _by_position(output, name, signatures) if is_padding else None
             if mask is not None:
-                held = bool(role.declared.empty)
-                mask = replace(mask, why=_why(name, role, seen), are_empty_rows_held=held)
+                are_held = bool(role.declared.empty)
+                mask = replace(mask, why=_why(name, role, seen), are_empty_rows_held=are_held)
             elif role.declared.empty is False and Padding.EMPTY in seen.padding.kinds:
                 mask = _of_empty_rows(output, name, signatures)
-            found.setdefault(output, []).extend([] if mask is None else [mask])
+            by_output.setdefault(output, []).extend([] if mask is None else [mask])
     # Two masks of one output are ambiguous.
-    return {output: of_output[0] for output, of_output in found.items() if len(of_output) == 1}
+    return {output: of_output[0] for output, of_output in by_output.items() if len(of_output) == 1}
 
 
 def _is_at_one_end(seen: InputSurvey) -> bool:
@@ -106,23 +106,23 @@ def unread_by(
     runner: Runner, survey: Survey, roles: Mapping[str, InputRole], masks: Mapping[str, PaddingMask]
 ) -> dict[str, PaddingMask]:
     """Return masks of outputs that values under the mask do not change, and all masks of excluded rows."""
-    found = {output: mask for output, mask in masks.items() if mask.is_of_empty_rows}
+    unread = {output: mask for output, mask in masks.items() if mask.is_of_empty_rows}
     for name in dict.fromkeys(mask.input for mask in masks.values() if not mask.is_of_empty_rows):
-        asked = _with_other_padding(runner, survey, roles, name)
-        if asked is None:
+        pair = _with_other_padding(runner, survey, roles, name)
+        if pair is None:
             continue
         try:
-            answers, others = (runner.run(inputs) for inputs in asked)
+            answers, others = (runner.run(inputs) for inputs in pair)
         except (BackendError, UsageError, MeasurementError):
             continue
-        found |= {
+        unread |= {
             output: mask
             for output, mask in masks.items()
             if mask.input == name
             and not mask.is_of_empty_rows
-            and _is_alike(answers[output], others[output], mask.left_out(asked[0], output, answers[output].shape))
+            and _is_alike(answers[output], others[output], mask.left_out(pair[0], output, answers[output].shape))
         }
-    return found
+    return unread
 
 
 def _with_other_padding(

@@ -94,8 +94,8 @@ def largest_difference(
         return np.zeros(profile.channels)
     if expected.ndim == 0:
         return _largest_of_block(actual, expected, profile)
-    found = by_block(lambda rows: _largest_of_block(actual[rows], expected[rows], profile), expected.shape)
-    largest: NDArray[np.float64] = np.max(found, axis=0)
+    differences = by_block(lambda rows: _largest_of_block(actual[rows], expected[rows], profile), expected.shape)
+    largest: NDArray[np.float64] = np.max(differences, axis=0)
     return largest
 
 
@@ -129,7 +129,7 @@ def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict
 
     Dependence on the batch or the threads is no noise, because a copy depends on them too.
     """
-    found = dict(profiles)
+    noisy = dict(profiles)
     for name, repeats in noise.repeats.items():
         largest = repeats
         for source in (noise.batches, noise.threads):
@@ -139,8 +139,8 @@ def with_noise(profiles: Mapping[str, OutputProfile], noise: NoiseFloor) -> dict
         for source in (noise.optimisations, noise.roundings):
             largest = np.maximum(largest, source.get(name, 0.0))
         # A recording of an earlier version has one number for all columns.
-        found[name] = replace(profiles[name], noise=np.full_like(profiles[name].spread, largest))
-    return found
+        noisy[name] = replace(profiles[name], noise=np.full_like(profiles[name].spread, largest))
+    return noisy
 
 
 def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tuple[Health, ...]:
@@ -213,16 +213,16 @@ def noise_checks(
         if name in limits:
             floor, over, apart = repeats, ["repeats"], _not_over(noise)
             for source in _sources(noise):
-                found = source.floors.get(name)
-                if found is None:
+                floor_of_source = source.floors.get(name)
+                if floor_of_source is None:
                     continue
-                if (found <= _limit_of_others(profiles[name])).all():
-                    floor, over = np.maximum(floor, found), [*over, source.name]
+                if (floor_of_source <= _limit_of_others(profiles[name])).all():
+                    floor, over = np.maximum(floor, floor_of_source), [*over, source.name]
                 else:
                     apart.append(say("health.depends_on", name=source.name))
-            said = say("text_over", over=_listed(over))
-            said += say("in_brackets", over=joined(apart, "; ")) if apart else ()
-            checks += _below(name, "max_abs_diff", floor, limits[name].max_abs_diff, said)
+            remark = say("text_over", over=_listed(over))
+            remark += say("in_brackets", over=joined(apart, "; ")) if apart else ()
+            checks += _below(name, "max_abs_diff", floor, limits[name].max_abs_diff, remark)
             checks += _below(
                 name, "repeat_max_abs_diff", repeats, limits[name].repeat_max_abs_diff, say("text_over", over="repeats")
             )
@@ -237,10 +237,12 @@ def _below(
     at = int(np.argmax(ratio))
     if ratio[at] <= 1:
         return []
-    found, allowed = float(floor[at]), float(limit[at])
-    words = say("noise", over=over, measured=found, name=limit_name, limit=allowed)
-    if math.isfinite(found):
-        words += say("noise.declare", name=limit_name, least=_ROOM * found)
+    largest, allowed = float(floor[at]), float(limit[at])
+    words = say("noise", over=over, measured=largest, name=limit_name, limit=allowed)
+    if math.isfinite(largest):
+        words += say("noise.declare", name=limit_name, least=_ROOM * largest)
     else:
         words += say("noise.mend")
-    return [Check(name="noise_floor", status=Status.WARNING, words=words, output=output, measured=found, limit=allowed)]
+    return [
+        Check(name="noise_floor", status=Status.WARNING, words=words, output=output, measured=largest, limit=allowed)
+    ]

@@ -124,11 +124,11 @@ def _block_within(
     is_near = np.linalg.norm(difference, axis=1) <= np.maximum(norms, np.where(is_sound, own_norms, 0.0))
     # NaN is within no limit.
     is_within = (difference <= allowed).all(axis=1) & is_near
-    found: NDArray[np.bool_] = is_within | np.array([row.is_unsteady for row in noise])
-    return found
+    is_accepted: NDArray[np.bool_] = is_within | np.array([row.is_unsteady for row in noise])
+    return is_accepted
 
 
 def _limits_of_rows(expected: NDArray[np.generic], limits: Limits) -> NDArray[np.float64]:
     wide = expected.astype(np.float64)
-    found = np.broadcast_to(limits.of_values("max_abs_diff", wide), wide.shape)
-    return found.reshape(len(wide), -1)
+    limits_of_values = np.broadcast_to(limits.of_values("max_abs_diff", wide), wide.shape)
+    return limits_of_values.reshape(len(wide), -1)

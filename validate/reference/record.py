@@ -134,10 +134,10 @@ def record_reference(
         watch(batch, inputs, spent)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
-            asked = batch.rows if has_fixed_batch else rows
+            repeated_rows = batch.rows if has_fixed_batch else rows
             outputs = blank.blank(outputs, inputs)
-            again_inputs, first, second = _run_again(blank, inputs, outputs, asked, batch)
-            sessions.keep(again_inputs, asked)
+            again_inputs, first, second = _run_again(blank, inputs, outputs, repeated_rows, batch)
+            sessions.keep(again_inputs, repeated_rows)
             pairs = (("first", first), ("again", second))
             both = {f"{which}/{name}": answer[name] for which, answer in pairs for name in recorded}
             head = None if first is outputs else first
@@ -149,7 +149,7 @@ def record_reference(
     writer.flush()
     again.flush()
     profiles, undeclared = _profiles(writer, read, plan, runner.signature)
-    found = (
+    health = (
         *check_health(
             _with_padding(profiles, undeclared),
             is_non_finite_declared=plan.is_non_finite_declared,
@@ -162,7 +162,7 @@ def record_reference(
     noise = sessions.measure(noise, lambda: read_chunks(again_folder, again.chunks), profiles)
     profiles = with_noise(profiles, noise)
     shutil.rmtree(again_folder)
-    found = (*found, *noise_health(noise, profiles), *others.health)
+    health = (*health, *noise_health(noise, profiles), *others.health)
     recording = Recording(
         folder=folder,
         chunks=writer.chunks,
@@ -174,8 +174,8 @@ def record_reference(
         shapes=writer.shapes,
         dtypes=writer.dtypes,
         profiles=profiles,
-        health=tuple(item.as_text for item in found),
-        health_checks=found,
+        health=tuple(item.as_text for item in health),
+        health_checks=health,
         settings={
             "seed": plan.seed,
             "repeated_rows": chooser.repeated,
@@ -196,9 +196,9 @@ def _timed(answer: Callable[[], Mapping[str, NDArray[np.generic]]]) -> tuple[Map
 
 
 def _outputs_recorded(signature: Signature, plan: RecordPlan) -> tuple[str, ...]:
-    known = tuple(spec.name for spec in signature.outputs)
-    check_selected(plan.selected, known)
-    recorded = tuple(name for name in plan.selected or known if name not in plan.ignored)
+    names = tuple(spec.name for spec in signature.outputs)
+    check_selected(plan.selected, names)
+    recorded = tuple(name for name in plan.selected or names if name not in plan.ignored)
     check_some_left(recorded, plan.ignored)
     return recorded
 
@@ -288,8 +288,8 @@ class _Blanked:
     def blank(
         self, outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
     ) -> dict[str, NDArray[np.generic]]:
-        found = only_valid(outputs, inputs, self._positions)
-        return {name: blanked(array, left_out_of(array)) for name, array in found.items()}
+        masked = only_valid(outputs, inputs, self._positions)
+        return {name: blanked(array, left_out_of(array)) for name, array in masked.items()}
 
 
 class _RepeatChooser:
@@ -428,8 +428,8 @@ def check_health(
         )
         if rows := first_rows(worst.name):
             msg += f"; first at {row_names(rows)}"
-        if said := in_samples(worst.name):
-            msg += f"; {said}"
+        if cause := in_samples(worst.name):
+            msg += f"; {cause}"
         raise ReferenceRefusedError(
             msg,
             hint="correct the model or the samples, or declare that they belong there: non_finite: match in the spec, "
@@ -438,7 +438,7 @@ def check_health(
     words = say("reference_finite")
     if broken:
         words = say("reference_finite.declared", count=sum(profile.non_finite for profile in broken))
-    found = [Health(name="reference_finite", words=words)]
+    findings = [Health(name="reference_finite", words=words)]
     varying = [profile.name for profile in judged if profile.varies]
     if not varying and any(profile.varies is False for profile in judged):
         names = ", ".join(repr(profile.name) for profile in judged)
@@ -448,9 +448,9 @@ def check_health(
         )
     if varying:
         words = say("reference_varies", outputs=varying, count=len(varying))
-        return (*found, Health(name="reference_varies", words=words))
+        return (*findings, Health(name="reference_varies", words=words))
     words = say("reference_varies.not_measured")
-    return (*found, Health(name="reference_varies", kind=Kind.NOT_MEASURED, words=words))
+    return (*findings, Health(name="reference_varies", kind=Kind.NOT_MEASURED, words=words))
 
 
 def _check_repeat(

@@ -100,8 +100,8 @@ def positions_of(recording: Recording) -> dict[str, ValidWhere]:
 
 def padding_of(recording: Recording) -> dict[str, UndeclaredPadding]:
     """Return what undeclared masks leave out, as recorded; a recording of an earlier version has none."""
-    found = recording.settings.get("undeclared_padding", {})
-    return {name: from_data(UndeclaredPadding, item) for name, item in found.items()}
+    paddings = recording.settings.get("undeclared_padding", {})
+    return {name: from_data(UndeclaredPadding, item) for name, item in paddings.items()}
 
 
 def open_recording_reader(recording: Recording) -> OutputReader:
@@ -203,12 +203,12 @@ def _in_step(
 
 def _broken_rows(batches: Iterable[StoredBatch]) -> BrokenRows:
     """Return the first rows that are not finite, by their place in the file or their case."""
-    found, seen = BrokenRows(), 0
+    broken, seen = BrokenRows(), 0
     for batch in batches:
         first, of_case = (seen, "") if batch.case is None else (0, f"{batch.case}/")
-        found.add([f"{of_case}{first + row}" for row in range(batch.rows)], batch.outputs, inputs={})
+        broken.add([f"{of_case}{first + row}" for row in range(batch.rows)], batch.outputs, inputs={})
         seen += batch.rows
-    return found
+    return broken
 
 
 class RecordedOutputs:
@@ -228,21 +228,21 @@ class RecordedOutputs:
             msg = f"recorded outputs {path} mix keys of the form CASE/OUTPUT with plain keys"
             raise InputFileError(msg, hint="name all keys CASE/OUTPUT, or none")
         self.is_by_case = bool(with_case)
-        found: dict[str, dict[str, str]] = {}
+        keys_of_cases: dict[str, dict[str, str]] = {}
         for key in names:
             case, _, name = key.rpartition("/")
             served = rename.get(name, name)
-            other = found.setdefault(case, {}).setdefault(served, key)
+            other = keys_of_cases.setdefault(case, {}).setdefault(served, key)
             if other != key:
                 msg = f"recorded outputs {path} hold {other!r} and {key!r}, and both are to be called {served!r}"
                 raise UsageError(msg, hint="rename to a name that is not there yet")
-        self.names = frozenset(name for keys in found.values() for name in keys)
-        self._check_cases(found, rename)
+        self.names = frozenset(name for keys in keys_of_cases.values() for name in keys)
+        self._check_cases(keys_of_cases, rename)
         self.cases = {
             case: {
                 name: key for name, key in keys.items() if (not selected or name in selected) and name not in ignored
             }
-            for case, keys in found.items()
+            for case, keys in keys_of_cases.items()
         }
 
     def _check_cases(self, cases: Mapping[str, Mapping[str, str]], rename: Mapping[str, str]) -> None:

@@ -74,8 +74,8 @@ class ChunkWriter:
         for name, array in outputs.items():
             self._note_shape(name, array)
             # ascontiguousarray would make a vector of a scalar.
-            kept = np.asarray(array, order="C")
-            self._pending[f"{at}/{name}"] = _as_code_points(kept) if kept.dtype.kind == "U" else kept
+            ordered = np.asarray(array, order="C")
+            self._pending[f"{at}/{name}"] = _as_code_points(ordered) if ordered.dtype.kind == "U" else ordered
             self._pending_bytes += array.nbytes
         texts = [name for name, array in outputs.items() if array.dtype.kind == "U"]
         self._pending_batches.append({"rows": rows, "case": case, **({"texts": texts} if texts else {})})

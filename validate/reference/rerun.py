@@ -67,17 +67,17 @@ class OtherBatches:
         if not parts:
             return {}
         self.why_not = ""
-        asked = size * len(parts)
-        found: dict[str, Any] = {}
+        tested = size * len(parts)
+        arrays: dict[str, Any] = {}
         for name in self._outputs:
             whole = outputs[name]
             if not whole.ndim or len(whole) != batch.rows:
                 continue
             if head is not None:
-                found[f"head-whole/{name}"], found[f"head/{name}"] = whole[: len(head[name])], head[name]
-            found[f"alone-whole/{name}"] = whole[:asked]
-            found[f"alone/{name}"] = _stacked([answer[name] for answer in parts])
-        return found
+                arrays[f"head-whole/{name}"], arrays[f"head/{name}"] = whole[: len(head[name])], head[name]
+            arrays[f"alone-whole/{name}"] = whole[:tested]
+            arrays[f"alone/{name}"] = _stacked([answer[name] for answer in parts])
+        return arrays
 
     def _in_parts(self, inputs: Arrays, of: int, rows: int) -> tuple[int, list[Arrays]]:
         """Return the outputs of the first rows, and how many ran at once: as few as the model accepts.
@@ -188,7 +188,7 @@ class OtherSessions:
         self, batches: Iterable[StoredBatch], floats: Sequence[OutputProfile]
     ) -> dict[str, NDArray[np.float64]]:
         """Return the typical difference of a row whose inputs move, by output, one a channel; empty if none can."""
-        found: dict[str, list[NDArray[np.float64]]] = {profile.name: [] for profile in floats}
+        differences: dict[str, list[NDArray[np.float64]]] = {profile.name: [] for profile in floats}
         for inputs, batch in zip(self._kept, batches, strict=False):
             moved = moved_by_rounding(inputs)
             if moved is None:
@@ -197,8 +197,8 @@ class OtherSessions:
             answer = self._blank(self._runner.run(moved), inputs)
             for profile in floats:
                 pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
-                found[profile.name].append(typical_difference(*pair, profile))
-        return {name: np.median(np.stack(parts), axis=0) for name, parts in found.items() if parts}
+                differences[profile.name].append(typical_difference(*pair, profile))
+        return {name: np.median(np.stack(parts), axis=0) for name, parts in differences.items() if parts}
 
 
 def moved_by_rounding(inputs: Arrays) -> dict[str, NDArray[np.generic]] | None:

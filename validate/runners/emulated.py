@@ -70,8 +70,8 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
     _run_canary_alone(tuple(graph.canary_outputs))
     session = _open_session(graph.model, graph.weights, str(path))
     # The weights of an original were rounded before they ran.
-    found = precision if graph.is_original else stored
-    facts = _facts(session, graph, precision, precision_found=found)
+    weights_precision = precision if graph.is_original else stored
+    facts = _facts(session, graph, precision, precision_found=weights_precision)
     return EmulatedRunner(session=session, graph=graph, own=own, served=served, facts=facts)
 
 
@@ -79,8 +79,8 @@ def _run_canary_alone(precisions: tuple[Precision, ...]) -> None:
     """Check that a session like those of the emulated graphs rounds."""
     canary, fed, outputs = canary_alone(precisions)
     session = _open_session(canary, {}, "the canary")
-    for precision, found in zip(outputs, session.run(list(outputs.values()), {fed: VALUES}), strict=True):
-        check_canary(found, precision)
+    for precision, squares in zip(outputs, session.run(list(outputs.values()), {fed: VALUES}), strict=True):
+        check_canary(squares, precision)
 
 
 def _open_session(
@@ -178,14 +178,14 @@ class EmulatedRunner(Runner):
         arrays[self._canary_input] = VALUES
         own = [spec.name for spec in self._own.outputs]
         canaries = list(self._canary_outputs.values())
-        found = self._session.run([*own, *canaries, *besides], arrays)
+        results = self._session.run([*own, *canaries, *besides], arrays)
         end = len(own) + len(canaries)
-        for precision, canary in zip(self._canary_outputs, found[len(own) : end], strict=True):
+        for precision, canary in zip(self._canary_outputs, results[len(own) : end], strict=True):
             check_canary(canary, precision)
         outputs = [
-            _narrowed(array, spec.dtype) for spec, array in zip(self._own.outputs, found[: len(own)], strict=True)
+            _narrowed(array, spec.dtype) for spec, array in zip(self._own.outputs, results[: len(own)], strict=True)
         ]
-        return outputs, list(found[end:])
+        return outputs, list(results[end:])
 
     def _reason(self, err: Exception) -> str:
         return reason_of_onnxruntime(err)

@@ -59,10 +59,10 @@ def _hint(signature: Signature, profile: Mapping[str, ProfileShapes], shapes: Ma
     for spec in signature.inputs:
         if spec.name not in shapes:
             continue
-        known = profile[spec.name]
+        built = profile[spec.name]
         # Not strict: of another rank no dim can be widened.
         for dim, size, low, opt, high in zip(
-            spec.shape or (), shapes[spec.name], known.min, known.opt, known.max, strict=False
+            spec.shape or (), shapes[spec.name], built.min, built.opt, built.max, strict=False
         ):
             if isinstance(dim, str) and not low <= size <= high:
                 least, _, most = wider.get(dim, (low, opt, high))
@@ -88,5 +88,5 @@ class WithinProfile(Runner):
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         check_profile(self.signature, self._profile, feed)
-        found = self._runner.run(feed)
-        return [found[spec.name] for spec in self.signature.outputs]
+        answers = self._runner.run(feed)
+        return [answers[spec.name] for spec in self.signature.outputs]

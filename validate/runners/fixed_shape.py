@@ -128,8 +128,8 @@ class FixedShapeRunner(Runner):
         if not is_fixed:
             msg = f"the model with {self._rule} fixed returned {describe_arrays({spec.name: array})} for {spec}"
             raise BackendError(msg, hint="the output does not follow the dims that the signature gives it")
-        kept = (slice(sizes[dim]) if isinstance(dim, str) and dim in fixed else slice(None) for dim in spec.shape)
-        return array[tuple(kept)]
+        slices = (slice(sizes[dim]) if isinstance(dim, str) and dim in fixed else slice(None) for dim in spec.shape)
+        return array[tuple(slices)]
 
     def _joined(self, spec: TensorSpec, arrays: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
         if len(arrays) == 1:

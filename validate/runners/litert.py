@@ -80,11 +80,11 @@ class LiteRtRunner(Runner):
         arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         with self._lock:
             try:
-                found = self._model(arrays)
+                answers = self._model(arrays)
             except Exception as err:
                 raise RuntimeError(self._newly_said(err)) from err
         # LiteRT copies its tensors, but returns a scalar as a NumPy scalar.
-        return [np.asarray(found[spec.name]) for spec in self._own.outputs]
+        return [np.asarray(answers[spec.name]) for spec in self._own.outputs]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[LiteRtRunner] | str:
         """Return an opener of the file on one thread, or why there is none."""

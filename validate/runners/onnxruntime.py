@@ -141,7 +141,7 @@ def _open_session(
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimised else levels.ORT_DISABLE_ALL
-    providers = [(name, dict(given)) for name, given in request.providers]
+    providers = [(name, dict(settings)) for name, settings in request.providers]
     try:
         # Without its own fallback, which prints the failure and continues on the CPU.
         session = onnxruntime.InferenceSession(path, sess_options=options, providers=providers, enable_fallback=0)
@@ -257,10 +257,10 @@ class OnnxRuntimeRunner(Runner):
         arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         if self._has_bfloat16:
             return self._run_bfloat16(arrays)
-        found: Sequence[Any] = self._session.run(self._own_outputs, arrays)
+        answers: Sequence[Any] = self._session.run(self._own_outputs, arrays)
         if not self._tables:
-            return found
-        named = zip(self._own_outputs, found, strict=True)
+            return answers
+        named = zip(self._own_outputs, answers, strict=True)
         return [self._tables[name].table_of(value) if name in self._tables else value for name, value in named]
 
     def _reason(self, err: Exception) -> str:

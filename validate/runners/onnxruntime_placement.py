@@ -151,8 +151,8 @@ def judge(
     own = Counter(node.operator for node in here if (node.operator, node.name) not in named)
     if own:
         named = {**_by_name(optimised()), **named}
-    known = [node for node in here if (node.operator, node.name) in named]
-    computing = [node for node in known if named[node.operator, node.name]]
+    matched = [node for node in here if (node.operator, node.name) in named]
+    computing = [node for node in matched if named[node.operator, node.name]]
     undecided: list[PlacedNode] = []
     taken = {(node.operator, node.name) for node in placed}
     for operator, unknown in _by_operator(node for node in here if (node.operator, node.name) not in named).items():
@@ -186,10 +186,10 @@ def _by_name(nodes: Iterable[GraphNode]) -> dict[tuple[str, str], bool]:
 
 
 def _by_operator(nodes: Iterable[PlacedNode]) -> dict[str, list[PlacedNode]]:
-    found: dict[str, list[PlacedNode]] = {}
+    groups: dict[str, list[PlacedNode]] = {}
     for node in nodes:
-        found.setdefault(node.operator, []).append(node)
-    return found
+        groups.setdefault(node.operator, []).append(node)
+    return groups
 
 
 def say_nodes(nodes: Iterable[PlacedNode]) -> str:

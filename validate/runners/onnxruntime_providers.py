@@ -144,16 +144,16 @@ def lower_dtypes(model: onnx.ModelProto) -> frozenset[str]:
     from onnx import TensorProto
 
     names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-    found = {names.get(value.type.tensor_type.elem_type) for value in (*model.graph.input, *model.graph.output)}
-    found |= {names.get(tensor.data_type) for graph in graphs_in(model.graph) for tensor in graph.initializer}
+    dtypes = {names.get(value.type.tensor_type.elem_type) for value in (*model.graph.input, *model.graph.output)}
+    dtypes |= {names.get(tensor.data_type) for graph in graphs_in(model.graph) for tensor in graph.initializer}
     for node in nodes_in(model.graph):
         if node.op_type in QUANTIZATION_OPERATORS:
-            found.add("int8")
+            dtypes.add("int8")
         for attribute in node.attribute:
-            found.add(names.get(attribute.t.data_type))
+            dtypes.add(names.get(attribute.t.data_type))
             if attribute.name in {"to", "dtype"}:
-                found.add(names.get(attribute.i))
-    return frozenset(name for name in found if name)
+                dtypes.add(names.get(attribute.i))
+    return frozenset(name for name in dtypes if name)
 
 
 @functools.cache
@@ -275,11 +275,11 @@ def _notes(request: ProviderRequest, placement: Placement) -> list[str]:
 
 
 def _warnings(request: ProviderRequest, placement: Placement, placed: Sequence[PlacedNode]) -> list[str]:
-    found = []
+    warnings = []
     if not request.is_tf32_barred:
-        found.append(f"CUDA was in use before {_TF32}=0 could be set: whether TensorRT uses TF32 was not seen")
+        warnings.append(f"CUDA was in use before {_TF32}=0 could be set: whether TensorRT uses TF32 was not seen")
     if count := len(placement.undecided):
-        found.append(
+        warnings.append(
             f"{counted(count, 'node')} without a name {one_or_many(count, 'runs', 'run')} on the CPU, and whether "
             f"{one_or_many(count, 'it computes', 'they compute')} floats cannot be told: "
             f"{say_nodes(placement.undecided)}"
@@ -287,7 +287,7 @@ def _warnings(request: ProviderRequest, placement: Placement, placed: Sequence[P
     others = [node for node in placed if node.provider not in {CPU, request.name}]
     if others:
         names = ", ".join(sorted({node.provider for node in others}))
-        found.append(
+        warnings.append(
             f"{len(others)} of {len(placed)} nodes run on {names} and not on {request.name}: {say_nodes(others)}"
         )
-    return found
+    return warnings

@@ -123,8 +123,8 @@ class OpenvinoRunner(Runner):
         # By position, because a name served need not be one that OpenVINO knows.
         tensors = {index: _tensor(array) for index, array in enumerate(feed.values())}
         # Copies, because the request writes its next outputs to the same memory.
-        found = self._request.infer(tensors, share_outputs=False).to_tuple()
-        return [_array(array, spec.dtype) for spec, array in zip(self._served.outputs, found, strict=True)]
+        arrays = self._request.infer(tensors, share_outputs=False).to_tuple()
+        return [_array(array, spec.dtype) for spec, array in zip(self._served.outputs, arrays, strict=True)]
 
     def _reason(self, err: Exception) -> str:
         return openvino_reason(err)

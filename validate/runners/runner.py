@@ -99,7 +99,7 @@ class Runner(ABC):
         check_inputs(self.signature, inputs)
         feed = {own.name: inputs[spec.name] for own, spec in zip(self._own.inputs, self.signature.inputs, strict=True)}
         try:
-            found = self._call(feed)
+            answers = self._call(feed)
         except ParitygateError:
             raise
         except Exception as err:
@@ -107,7 +107,7 @@ class Runner(ABC):
             raise BackendError(msg, hint=self._hint_for(err)) from err
         return {
             spec.name: _text(spec, array) if spec.dtype == "string" else array
-            for spec, array in zip(self.signature.outputs, found, strict=True)
+            for spec, array in zip(self.signature.outputs, answers, strict=True)
         }
 
     def on_one_thread(self) -> AbstractContextManager[Runner] | str:
@@ -146,9 +146,9 @@ def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]
     Frameworks may cast, broadcast or drop inputs. Here nothing is cast or dropped, in any framework.
     """
     if len(inputs) != len(signature.inputs) or any(spec.name not in inputs for spec in signature.inputs):
-        given = ", ".join(inputs) or "nothing"
+        names = ", ".join(inputs) or "nothing"
         wanted = ", ".join(spec.name for spec in signature.inputs)
-        msg = f"the model takes the inputs {wanted}; given was {given}"
+        msg = f"the model takes the inputs {wanted}; given was {names}"
         raise BackendError(msg, hint="give every input under its name, and no other")
     for spec in signature.inputs:
         if not _fits(spec, inputs[spec.name]):
@@ -176,15 +176,15 @@ def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
 
     values = array.ravel().tolist()
     try:
-        found = [value.decode() if isinstance(value, bytes) else value for value in values]
+        texts = [value.decode() if isinstance(value, bytes) else value for value in values]
     except UnicodeDecodeError as err:
         msg = f"the output {spec} holds bytes that are no UTF-8: {err.object!r}"
         raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
-    wrong = next((value for value in found if not isinstance(value, str) or value.endswith("\0")), None)
+    wrong = next((value for value in texts if not isinstance(value, str) or value.endswith("\0")), None)
     if wrong is not None:
         msg = f"the output {spec} holds {wrong!r}, which is not text, or ends in a null character and would lose it"
         raise BackendError(msg, hint=_IGNORE_OUTPUT)
-    return np.asarray(found, dtype=str).reshape(array.shape)
+    return np.asarray(texts, dtype=str).reshape(array.shape)
 
 
 def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:

@@ -204,8 +204,8 @@ class SavedModelRunner(TensorflowRunner):
         self._function = function
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        found = self._function(feed)
-        return [_own_array(found[spec.name], self._device) for spec in self._own.outputs]
+        answers = self._function(feed)
+        return [_own_array(answers[spec.name], self._device) for spec in self._own.outputs]
 
 
 def _prepare_device(device: str) -> Any:  # noqa: ANN401 - the module, which has no types
@@ -252,10 +252,10 @@ def precision_of_operations(weights: Precision | None, dtypes: Iterable[str]) ->
 
     Mixed policies store weights in float32 and cast them before each operation.
     """
-    found = {_LOWER.get(dtype, Precision.FP32) for dtype in dtypes}
-    if weights not in {Precision.FP32, None} or not found & {Precision.FP16, Precision.BF16}:
+    precisions = {_LOWER.get(dtype, Precision.FP32) for dtype in dtypes}
+    if weights not in {Precision.FP32, None} or not precisions & {Precision.FP16, Precision.BF16}:
         return weights
-    return found.pop() if len(found) == 1 else Precision.MIXED
+    return precisions.pop() if len(precisions) == 1 else Precision.MIXED
 
 
 def _own_array(tensor: Any, device: str) -> NDArray[np.generic]:  # noqa: ANN401 - a tensor of TensorFlow's

@@ -98,15 +98,15 @@ def engine_facts(
     inspected = inspect_engine(engine)
     level = record.settings.optimization_level
     compatibility = engine.cuda_engine.hardware_compatibility_level.name.lower()
-    said = [
+    sentences = [
         f"it ran on {gpu.name}, driver {gpu.driver or 'of unknown version'}, CUDA {gpu.cuda}",
         *notes,
         f"it takes {describe_profile(record.profile)}",
     ]
     if record.dtype_counts:
-        said.append(f"outputs of layers in its network, by dtype: {describe_dtypes(record.dtype_counts)}")
+        sentences.append(f"outputs of layers in its network, by dtype: {describe_dtypes(record.dtype_counts)}")
     if inspected:
-        said.append(f"outputs of layers in the engine, by dtype: {describe_dtypes(inspected)}")
+        sentences.append(f"outputs of layers in the engine, by dtype: {describe_dtypes(inspected)}")
     return RuntimeFacts(
         runtime=record.library,
         version=engine.library.version,
@@ -118,7 +118,7 @@ def engine_facts(
             f"builder optimization level {'of the library' if level is None else level}, "
             f"hardware compatibility {compatibility}"
         ),
-        notes=tuple(said),
+        notes=tuple(sentences),
     )
 
 
@@ -155,8 +155,8 @@ class TensorrtRunner(Runner):
         # The process has one logger: with several engines open, it has to know the current one.
         self._log = BuilderLog(self._engine.library.title)
         make_logger(self._engine.library, self._log)
-        found = self._runner.infer(arrays, check_inputs=False, return_raw_buffers=True)
-        return [_own_array(found, own) for own in self._own.outputs]
+        buffers = self._runner.infer(arrays, check_inputs=False, return_raw_buffers=True)
+        return [_own_array(buffers, own) for own in self._own.outputs]
 
     def _reason(self, err: Exception) -> str:
         return self._log.reason() or reason_of(err)
@@ -245,17 +245,17 @@ def precision_of_dtypes(counts: Mapping[str, Mapping[str, int]]) -> Precision | 
     `counts` are of layers' outputs, by dtype and type of layer, in the library's words. It is `mixed` where some layers
     compute in FP16 and others in BF16.
     """
-    found = {
+    precisions = {
         _PRECISIONS[dtype]
         for dtype, layers in counts.items()
         if dtype in _PRECISIONS and any(count for layer, count in layers.items() if layer.upper() not in _NOT_COMPUTING)
     }
-    if Precision.INT8 in found:
+    if Precision.INT8 in precisions:
         return Precision.INT8
-    if {Precision.FP16, Precision.BF16} <= found:
+    if {Precision.FP16, Precision.BF16} <= precisions:
         return Precision.MIXED
-    lower = found - {Precision.FP32}
-    return lower.pop() if lower else next(iter(found), None)
+    lower = precisions - {Precision.FP32}
+    return lower.pop() if lower else next(iter(precisions), None)
 
 
 def describe_dtypes(counts: Mapping[str, Mapping[str, int]]) -> str:

@@ -98,11 +98,11 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     module = torchscript_file.load_torchscript(path, loaded.device)
     note = put_in_eval_mode(module)
     taking = torchscript_file.taking_its_names(module)
-    said, declared = names_in_archive(path), loaded.ref.signature
-    if said is None and declared is None and loaded.example is not None:
+    archived_names, declared = names_in_archive(path), loaded.ref.signature
+    if archived_names is None and declared is None and loaded.example is not None:
         declared = signature_of_module(taking, loaded.example, loaded.ref.rename)
-    known = KnownNames(file=path, said=said, declared=declared, rename=loaded.ref.rename)
-    named, signature = named_file(taking, known)
+    names = KnownNames(file=path, said=archived_names, declared=declared, rename=loaded.ref.rename)
+    named, signature = named_file(taking, names)
     weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
     device = next((tensor.device.type for tensor in weights), loaded.device)
     lowered = torchscript_file.count_tf32_convolutions(module) if device == "cuda" else 0
@@ -118,10 +118,10 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
 def _open_pt2(loaded: LoadedModel) -> TorchRunner:
     _check_device(loaded.device)
     program = pt2_file.load_pt2(loaded.ref.path)
-    known = pt2_file.known_names(loaded.ref.path, program, loaded.ref.signature, loaded.ref.rename)
+    names = pt2_file.known_names(loaded.ref.path, program, loaded.ref.signature, loaded.ref.rename)
     program = _moved(program, loaded.device)
     module = program.module()
-    named, signature = named_file(pt2_file.taking_its_names(program, module, module), known)
+    named, signature = named_file(pt2_file.taking_its_names(program, module, module), names)
     weights = (*program.state_dict.values(), *_tensors(program))
     device = next((tensor.device.type for tensor in weights), loaded.device)
     facts = _torch_facts(device, precision_of_tensors(weights), pt2_file.notes_of(program))
@@ -181,16 +181,16 @@ def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str |
 
     with _full_precision(device):
         tf32 = _is_tf32_allowed() if device == "cuda" else None
-    found = [note for note in notes if note]
+    sentences = [note for note in notes if note]
     if precision is None:
-        found.append("the precision of the weights could not be read: they are packed, or none is a float")
+        sentences.append("the precision of the weights could not be read: they are packed, or none is a float")
     return RuntimeFacts(
         runtime="torch",
         version=str(torch.__version__),
         device=device_name(device),
         precision_found=precision,
         tf32=tf32,
-        notes=tuple(found),
+        notes=tuple(sentences),
         # No gradients and no switch of a call's own: the settings are the same for every batch.
         may_be_called_at_once=device == "cpu",
     )

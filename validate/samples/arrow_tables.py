@@ -125,20 +125,20 @@ def _cut(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Yield tables of `size` rows, the last one smaller, whatever sizes the parts have."""
     import pyarrow as pa
 
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in parts:
-        held.append(part)
+        waiting.append(part)
         rows += part.num_rows
         if rows < size:
             continue
-        table = pa.Table.from_batches(held)
+        table = pa.Table.from_batches(waiting)
         while rows >= size:
             yield table.slice(0, size)
             table, rows = table.slice(size), rows - size
-        held = table.to_batches()
+        waiting = table.to_batches()
     if rows:
-        yield pa.Table.from_batches(held)
+        yield pa.Table.from_batches(waiting)
 
 
 def _inner(kind: pa.DataType) -> pa.DataType | None:

@@ -78,8 +78,8 @@ def cast_inputs(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batc
     Floats and integers become floats, rounded by NumPy. Only whole numbers in the range become integers.
     """
     for batch in batches:
-        found = {name: _cast(name, batch, dtype, source) for name, dtype in source.cast.items()}
-        yield replace(batch, inputs={**batch.inputs, **found})
+        cast = {name: _cast(name, batch, dtype, source) for name, dtype in source.cast.items()}
+        yield replace(batch, inputs={**batch.inputs, **cast})
 
 
 def _cast(name: str, batch: Batch, dtype: str, source: SampleSource) -> NDArray[np.generic]:

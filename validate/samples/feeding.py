@@ -49,19 +49,19 @@ def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signat
     UsageError names the input and the row.
     """
     for spec in signature.inputs:
-        found = inputs[spec.name].shape
+        sizes = inputs[spec.name].shape
         if spec.shape is None:
             continue
         axes = [
             axis
-            for axis, (size, dim) in enumerate(zip(found, spec.shape, strict=False))
+            for axis, (size, dim) in enumerate(zip(sizes, spec.shape, strict=False))
             if isinstance(dim, int) and size != dim
         ]
-        if len(found) == len(spec.shape) and not axes:
+        if len(sizes) == len(spec.shape) and not axes:
             continue
-        msg = f"from row {batch.ids[0]!r} on, {spec.name!r} has the shape {list(found)}, and the model takes {spec}"
+        msg = f"from row {batch.ids[0]!r} on, {spec.name!r} has the shape {list(sizes)}, and the model takes {spec}"
         hint = "give rows of the shape that the model takes"
-        if len(found) == len(spec.shape) and axes == [0]:
+        if len(sizes) == len(spec.shape) and axes == [0]:
             rows = spec.shape[0]
             hint = f"give {rows} rows a call: samples: {{batch_size: {rows}}} in the spec, or --batch-size {rows}"
         raise UsageError(msg, hint=hint)
@@ -72,8 +72,8 @@ def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signatu
     # For each dim, the first input that has it, its axis, and the size.
     first: dict[str, tuple[str, int, int]] = {}
     for spec in signature.inputs:
-        found = inputs[spec.name].shape
-        for axis, (size, dim) in enumerate(zip(found, spec.shape or (), strict=False)):
+        sizes = inputs[spec.name].shape
+        for axis, (size, dim) in enumerate(zip(sizes, spec.shape or (), strict=False)):
             if not isinstance(dim, str):
                 continue
             other, other_axis, other_size = first.setdefault(dim, (spec.name, axis, size))
@@ -86,7 +86,7 @@ def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signatu
                 )
                 raise UsageError(msg, hint=_ONE_LENGTH)
             if dim in signature.dims:
-                _check_declared(batch, spec, axis, found, signature.dims[dim])
+                _check_declared(batch, spec, axis, sizes, signature.dims[dim])
 
 
 def _check_lengths(batch: Batch, name: str, other: str, dim: str) -> None:
@@ -122,8 +122,8 @@ def _how_to_name(name: str, batch: Batch, signature: Signature, rename: str) -> 
     hint = "name the samples' keys like the model's inputs"
     if not rename:
         return hint
-    known = {spec.name for spec in signature.inputs}
-    unused = [key for key in batch.inputs if key not in known]
+    names = {spec.name for spec in signature.inputs}
+    unused = [key for key in batch.inputs if key not in names]
     # If one key is left over, it is the one to rename.
     key = unused[0] if len(unused) == 1 else "KEY"
     return f"{hint}, or rename these: {rename.replace('MODEL', name).replace('KEY', key)}"
@@ -136,14 +136,14 @@ def _as_column(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.gener
 
 
 def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
-    found = array.dtype.name if array.dtype.kind not in "US" else "string"
-    if found == spec.dtype:
+    dtype = array.dtype.name if array.dtype.kind not in "US" else "string"
+    if dtype == spec.dtype:
         return array
     if is_integer_dtype(spec.dtype) and array.dtype.kind in "iub":
         return _cast_integers(spec, array)
-    msg = f"the samples hold {spec.name!r} as {found}, and the model takes {spec.dtype}"
+    msg = f"the samples hold {spec.name!r} as {dtype}, and the model takes {spec.dtype}"
     hint = "give the samples in the dtype that the model takes"
-    if "string" not in {found, spec.dtype}:
+    if "string" not in {dtype, spec.dtype}:
         pandas = f"frame.astype({{{spec.name!r}: {spec.dtype!r}}})"
         cast = f"--cast {spec.name}={spec.dtype} (samples.cast: {{{spec.name}: {spec.dtype}}} in a spec)"
         hint = f"cast it: {cast}, or write {spec.dtype}, with pandas {pandas}"

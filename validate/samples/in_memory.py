@@ -53,19 +53,19 @@ def store_samples(samples: object, folder: Path, source: SampleSource) -> Sample
 def _write_batches(samples: Iterable[object], folder: Path) -> None:
     rows = 0
     lines = []
-    for number, given in enumerate(samples):
-        batch = given
-        if isinstance(given, Mapping):
-            arrays = _arrays(given)
+    for number, item in enumerate(samples):
+        batch = item
+        if isinstance(item, Mapping):
+            arrays = _arrays(item)
             count = common_rows(arrays)
             batch = Batch(inputs=arrays, ids=[str(row) for row in range(rows, rows + count)])
-        found = check_batch(_WHAT, batch)
-        rows += found.rows
-        _write(folder / f"{number}.npz", found.inputs)
-        if found.gold is not None:
-            _write(folder / f"{number}.{_GOLD}.npz", {_GOLD: np.asarray(found.gold)})
-        strata = {name: list(map(str, values)) for name, values in found.strata.items()}
-        lines.append(json.dumps({"ids": list(found.ids), "strata": strata, "case": found.case}) + "\n")
+        checked = check_batch(_WHAT, batch)
+        rows += checked.rows
+        _write(folder / f"{number}.npz", checked.inputs)
+        if checked.gold is not None:
+            _write(folder / f"{number}.{_GOLD}.npz", {_GOLD: np.asarray(checked.gold)})
+        strata = {name: list(map(str, values)) for name, values in checked.strata.items()}
+        lines.append(json.dumps({"ids": list(checked.ids), "strata": strata, "case": checked.case}) + "\n")
     with storage_errors(folder):
         (folder / _INDEX).write_text("".join(lines), encoding="utf-8")
 
@@ -75,10 +75,10 @@ def read_batches(path: str) -> Iterator[Batch]:
     folder = Path(path)
     with (folder / _INDEX).open(encoding="utf-8") as index:
         for number, line in enumerate(index):
-            said: dict[str, Any] = json.loads(line)
+            fields: dict[str, Any] = json.loads(line)
             gold = folder / f"{number}.{_GOLD}.npz"
             yield Batch(
-                inputs=_read(folder / f"{number}.npz"), gold=_read(gold)[_GOLD] if gold.is_file() else None, **said
+                inputs=_read(folder / f"{number}.npz"), gold=_read(gold)[_GOLD] if gold.is_file() else None, **fields
             )
 
 

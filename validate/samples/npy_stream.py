@@ -82,8 +82,8 @@ class NpyStream:
             self.shape, self._is_fortran, self._stored_dtype = read_header(self._stream)
             if not self._stored_dtype.hasobject:
                 # Checked before reading, because a header may declare any size.
-                held = archive.getinfo(f"{name}.npy").file_size - self._stream.tell()
-                _check_size(name, self.shape, self._stored_dtype, held)
+                stored_bytes = archive.getinfo(f"{name}.npy").file_size - self._stream.tell()
+                _check_size(name, self.shape, self._stored_dtype, stored_bytes)
         except (*_BROKEN, OSError) as err:
             raise _broken(path, err) from err
         if self._stored_dtype.hasobject:

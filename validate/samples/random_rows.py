@@ -100,8 +100,8 @@ def _values(spec: RandomInput, shape: tuple[int, ...], random: np.random.Generat
     if spec.mask and shape:
         length = shape[-1]
         ends = random.integers(max(1, int(length * _LEAST_SET)), max(1, length), size=shape[:-1], endpoint=True)
-        found: NDArray[np.generic] = (np.arange(length) < ends[..., None]).astype(dtype)
-        return found
+        mask: NDArray[np.generic] = (np.arange(length) < ends[..., None]).astype(dtype)
+        return mask
     if dtype.kind in "iub":
         return random.integers(int(spec.low), int(spec.high), size=shape, endpoint=True).astype(dtype)
     return random.uniform(spec.low, spec.high, size=shape).astype(dtype)
@@ -112,5 +112,5 @@ def _numpy_dtype(name: str) -> np.dtype[np.generic]:
         import ml_dtypes
 
         name = ml_dtypes.bfloat16
-    found: np.dtype[np.generic] = np.dtype(name)
-    return found
+    dtype: np.dtype[np.generic] = np.dtype(name)
+    return dtype

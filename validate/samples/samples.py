@@ -104,9 +104,9 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if source.batch_size < 1:
         msg = f"batch size {source.batch_size} is not allowed (allowed: 1 and more)"
         raise UsageError(msg, hint="--batch-size 16 is the default")
-    asked = source.random
-    if asked is not None:
-        return lambda: read_random_rows(asked, source.batch_size)
+    random = source.random
+    if random is not None:
+        return lambda: read_random_rows(random, source.batch_size)
     path = source.folder / source.text
     if source.images is not None and not path.is_dir():
         msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is no folder"

@@ -72,8 +72,8 @@ class RowsLeftOut:
         self.rows += len(is_kept) - sum(is_kept)
         for name, counts in self._left_out.items():
             values = list(map(str, batch.strata.get(name, ())))
-            counts.update(value for value, kept in zip(values, is_kept, strict=False) if not kept)
-            self._kept[name].update(value for value, kept in zip(values, is_kept, strict=False) if kept)
+            counts.update(value for value, is_judged in zip(values, is_kept, strict=False) if not is_judged)
+            self._kept[name].update(value for value, is_judged in zip(values, is_kept, strict=False) if is_judged)
 
     def values_left_out(self) -> dict[str, dict[str, int]]:
         """Return for each stratum the values whose rows were all left out, with their number."""
@@ -89,9 +89,9 @@ def rows_for_calibration(
     """Yield the rows for calibration, in their batches; a batch without any is left out."""
     for batch in batches:
         is_kept = [split.has(digest) for digest in digests_of_rows(batch, seed=split.seed, fill=fill)]
-        kept = rows_kept(batch, is_kept)
-        if kept.rows or not batch.rows:
-            yield kept
+        chosen = rows_kept(batch, is_kept)
+        if chosen.rows or not batch.rows:
+            yield chosen
 
 
 def rows_kept(batch: Batch, is_kept: Sequence[bool]) -> Batch:
@@ -103,14 +103,14 @@ def rows_kept(batch: Batch, is_kept: Sequence[bool]) -> Batch:
     return replace(
         batch,
         inputs={name: array[where] if can_be_divided and array.ndim else array for name, array in batch.inputs.items()},
-        ids=[row_id for row_id, kept in zip(batch.ids, is_kept, strict=True) if kept],
+        ids=[row_id for row_id, is_chosen in zip(batch.ids, is_kept, strict=True) if is_chosen],
         gold=None if batch.gold is None else batch.gold[where],
         strata={
-            name: [value for value, kept in zip(values, is_kept, strict=True) if kept]
+            name: [value for value, is_chosen in zip(values, is_kept, strict=True) if is_chosen]
             for name, values in batch.strata.items()
         },
         lengths={
-            name: [length for length, kept in zip(lengths, is_kept, strict=True) if kept]
+            name: [length for length, is_chosen in zip(lengths, is_kept, strict=True) if is_chosen]
             for name, lengths in batch.lengths.items()
         },
     )

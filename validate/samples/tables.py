@@ -67,9 +67,9 @@ def _stack(
     path: Path, name: str, ids: Sequence[str], values: Sequence[NDArray[np.generic]], source: SampleSource
 ) -> NDArray[np.generic]:
     # An empty list has neither a shape of items nor a dtype.
-    known = [(row_id, value) for row_id, value in zip(ids, values, strict=True) if value.shape != (0,)]
-    for row_id, value in known[1:]:
-        first_id, first = known[0]
+    not_empty = [(row_id, value) for row_id, value in zip(ids, values, strict=True) if value.shape != (0,)]
+    for row_id, value in not_empty[1:]:
+        first_id, first = not_empty[0]
         if (first.ndim, first.shape[1:], first.dtype.kind == "U") != (
             value.ndim,
             value.shape[1:],
@@ -77,14 +77,14 @@ def _stack(
         ):
             why = f"{row_name(first_id)} holds {_words(first)}, {row_name(row_id)} {_words(value)}"
             raise not_an_array(path, name, why)
-    if not known:
+    if not not_empty:
         return np.stack(values)
-    dtype = np.result_type(*(value.dtype for _, value in known))
+    dtype = np.result_type(*(value.dtype for _, value in not_empty))
     lengths = [len(value) if value.ndim else 1 for value in values]
     if min(lengths) == max(lengths):
         return np.stack(values).astype(dtype, copy=False)
     fill = _fill(path, name, lengths, dtype, source)
-    stacked = np.full((len(values), max(lengths), *known[0][1].shape[1:]), fill, np.result_type(dtype, fill))
+    stacked = np.full((len(values), max(lengths), *not_empty[0][1].shape[1:]), fill, np.result_type(dtype, fill))
     for row, (value, length) in enumerate(zip(values, lengths, strict=True)):
         if length:
             stacked[row, :length] = value

@@ -143,10 +143,10 @@ def _written(sentence: Sentence) -> str:
 
 def joined(parts: Iterable[Words], by: str = ", ") -> Words:
     """Return several sentences as one, separated by `by`."""
-    found: Words = ()
+    sentences: Words = ()
     for part in parts:
-        found += (say("between", by=by) if found else ()) + part
-    return found
+        sentences += (say("between", by=by) if sentences else ()) + part
+    return sentences
 
 
 def first_line(words: Iterable[Sentence]) -> str:

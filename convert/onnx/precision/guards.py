@@ -81,7 +81,7 @@ class _Flow:
 
     def _after(self, guard: onnx.NodeProto) -> tuple[set[str], set[tuple[str, str]]]:
         """Return the names of the nodes up to all that need the guard, and each dividend with its quotient."""
-        found: set[str] = set()
+        names: set[str] = set()
         divided: set[tuple[str, str]] = set()
         waiting: list[tuple[str, frozenset[str], bool]] = [(guard.output[0], frozenset(), False)]
         while waiting:
@@ -89,19 +89,19 @@ class _Flow:
             for node in self._readers.get(value, []):
                 here = way | {node.name}
                 if node.op_type == "Div" and value == node.input[1]:
-                    found |= here
+                    names |= here
                     divided.add((node.input[0], node.output[0]))
                 elif node.op_type == "Mul" and is_inverse:
-                    found |= here
+                    names |= here
                     divided.add((node.input[1 if value == node.input[0] else 0], node.output[0]))
                 elif node.op_type in _NEEDING_A_GUARD | _MOVING:
-                    found |= here if node.op_type in _NEEDING_A_GUARD else frozenset()
+                    names |= here if node.op_type in _NEEDING_A_GUARD else frozenset()
                     waiting.append((node.output[0], here, is_inverse or node.op_type in _INVERTING))
-        return found, divided
+        return names, divided
 
     def _before(self, guard: onnx.NodeProto) -> tuple[set[str], set[str]]:
         """Return the names of the nodes between the layers' outputs and a guard, and all values on the way."""
-        found: set[str] = set()
+        names: set[str] = set()
         sources: set[str] = set()
         waiting = self._read(guard)
         while waiting:
@@ -111,10 +111,10 @@ class _Flow:
             sources.add(name)
             node = self._makers.get(name)
             if node is not None and node.op_type in _GUARDED | _PROBABILITIES:
-                found.add(node.name)
+                names.add(node.name)
                 if node.op_type in _GUARDED:
                     waiting += self._read(node)
-        return found, sources
+        return names, sources
 
     def _follows(self, dividend: str, sources: set[str]) -> bool:
         """Return whether a dividend vanishes with the values that a guarded divisor is computed from."""

@@ -87,12 +87,12 @@ def _count(nodes: list[_TypedNode], opset: int, dtype: LowDtype) -> int:
     """Return how many nodes could compute in the lower precision in that opset."""
     if opset < _LOWEST:
         return 0
-    found = 0
+    count = 0
     for each in nodes:
         inputs, outputs = each.elements(list(each.node.input)), each.elements(list(each.node.output))
         if FLOAT in outputs and not any(subgraphs_of(each.node)):
-            found += bool(support_of(each.node, inputs, outputs, opset=opset, dtype=dtype).low_outputs)
-    return found
+            count += bool(support_of(each.node, inputs, outputs, opset=opset, dtype=dtype).low_outputs)
+    return count
 
 
 def _replacements(
@@ -101,7 +101,7 @@ def _replacements(
     """Return the replacements of changed nodes, by position; or the node that cannot be converted."""
     values = UniqueNames(names_in(model.graph))
     names = UniqueNames(node.name for node in nodes_in(model.graph))
-    found: dict[int, list[onnx.NodeProto]] = {}
+    replacements: dict[int, list[onnx.NodeProto]] = {}
     for position, each in enumerate(nodes):
         if each.node.domain not in {"", "ai.onnx"} or _is_same(each.node.op_type, opset, target):
             continue
@@ -109,8 +109,8 @@ def _replacements(
         if converted is None:
             return {}, each.node
         if converted:
-            found[position] = _renamed(each.node, converted, values, names)
-    return found, None
+            replacements[position] = _renamed(each.node, converted, values, names)
+    return replacements, None
 
 
 def _is_same(operator: str, opset: int, target: int) -> bool:

@@ -35,12 +35,12 @@ _READ = "it is computed of inputs alone and read as an angle or against a bound,
 
 def sensitive_nodes(graph: onnx.GraphProto) -> dict[str, str]:
     """Return the names of the nodes to keep in FP32, also inside nodes, each with the reason."""
-    found = dict.fromkeys(normalising_nodes(graph), _NORMALISED)
+    reasons = dict.fromkeys(normalising_nodes(graph), _NORMALISED)
     values = _Values(graph)
     for node in nodes_in(graph):
         if _is_reader(node, values):
-            found |= dict.fromkeys(values.computing(node), _READ)
-    return found
+            reasons |= dict.fromkeys(values.computing(node), _READ)
+    return reasons
 
 
 def _is_reader(node: onnx.NodeProto, values: _Values) -> bool:

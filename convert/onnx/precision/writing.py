@@ -39,17 +39,17 @@ class ConstantNodes:
 
     def written(self, node: onnx.NodeProto, value: Value) -> list[onnx.NodeProto]:
         """Return a Constant or ConstantOfShape node for each dtype that its value, with settled names, is wanted in."""
-        found: list[onnx.NodeProto] = []
+        nodes: list[onnx.NodeProto] = []
         for element, name in value.names.items():
             suffix = str(self.rounding.dtype.precision)
-            copy = _copy(node, name, self.nodes.new(f"{node.name}_{suffix}") if found else node.name)
+            copy = _copy(node, name, self.nodes.new(f"{node.name}_{suffix}") if nodes else node.name)
             if element == FLOAT:
-                found.append(copy)
+                nodes.append(copy)
             elif node.op_type == "Constant":
-                found.append(self._low_constant(copy, value.name))
+                nodes.append(self._low_constant(copy, value.name))
             else:
-                found.extend(self._low_fill(copy, value.name))
-        return found
+                nodes.extend(self._low_fill(copy, value.name))
+        return nodes
 
     def _low_constant(self, node: onnx.NodeProto, reported: str) -> onnx.NodeProto:
         attribute = node.attribute[0]

@@ -137,10 +137,10 @@ class _WithoutJumps(ReplacedAnswers):
         for name, array in compared.items():
             actual, expected = answers[name][places], array[places]
             for own, moved, other in ((expected, of_reference, actual), (actual, of_candidate, expected)):
-                found = [np.asarray(answer[name]) for answer in moved]
-                if any(each.shape != own.shape for each in found):
+                arrays = [np.asarray(answer[name]) for answer in moved]
+                if any(each.shape != own.shape for each in arrays):
                     return places[:0]
-                is_excused &= self._is_reached(name, other, [own, *found], expected)
+                is_excused &= self._is_reached(name, other, [own, *arrays], expected)
         return places[is_excused]
 
     def _is_reached(
@@ -162,8 +162,8 @@ class _WithoutJumps(ReplacedAnswers):
 
 
 def _all_of_rows(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.logical_and.reduce(flags.reshape(len(flags), -1), axis=1)
-    return found
+    of_rows: NDArray[np.bool_] = np.logical_and.reduce(flags.reshape(len(flags), -1), axis=1)
+    return of_rows
 
 
 def _rows_moved(batch: Batch, places: NDArray[np.intp], steps: int) -> Batch:

@@ -124,7 +124,7 @@ class _NoisyRow:
 def _noise_of(rows: frozenset[str], result: GateResult, again: Again, runner: Runner) -> dict[_Place, _NoisyRow]:
     """Run the reference on these rows, each alone and in its batch."""
     reader = again.expected.open_reader()
-    found: dict[_Place, _NoisyRow] = {}
+    noisy_rows: dict[_Place, _NoisyRow] = {}
     for number, batch in enumerate(batch for batch in again.read() if batch.rows):
         wanted = reader.take(batch)
         at = [row for row, row_id in enumerate(batch.ids) if row_id in rows]
@@ -134,13 +134,13 @@ def _noise_of(rows: frozenset[str], result: GateResult, again: Again, runner: Ru
         try:
             whole = runner.run(inputs)
             for row in at:
-                found[number, row] = _noisy_row(
+                noisy_rows[number, row] = _noisy_row(
                     row, batch, wanted, (whole, runner.run(_alone(inputs, row, batch))), result
                 )
         except (BackendError, UsageError):
             # A reference that fails on the row alone shows no noise.
             continue
-    return found
+    return noisy_rows
 
 
 def _alone(inputs: Arrays, row: int, batch: Batch) -> dict[str, NDArray[np.generic]]:
@@ -158,14 +158,14 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
         array, (whole, alone) = wanted[name], answers
         if array.dtype.kind not in "fV" or not array.ndim or len(array) != batch.rows or not limits.fits(array.shape):
             continue
-        (found,) = noise_by_row([array[own], whole[name][own], alone[name]])
-        _, ratio = largest_in_limits([found], array[own], limits)
+        (row_noise,) = noise_by_row([array[own], whole[name][own], alone[name]])
+        _, ratio = largest_in_limits([row_noise], array[own], limits)
         # Noise below the limits changes nothing.
         wide = array[own].astype(np.float64)
-        if ratio > 1 or found.norm > limits.of_rows(wide, np.array([np.linalg.norm(wide)]))[0]:
-            noise[name] = found
+        if ratio > 1 or row_noise.norm > limits.of_rows(wide, np.array([np.linalg.norm(wide)]))[0]:
+            noise[name] = row_noise
         if ratio > NOISE_FACTOR:
-            words = say("noise.excuses_nothing", row=batch.ids[row], difference=found.max_abs_diff, ratio=ratio)
+            words = say("noise.excuses_nothing", row=batch.ids[row], difference=row_noise.max_abs_diff, ratio=ratio)
             warning = Check(name="reference_batch", status=Status.WARNING, words=words, output=name)
     return _NoisyRow(
         row_id=batch.ids[row], expected={name: wanted[name][own] for name in noise}, noise=noise, warning=warning
@@ -206,9 +206,9 @@ class _HeldToNoise(ReplacedAnswers):
         self._excused[name, noisy.row_id] = say(
             "noise.excused", row=noisy.row_id, difference=difference, noise=noise.max_abs_diff
         )
-        held: NDArray[np.generic] = actual.copy()
-        held[row : row + 1] = expected
-        return held
+        replaced: NDArray[np.generic] = actual.copy()
+        replaced[row : row + 1] = expected
+        return replaced
 
     def checks(self) -> Iterator[Check]:
         """Yield a warning for each excused row."""

@@ -213,11 +213,11 @@ class Listener:
 
     def _listen(self) -> None:
         try:
-            said, descriptors, _, _ = socket.recv_fds(self._here, _REASON_BYTES, 1)
+            message, descriptors, _, _ = socket.recv_fds(self._here, _REASON_BYTES, 1)
         except OSError:
-            said, descriptors = b"", []
+            message, descriptors = b"", []
         if not descriptors or self._calls is None:
-            self._seen.unknown(said.decode(errors="replace") or "the process ended before it could be watched")
+            self._seen.unknown(message.decode(errors="replace") or "the process ended before it could be watched")
             return
         descriptor = descriptors[0]
         try:
@@ -471,9 +471,9 @@ class Listener:
     def _bytes(self, pid: int, address: int, count: int) -> bytes:
         memory = self._memories.get(pid)
         # Nothing can be read here after the process ended or ran another program.
-        found = b"" if memory is None else os.pread(memory, count, address)
-        if found:
-            return found
+        data = b"" if memory is None else os.pread(memory, count, address)
+        if data:
+            return data
         if len(self._memories) >= _MOST_MEMORIES or memory is not None:
             self._forget_memories()
         memory = self._memories[pid] = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)

@@ -58,14 +58,14 @@ class Places:
         if name in {"", ".", ".."} or any(part in path for part in _MADE_UP):
             real, crossed = _walk(path, pid, is_followed=is_followed)
             return WatchedPlace(written=path, real=real, crossed=crossed)
-        found = self._folders.get(folder)
-        if found is None:
-            found = self._folders[folder] = _walk(folder, pid, is_followed=True)
-        real = f"{found[0].rstrip('/')}/{name}"
-        if is_followed and self._is_link(found[0], name, real):
+        walked = self._folders.get(folder)
+        if walked is None:
+            walked = self._folders[folder] = _walk(folder, pid, is_followed=True)
+        real = f"{walked[0].rstrip('/')}/{name}"
+        if is_followed and self._is_link(walked[0], name, real):
             real, crossed = _walk(path, pid, is_followed=True)
             return WatchedPlace(written=path, real=real, crossed=crossed)
-        return WatchedPlace(written=path, real=real, crossed=found[1])
+        return WatchedPlace(written=path, real=real, crossed=walked[1])
 
     def _is_link(self, folder: str, name: str, path: str) -> bool:
         if self._forgotten > _MOST_LISTED:

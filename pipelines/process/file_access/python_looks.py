@@ -42,23 +42,23 @@ def watch_looks(notes: NotesWriter | None) -> None:
     def note_link(path: Any, *, dir_fd: int | None = None) -> os.stat_result:  # noqa: ANN401 - as os.lstat
         if dir_fd is not None:
             return lstat(path, dir_fd=dir_fd)
-        found = _look(notes, path, follows=False)
-        _note_look(path, found)
-        return found
+        state = _look(notes, path, follows=False)
+        _note_look(path, state)
+        return state
 
     @functools.wraps(stat)
     def note_look(path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ANN401 - as os.stat
         if isinstance(path, int):
-            found = stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
-            _note_open(path, found)
-            return found
-        found = (
+            state = stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+            _note_open(path, state)
+            return state
+        state = (
             stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
             if dir_fd is not None
             else _look(notes, path, follows=follow_symlinks)
         )
-        _note_look(path, found, dir_fd)
-        return found
+        _note_look(path, state, dir_fd)
+        return state
 
     @functools.wraps(access)
     def note_access(path: Any, mode: int, *, dir_fd: int | None = None, **options: Any) -> bool:  # noqa: ANN401 - as os.access
@@ -69,9 +69,9 @@ def watch_looks(notes: NotesWriter | None) -> None:
 
     @functools.wraps(fstat)
     def note_fstat(fd: int) -> os.stat_result:
-        found = fstat(fd)
-        _note_open(fd, found)
-        return found
+        state = fstat(fd)
+        _note_open(fd, state)
+        return state
 
     for ours, theirs in ((note_link, lstat), (note_look, stat), (note_access, access)):
         _be_able_to(ours, theirs)
@@ -96,12 +96,12 @@ def noted_stat(notes: NotesWriter, name: str, path: Any, *, follows: bool = True
     """Return what `os.stat` returns for an absolute path, and note it; the kernel does not stop this call."""
     kind = LOOK if follows else LINK
     try:
-        found = _STAT(path, dir_fd=NOWHERE, follow_symlinks=follows)
+        state = _STAT(path, dir_fd=NOWHERE, follow_symlinks=follows)
     except OSError:
         notes.note(kind, ABSENT, name)
         raise
-    notes.note(kind, str(found.st_size) if S_ISREG(found.st_mode) else NO_FILE, name)
-    return found
+    notes.note(kind, str(state.st_size) if S_ISREG(state.st_mode) else NO_FILE, name)
+    return state
 
 
 def _note_imports(notes: NotesWriter) -> None:
@@ -116,8 +116,8 @@ def _note_imports(notes: NotesWriter) -> None:
         return path_stat(path)  # type: ignore[no-any-return]
 
     def path_stats(_: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - as SourceFileLoader.path_stats
-        found = sources[path] = stat(path)
-        return {"mtime": found.st_mtime, "size": found.st_size}
+        state = sources[path] = stat(path)
+        return {"mtime": state.st_mtime, "size": state.st_size}
 
     def get_data(self: Any, path: str) -> bytes:  # noqa: ANN401 - as FileLoader.get_data
         source = sources.pop(self.path, None)
@@ -172,8 +172,8 @@ def note_times(folder: Any) -> None:  # noqa: ANN401 - what os.scandir takes
     for name in os.listdir(folder):  # noqa: PTH208 - names alone
         with contextlib.suppress(OSError):
             path = os.path.join(_absolute(folder), os.fsdecode(name))  # noqa: PTH118 - as the user's code has it
-            found = _STAT(path)
-            if S_ISREG(found.st_mode):
-                LOOKED_AT.setdefault(path, (found.st_mtime_ns, found.st_mode))
-            elif S_ISDIR(found.st_mode):
-                FOLDERS_IN_LIST.setdefault(path, (found.st_mtime_ns, found.st_mode))
+            state = _STAT(path)
+            if S_ISREG(state.st_mode):
+                LOOKED_AT.setdefault(path, (state.st_mtime_ns, state.st_mode))
+            elif S_ISDIR(state.st_mode):
+                FOLDERS_IN_LIST.setdefault(path, (state.st_mtime_ns, state.st_mode))

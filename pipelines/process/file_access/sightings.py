@@ -203,10 +203,10 @@ class Sightings:
     def times(self, path: str) -> None:
         """Record the times and mode of a file, because its reader may depend on them."""
         try:
-            found = os.stat(path)  # noqa: PTH116 - as it was written
+            state = os.stat(path)  # noqa: PTH116 - as it was written
         except OSError:
             return
-        self.accesses.looked_at.setdefault(path, (found.st_mtime_ns, found.st_mode))
+        self.accesses.looked_at.setdefault(path, (state.st_mtime_ns, state.st_mode))
 
     def links(self, path: str, pid: int) -> None:
         """Record that the target of a link is read."""
@@ -253,13 +253,13 @@ class Sightings:
             return
         self._look(counted)
         try:
-            found = os.lstat(place.real)
+            state = os.lstat(place.real)
         except OSError:
             return
-        if stat.S_ISREG(found.st_mode) and not place.real.startswith(_IN_MEMORY):
+        if stat.S_ISREG(state.st_mode) and not place.real.startswith(_IN_MEMORY):
             # A new name changes the ctime of the file.
             self.accesses.contents.setdefault(counted, content_of(counted))
-        elif stat.S_ISLNK(found.st_mode):
+        elif stat.S_ISLNK(state.st_mode):
             self.accesses.links.setdefault(counted, target_of(counted))
         else:
             self.unknown(f"it moved {counted}, which is not a file of its own")
@@ -368,12 +368,12 @@ class Sightings:
 
     def _is_told_of_import(self, bytecode: str, source: str, identity: tuple[int, ...]) -> None:
         """Record that a module is imported from bytecode, whose source had this identity before."""
-        kept, place = self.places.place(bytecode, self._leader), self.places.place(source, self._leader)
-        if kept.crossed != place.crossed or not _is_bytecode(kept.real):
+        bytecode_place, place = self.places.place(bytecode, self._leader), self.places.place(source, self._leader)
+        if bytecode_place.crossed != place.crossed or not _is_bytecode(bytecode_place.real):
             # The source of this bytecode may lie elsewhere.
             self.opens(bytecode, self._leader, os.O_RDONLY)
         elif not self._is_own(place.real):
-            self.accesses.bytecode.add(kept.real)
+            self.accesses.bytecode.add(bytecode_place.real)
             self.accesses.files.setdefault(place.real, identity)
         counted = self._counted(place, self._leader)
         if counted is not None:
@@ -453,11 +453,11 @@ class Sightings:
 
     def _look(self, path: str) -> None:
         try:
-            found = os.stat(path)  # noqa: PTH116 - a path may hold what no Path keeps, such as a double slash
+            state = os.stat(path)  # noqa: PTH116 - a path may hold what no Path keeps, such as a double slash
         except OSError:
             self._misses(path)
             return
-        self.accesses.sizes.setdefault(path, found.st_size if stat.S_ISREG(found.st_mode) else None)
+        self.accesses.sizes.setdefault(path, state.st_size if stat.S_ISREG(state.st_mode) else None)
 
     def _misses(self, path: str) -> None:
         """Record that a path is missing."""
@@ -469,7 +469,7 @@ class Sightings:
 
     def _open(self, path: str, place: WatchedPlace, pid: int, flags: int) -> None:
         try:
-            found = os.stat(path)  # noqa: PTH116 - as above
+            state = os.stat(path)  # noqa: PTH116 - as above
         except OSError:
             if not flags & os.O_CREAT:
                 self._look(path)
@@ -479,11 +479,11 @@ class Sightings:
             else:
                 self._appears(place.real, pid)
             return
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(state.st_mode):
             self._look(path)
             self._cross(place)
             self._opened_folders.setdefault(place.real, []).append((path, place))
-        elif not stat.S_ISREG(found.st_mode):
+        elif not stat.S_ISREG(state.st_mode):
             self.unknown(f"it opened {path}, which is not a plain file")
         elif place.real.startswith(_IN_MEMORY):
             self.unknown(f"it opened {path}, which another process may write to at any time")
@@ -494,9 +494,9 @@ class Sightings:
             # An emptied file is not read.
             self._made.add(place.real)
         else:
-            if time.time_ns() - found.st_ctime_ns < CLOCK_STEP_NS:
+            if time.time_ns() - state.st_ctime_ns < CLOCK_STEP_NS:
                 self.unknown(f"{path} was written while it was read")
-            self.accesses.files.setdefault(path, identity_of(found))
+            self.accesses.files.setdefault(path, identity_of(state))
 
     def _list(self, path: str, place: WatchedPlace) -> None:
         if path not in self.accesses.folders:

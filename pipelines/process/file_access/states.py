@@ -72,8 +72,8 @@ def name_added(folder: str, before: str, kind: str) -> str | None:
 
 def _counting(folder: str, kind: str) -> list[str]:
     """Return the names that count, each after a letter for its kind."""
-    with os.scandir(folder) as found:
-        names = [f"{_letter(entry)}{entry.name}" for entry in found if entry.name != "__pycache__"]
+    with os.scandir(folder) as listing:
+        names = [f"{_letter(entry)}{entry.name}" for entry in listing if entry.name != "__pycache__"]
     if kind == NAMES_BUT_REPORTS:
         return [name for name in names if not _is_report(f"{folder}/{name[1:]}", name)]
     if kind == NAMES_OF_MODULES:
@@ -85,8 +85,8 @@ def _counting(folder: str, kind: str) -> list[str]:
 
 def endings_of_module(path: str) -> str:
     """Return the endings with which a module path (without an ending) exists, each after a letter for its kind."""
-    found = ((ending, _letter_of(f"{path}{ending}")) for ending in ("", *_ENDINGS))
-    return " ".join(f"{letter}{ending}" for ending, letter in found if letter)
+    endings = ((ending, _letter_of(f"{path}{ending}")) for ending in ("", *_ENDINGS))
+    return " ".join(f"{letter}{ending}" for ending, letter in endings if letter)
 
 
 def ending_added(path: str, before: str) -> str | None:
@@ -110,8 +110,8 @@ def _letter(entry: os.DirEntry[str]) -> str:
 
 
 def _digest_of_names(names: Iterable[str]) -> str:
-    found = b"/".join(sorted(os.fsencode(name) for name in names))
-    return f"sha256:{hashlib.sha256(found).hexdigest()}"
+    text = b"/".join(sorted(os.fsencode(name) for name in names))
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 def target_of(path: str) -> str | None:
@@ -147,5 +147,5 @@ def attributes_of(path: str) -> str:
         OSError: The attributes cannot be read.
     """
     names = sorted(os.listxattr(path))
-    found = "\0".join(f"{name}={os.getxattr(path, name).hex()}" for name in names)
-    return f"sha256:{hashlib.sha256(found.encode()).hexdigest()}"
+    text = "\0".join(f"{name}={os.getxattr(path, name).hex()}" for name in names)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

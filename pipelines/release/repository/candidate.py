@@ -201,8 +201,8 @@ def _check_evidence(variant: VariantCandidate, accepted_kind: str) -> None:
     if evidence is None:
         msg = f"{variant.name} has no evidence because it was not measured, so it is not released"
         raise RepositoryError(msg, hint="judge it again with", command="convert-and-validate validate")
-    for found in (evidence, *evidence.also):
-        _check_found(variant, found, accepted_kind)
+    for item in (evidence, *evidence.also):
+        _check_found(variant, item, accepted_kind)
 
 
 def _check_found(variant: VariantCandidate, evidence: VariantEvidence, accepted_kind: str) -> None:
@@ -253,8 +253,8 @@ def check_files(variant: VariantCandidate) -> None:
         StorageError: A link leaves the folder.
     """
     with reading_errors(variant.folder):
-        found = file_digests(variant.folder)
-    difference = compare_files(found, variant.files)
+        digests = file_digests(variant.folder)
+    difference = compare_files(digests, variant.files)
     if not difference.is_empty:
         msg = f"{variant.name} in {variant.folder} is corrupt, nothing was released: {difference}"
         raise ArtifactIntegrityError(msg, hint="make it again with", command="convert-and-validate export")
@@ -273,8 +273,8 @@ def check_copies(candidate: ReleaseCandidate, copied: Mapping[str, str]) -> None
         *candidate.reports,
         *(f"{variant.name}/{ARTIFACT_FILE}" for variant in candidate.variants),
     }
-    found = {name: of for name, of in copied.items() if name not in written}
-    difference = compare_files(found, recorded)
+    unwritten = {name: of for name, of in copied.items() if name not in written}
+    difference = compare_files(unwritten, recorded)
     if not difference.is_empty:
         msg = f"the copy differs from the artifact, nothing was released: {difference}"
         raise ArtifactIntegrityError(msg, hint="let no other process write to the run's folder, and promote again")

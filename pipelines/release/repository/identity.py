@@ -16,7 +16,7 @@ def identity_of(variants: Sequence[Mapping[str, Any]], despite: str, trust: str 
     """
     entries = [_entry(variant) for variant in variants]
     # Manifests of 0.1.0 do not name the rules of the gate.
-    if any(found["rules"] is None for entry in entries for found in entry["evidence"]):
+    if any(item["rules"] is None for entry in entries for item in entry["evidence"]):
         return None
     return digest_of_json({"variants": entries, "despite": despite, **({"trust": trust} if trust else {})})
 
@@ -31,9 +31,9 @@ def identity_in(manifest: Mapping[str, Any]) -> str | None:
 
 def _entry(variant: Mapping[str, Any]) -> dict[str, Any]:
     evidence = variant["evidence"]
-    found = [] if evidence is None else [evidence, *evidence.get("also", ())]
-    kept = ("verdict", "kind", "device", "rules")
+    items = [] if evidence is None else [evidence, *evidence.get("also", ())]
+    keys = ("verdict", "kind", "device", "rules")
     return {
         **{key: variant[key] for key in ("name", "role", "digest")},
-        "evidence": [{**{key: item.get(key) for key in kept}, "devices": item.get("devices", [])} for item in found],
+        "evidence": [{**{key: item.get(key) for key in keys}, "devices": item.get("devices", [])} for item in items],
     }

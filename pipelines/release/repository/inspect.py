@@ -181,17 +181,17 @@ def _numbers(manifest: Mapping[str, Any], evidence: Mapping[str, Any]) -> Iterat
 def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     # Evidence of schema 1 holds the measurements itself; later evidence holds the result.
     result = entry.get("result") or entry
-    for output, found in result.get("outputs", {}).items():
+    for output, numbers in result.get("outputs", {}).items():
         # Outputs with decisions count those, and outputs compared exactly count values.
         counted = result.get("decisions", {}).get(output, {})
-        exact = None if is_float_dtype(found["dtype"]) else found.get("mismatches")
+        exact = None if is_float_dtype(numbers["dtype"]) else numbers.get("mismatches")
         yield {
             "variant": entry["variant"],
             "output": output,
             "rows": result.get("rows"),
             "mismatches": counted.get("mismatches", exact),
             "mismatch_rate_upper_95": counted.get("mismatch_rate_upper_95"),
-            **{name: found.get(name) for name in _DIFFERENCES},
+            **{name: numbers.get(name) for name in _DIFFERENCES},
             "device": result.get("candidate", entry).get("device"),
             "evidence": entry["evidence"],
             "verdict": entry["verdict"],
@@ -250,9 +250,9 @@ def read_state(repository: Root, model: str) -> ModelState:
     _check_repository(repository)
     state = state_of(read_records(repository, model))
     if not state.history:
-        known = [summary.model for summary in list_models(repository)]
-        listed = ", ".join(known) or "none"
-        msg = f"repository {repository} has no release of model {model!r} (models: {listed}){meant(model, known)}"
+        models = [summary.model for summary in list_models(repository)]
+        listed = ", ".join(models) or "none"
+        msg = f"repository {repository} has no release of model {model!r} (models: {listed}){meant(model, models)}"
         raise UsageError(msg, hint="list its content with", command=command_on(repository, "list"))
     return state
 

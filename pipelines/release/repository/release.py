@@ -207,13 +207,13 @@ def _release(
     version, manifest = _claim_version(repository, candidate, staging, files)
     aliases = {} if candidate.alias is None else {candidate.alias: version}
     released = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
-    found: list[tuple[int, str, ModelState]] = []
+    attempts: list[tuple[int, str, ModelState]] = []
 
     def record_of(state: ModelState) -> Record | None:
         _check_current(candidate, state)
         same, _ = _same_release(repository, candidate, state)
         made, of = (version, manifest) if same is None else (same, str(state.releases[same].manifest))
-        found.append((made, of, state))
+        attempts.append((made, of, state))
         record = released if same is None else _move_to(candidate, same, state)
         if record is not None:
             commit.begin(release_of(made, of, len(state.history) + 1, now=state, is_new=same is None))
@@ -224,7 +224,7 @@ def _release(
     except BaseException:
         _withdraw_unrecorded(staging, repository, candidate.model, version)
         raise
-    made, of, before = found[-1]
+    made, of, before = attempts[-1]
     if made != version:
         _withdraw_unrecorded(staging, repository, candidate.model, version)
     return release_of(made, of, number, now=before, is_new=made == version)

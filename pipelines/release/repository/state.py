@@ -106,9 +106,9 @@ def _contradiction(
         }
     else:
         problems = {"it names no alias": not record.aliases}
-    found = next((problem for problem, is_so in problems.items() if is_so), "")
+    problem_of_state = next((problem for problem, is_so in problems.items() if is_so), "")
     moves = (_why_not_moved(record, alias, releases, collected, stacks.get(alias, ())) for alias in record.aliases)
-    return found or next(filter(None, moves), "")
+    return problem_of_state or next(filter(None, moves), "")
 
 
 def _why_not_moved(

@@ -162,9 +162,11 @@ def _raise(error: OSError) -> None:
 
 
 def _tag(entry: os.DirEntry[str]) -> Hashable:
-    found = entry.stat(follow_symlinks=False)
-    is_settled = stat.S_ISREG(found.st_mode) and time.time() - found.st_ctime > _TIME_STEP_S
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if is_settled else None
+    status = entry.stat(follow_symlinks=False)
+    is_settled = stat.S_ISREG(status.st_mode) and time.time() - status.st_ctime > _TIME_STEP_S
+    return (
+        (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) if is_settled else None
+    )
 
 
 def _written(staging: Path) -> Path:

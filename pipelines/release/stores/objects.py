@@ -40,8 +40,8 @@ class ObjectStore:
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Return the names directly below a folder."""
-        found = self._list_folder(folder)
-        paths = (*found["common_prefixes"], *(item["path"] for item in found["objects"]))
+        listing = self._list_folder(folder)
+        paths = (*listing["common_prefixes"], *(item["path"] for item in listing["objects"]))
         return tuple(sorted(path.rpartition("/")[2] for path in paths))
 
     def tags(self, folder: str) -> Mapping[str, Hashable]:
@@ -174,8 +174,8 @@ class ObjectStore:
         sizes = self._sizes(folder)
         names = {name: "/".join(filter(None, (folder, name))) for name in sizes}
         with ThreadPoolExecutor(_WORKERS) as workers:
-            found = workers.map(lambda name: self._digest(names[name], sizes[name]), sizes)
-            return dict(zip(sizes, found, strict=True))
+            digests = workers.map(lambda name: self._digest(names[name], sizes[name]), sizes)
+            return dict(zip(sizes, digests, strict=True))
 
     def _digest(self, name: str, size: int, write: Any = None) -> str:  # noqa: ANN401 - the method of a stream
         state = hashlib.sha256()

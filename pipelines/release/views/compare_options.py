@@ -37,9 +37,9 @@ def compare_options(details: ReleaseDetails, variant: Variant) -> tuple[str, ...
 
 def _spec_of(details: ReleaseDetails) -> Spec | None:
     """Return the spec of the release; None where an earlier version wrote a spec that this one refuses."""
-    said: Any = (details.manifest.get("provenance") or {}).get("spec")
+    data: Any = (details.manifest.get("provenance") or {}).get("spec")
     try:
-        return Spec.model_validate(said)
+        return Spec.model_validate(data)
     except (ValidationError, UsageError):
         return None
 

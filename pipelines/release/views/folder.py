@@ -76,5 +76,5 @@ def writing_command(repository: Root, request: ViewRequest) -> str:
 
 def _in_the_place_of(repository: Root, request: ViewRequest) -> ViewRequest | None:
     """Return the request of the view that is there and follows another alias; None where there is none."""
-    kept = [each.request for each in subscriptions(repository) if each.request is not None]
-    return next((each for each in kept if request.place.is_dir() and each.is_instead_of(request)), None)
+    requests = [each.request for each in subscriptions(repository) if each.request is not None]
+    return next((each for each in requests if request.place.is_dir() and each.is_instead_of(request)), None)

@@ -75,22 +75,22 @@ def publish_view(
     if missing:
         msg = f"{request.command} needs {' and '.join(example.split()[0] for example in missing)}"
         raise UsageError(msg, hint=f"give for example {' '.join(missing)}")
-    found = release_to_serve(repository, request.model, request.which, kind, variant=request.variant)
+    to_serve = release_to_serve(repository, request.model, request.which, kind, variant=request.variant)
     check_folder(repository, request, overwrite=overwrite)
     place = Place(request.root)
-    view = kind.make(_model_to_serve(found, request, samples), place)
+    view = kind.make(_model_to_serve(to_serve, request, samples), place)
     written = view.write(place, overwrite=overwrite)
-    is_first = found.details.manifest["variants"][0]["name"] == found.variant
+    is_first = to_serve.details.manifest["variants"][0]["name"] == to_serve.variant
     return PublishedView(
-        model=found.details.model,
-        version=found.details.version,
-        aliases=found.details.aliases,
-        variant=found.variant,
-        artifact=found.artifact.path,
+        model=to_serve.details.model,
+        version=to_serve.details.version,
+        aliases=to_serve.details.aliases,
+        variant=to_serve.variant,
+        artifact=to_serve.artifact.path,
         repository=repository,
-        reference=f"{request.model}@{request.which}" + ("" if is_first else f"/{found.variant}"),
-        samples=request.samples or samples_to_compare(found.details),
-        compare=compare_options(found.details, found.artifact.variant),
+        reference=f"{request.model}@{request.which}" + ("" if is_first else f"/{to_serve.variant}"),
+        samples=request.samples or samples_to_compare(to_serve.details),
+        compare=compare_options(to_serve.details, to_serve.artifact.variant),
         root=request.root,
         view=view,
         written=written,

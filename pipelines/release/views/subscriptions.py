@@ -92,16 +92,16 @@ def forget_view(repository: Root, place: Path) -> tuple[ViewRequest, ...]:
         UsageError: No view there follows an alias.
         StorageError: The repository cannot be written.
     """
-    kept = [(each.path, each.request) for each in subscriptions(repository) if each.request is not None]
-    found = [(path, request) for path, request in kept if _is_same(request.place, place)]
-    if not found:
-        known = ", ".join(sorted({from_here(request.place) for _, request in kept})) or "none"
-        msg = f"no view in {from_here(place.absolute())} follows an alias (those that do: {known})"
+    followed = [(each.path, each.request) for each in subscriptions(repository) if each.request is not None]
+    of_place = [(path, request) for path, request in followed if _is_same(request.place, place)]
+    if not of_place:
+        places = ", ".join(sorted({from_here(request.place) for _, request in followed})) or "none"
+        msg = f"no view in {from_here(place.absolute())} follows an alias (those that do: {places})"
         raise UsageError(msg, hint="see them", command=command_on(repository, "views"))
-    for path, _ in found:
+    for path, _ in of_place:
         with storage_errors(path):
             _remove(path)
-    return tuple(request for _, request in found)
+    return tuple(request for _, request in of_place)
 
 
 def _read(path: Path) -> ViewSubscription:

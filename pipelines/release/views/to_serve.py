@@ -72,6 +72,6 @@ def variant_to_serve(
 
 
 def _devices_of(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    found = entry["evidence"] or {}
-    kinds = [item for item in (found, *found.get("also", ())) if item.get("kind") == "verified"]
+    evidence = entry["evidence"] or {}
+    kinds = [item for item in (evidence, *evidence.get("also", ())) if item.get("kind") == "verified"]
     return tuple(dict.fromkeys(device for item in kinds for device in (item.get("devices") or [item["device"]])))

@@ -40,10 +40,10 @@ class ViewUpdate:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
         why = None if self.error is None else self.error.to_json()
-        said = {"place": str(self.place), "order": to_data(self.request), "is_there": self.is_there}
+        order_data = {"place": str(self.place), "order": to_data(self.request), "is_there": self.is_there}
         shown = {} if self.published is None else self.published.view.to_json()
         return {
-            **said,
+            **order_data,
             "version": self.version,
             "is_changed": self.is_changed,
             "tuned": shown.get("tuned"),
@@ -56,34 +56,34 @@ def update_views(repository: Root, model: str, *aliases: str) -> tuple[ViewUpdat
 
     The aliases have moved by then, so a view that cannot be written is reported and raises nothing.
     """
-    found: list[ViewUpdate] = []
+    updates: list[ViewUpdate] = []
     if not isinstance(repository, Path):
         return ()
-    for kept in subscriptions(repository, model):
-        if kept.request is None:
-            found.append(ViewUpdate(place=kept.path, request=None, error=kept.error))
-        elif kept.request.which in aliases:
-            found.append(_follow(repository, kept.request))
-    return tuple(found)
+    for subscription in subscriptions(repository, model):
+        if subscription.request is None:
+            updates.append(ViewUpdate(place=subscription.path, request=None, error=subscription.error))
+        elif subscription.request.which in aliases:
+            updates.append(_follow(repository, subscription.request))
+    return tuple(updates)
 
 
 def _follow(repository: Path, request: ViewRequest) -> ViewUpdate:
     # Imported only where a view is written, because an unchanged run writes none.
     from paritygate.pipelines.release.views.publish import publish_view
 
-    found = ViewUpdate(place=request.place, request=request, is_there=request.place.is_dir())
-    if not found.is_there:
-        return found
+    update = ViewUpdate(place=request.place, request=request, is_there=request.place.is_dir())
+    if not update.is_there:
+        return update
     rows = warmup_rows(repository, request)
     samples = None if request.samples is None else SampleSource(text=rows.name, folder=rows.parent.absolute())
     try:
         # Another process may move the alias and write the view meanwhile, so the last writer checks.
         for _ in range(_TRIES):
             published = publish_view(repository, request, samples)
-            is_changed = found.is_changed or published.written.is_changed
-            found = replace(found, published=published, is_changed=is_changed)
+            is_changed = update.is_changed or published.written.is_changed
+            update = replace(update, published=published, is_changed=is_changed)
             if read_state(repository, request.model).aliases.get(request.which) == published.version:
                 break
     except ParitygateError as err:
         return ViewUpdate(place=request.place, request=request, error=err)
-    return found
+    return update

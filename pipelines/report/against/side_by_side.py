@@ -213,7 +213,7 @@ def _facts_of(report: ReportData) -> Iterator[tuple[str, str]]:
             (variant.result.paritygate for variant in report.variants if variant.result is not None), report.paritygate
         ),
     )
-    machine = next((found for _, found in report.machines), {})
+    machine = next((facts for _, facts in report.machines), {})
     cpu, gpu = machine.get("cpu") or {}, machine.get("gpu") or {}
     if machine:
         yield "processor", str(cpu.get("model", "not known"))

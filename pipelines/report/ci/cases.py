@@ -80,8 +80,8 @@ def suites_of_run(report: ReportData, *, exit_code: int, not_released: str) -> t
     for variant in report.variants:
         suites.append(_of_variant(report, variant))
         if variant.emulated is not None:
-            found = suite_of_comparison(variant.emulated, model=report.model, name=f"{variant.name} emulated")
-            suites.append(_as_optional(found, "an emulated row decides nothing by itself"))
+            suite = suite_of_comparison(variant.emulated, model=report.model, name=f"{variant.name} emulated")
+            suites.append(_as_optional(suite, "an emulated row decides nothing by itself"))
     if exit_code not in {ExitCode.PASS, report.exit_code}:
         # All required variants passed, but the release failed.
         case = Case(name="release", status=CaseStatus.ERROR, message=not_released)
@@ -104,8 +104,8 @@ def suite_of_comparison(result: ComparisonResult, *, model: str = "", name: str 
 
 def suite_of_error(model: str, error: ParitygateError, *, is_hiding: bool = False) -> Suite:
     """Return the suite of a spec that could not be measured, without names of rows if it hides them."""
-    found = hidden(error_result(error)) if is_hiding else error_result(error)
-    words, hint = found.message, found.hint
+    result = hidden(error_result(error)) if is_hiding else error_result(error)
+    words, hint = result.message, result.hint
     case = Case(name="run", status=CaseStatus.ERROR, message=words, details=_hint(hint))
     return Suite(model=model, name="run", verdict="error", reason=words, cases=(case,))
 
@@ -113,7 +113,7 @@ def suite_of_error(model: str, error: ParitygateError, *, is_hiding: bool = Fals
 def _of_variant(report: ReportData, variant: VariantReport) -> Suite:
     reason = why_of_variant(variant)
     if variant.result is not None:
-        found = suite_of_comparison(variant.result, model=report.model, name=variant.name)
+        suite = suite_of_comparison(variant.result, model=report.model, name=variant.name)
     else:
         case = Case(
             name="compared",
@@ -121,19 +121,19 @@ def _of_variant(report: ReportData, variant: VariantReport) -> Suite:
             message=reason,
             details=_hint(variant.hint),
         )
-        found = Suite(model=report.model, name=variant.name, verdict=variant.verdict, cases=(case,))
-    properties = {**found.properties, "run": str(report.folder), "required": "yes" if variant.is_required else "no"}
-    found = replace(found, verdict=variant.verdict, reason=reason, properties=properties)
+        suite = Suite(model=report.model, name=variant.name, verdict=variant.verdict, cases=(case,))
+    properties = {**suite.properties, "run": str(report.folder), "required": "yes" if variant.is_required else "no"}
+    suite = replace(suite, verdict=variant.verdict, reason=reason, properties=properties)
     if not variant.is_required:
-        return _as_optional(found, "it is not required")
+        return _as_optional(suite, "it is not required")
     if variant.verdict in _SKIPPED:
         # A required variant that does not run here was not measured, so the run has not passed.
         cases = tuple(
             replace(case, status=CaseStatus.ERROR, message=f"{variant.verdict}, and required: {case.message}")
-            for case in found.cases
+            for case in suite.cases
         )
-        return replace(found, cases=cases)
-    return found
+        return replace(suite, cases=cases)
+    return suite
 
 
 def _as_optional(suite: Suite, reason: str) -> Suite:
@@ -183,23 +183,23 @@ def _of_check(check: Check, result: ComparisonResult, findings: Sequence[str]) -
         return Case(name=name, status=CaseStatus.SKIPPED, message=check.detail)
     if check.status in {"error", "inconclusive"}:
         return Case(name=name, status=CaseStatus.ERROR, message=f"{check.status}: {check.detail}")
-    said = [f"{check.status}: {check.detail}"] if check.status in _FOUND else []
-    return Case(name=name, output="\n".join((*said, *findings)))
+    remarks = [f"{check.status}: {check.detail}"] if check.status in _FOUND else []
+    return Case(name=name, output="\n".join((*remarks, *findings)))
 
 
 def _with_own_names(cases: Iterable[Case]) -> tuple[Case, ...]:
     """Return the cases with a number after each repeated name."""
     seen: Counter[str] = Counter()
-    found = []
+    named = []
     for case in cases:
         seen[case.name] += 1
         count = seen[case.name]
-        found.append(case if count == 1 else replace(case, name=f"{case.name} ({count})"))
-    return tuple(found)
+        named.append(case if count == 1 else replace(case, name=f"{case.name} ({count})"))
+    return tuple(named)
 
 
 def _properties(result: ComparisonResult) -> dict[str, str]:
-    found = {
+    properties = {
         "verdict": result.verdict_words,
         "precision": result.precision,
         "rows": str(result.rows),
@@ -207,7 +207,7 @@ def _properties(result: ComparisonResult) -> dict[str, str]:
         "runtime": " ".join(filter(None, (result.candidate.runtime, result.candidate.version))),
         "samples": result.samples_digest or "",
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in properties.items() if value}
 
 
 def _not_asked(words: Sequence[Sentence]) -> str:

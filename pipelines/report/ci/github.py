@@ -38,32 +38,32 @@ def annotations_of(suites: Iterable[Suite]) -> tuple[Annotation, ...]:
 def _of_suite(suite: Suite) -> list[Annotation]:
     title = f"{suite.model} {suite.name}: {suite.verdict}"
     bad = [case for case in suite.cases if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}]
-    found = []
+    items = []
     if bad:
         reasons = [f"{case.name}: {case.message}" for case in bad]
         details = list(dict.fromkeys(line for case in bad for line in case.details.splitlines()))
-        found.append(Annotation(kind="error", title=title, message="\n".join((*reasons, *details))))
+        items.append(Annotation(kind="error", title=title, message="\n".join((*reasons, *details))))
     elif suite.verdict != "pass":
         words = suite.reason if suite.is_required else f"{suite.reason} (not required)"
-        found.append(Annotation(kind="notice", title=title, message=words))
-    said = [f"{case.name}: {case.output}" for case in suite.cases if case.output]
-    if said:
+        items.append(Annotation(kind="notice", title=title, message=words))
+    remarks = [f"{case.name}: {case.output}" for case in suite.cases if case.output]
+    if remarks:
         kind = "warning" if suite.is_required else "notice"
-        found.append(Annotation(kind=kind, title=f"{title}, with remarks", message="\n".join(said)))
-    return found
+        items.append(Annotation(kind=kind, title=f"{title}, with remarks", message="\n".join(remarks)))
+    return items
 
 
 def annotation_lines(annotations: Sequence[Annotation]) -> list[str]:
     """Return the lines of the log; beyond the limit of a kind, the last one counts the rest."""
     lines = []
     for kind in _KINDS:
-        found = [item for item in annotations if item.kind == kind]
-        if len(found) > _MOST_SHOWN:
-            shown = found[: _MOST_SHOWN - 1]
-            left = len(found) - len(shown)
-            names = ", ".join(item.title for item in found[len(shown) :])
-            found = [*shown, Annotation(kind=kind, title=f"{left} more of this kind", message=names)]
-        lines += [_line(item) for item in found]
+        of_kind = [item for item in annotations if item.kind == kind]
+        if len(of_kind) > _MOST_SHOWN:
+            shown = of_kind[: _MOST_SHOWN - 1]
+            left = len(of_kind) - len(shown)
+            names = ", ".join(item.title for item in of_kind[len(shown) :])
+            of_kind = [*shown, Annotation(kind=kind, title=f"{left} more of this kind", message=names)]
+        lines += [_line(item) for item in of_kind]
     return lines
 
 

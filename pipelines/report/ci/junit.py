@@ -53,10 +53,10 @@ def _add_case(parent: ET.Element, suite: Suite, case: Case) -> None:
     element = ET.SubElement(parent, "testcase", classname=_safe(group), name=_safe(case.name))
     kind = _ELEMENTS.get(case.status)
     if kind is not None:
-        found = ET.SubElement(element, kind, message=_safe(case.message))
+        outcome = ET.SubElement(element, kind, message=_safe(case.message))
         if case.status is not CaseStatus.SKIPPED:
-            found.set("type", suite.verdict)
-            found.text = _safe("\n".join(filter(None, (case.message, case.details))))
+            outcome.set("type", suite.verdict)
+            outcome.text = _safe("\n".join(filter(None, (case.message, case.details))))
     if case.output:
         ET.SubElement(element, "system-out").text = _safe(case.output)
 

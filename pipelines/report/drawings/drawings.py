@@ -16,10 +16,10 @@ def drawings_of(output: OutputResult) -> tuple[Plot, ...]:
     if drawing is None or (output.max_abs_diff == 0 and not output.non_finite):
         return ()
     has_limit = limit is not None and limit.lowest > 0
-    found = [
+    plots = [
         differences_plot(output, drawing),
         scatter_plot(drawing),
         row_plot(drawing.by_row, output.rows) if drawing.by_row is not None and has_limit else None,
         length_plot(drawing.by_length) if drawing.by_length is not None and has_limit else None,
     ]
-    return tuple(plot for plot in found if plot is not None)
+    return tuple(plot for plot in plots if plot is not None)

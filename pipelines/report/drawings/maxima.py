@@ -28,10 +28,10 @@ def length_plot(maxima: DrawnMaxima) -> Plot | None:
 
 
 def _plot(maxima: DrawnMaxima, *, noun: str, axis: str, last: int) -> Plot | None:
-    found = {at: largest for at, largest in enumerate(maxima.largest) if largest}
-    if not found and not maxima.not_finite:
+    bars = {at: largest for at, largest in enumerate(maxima.largest) if largest}
+    if not bars and not maxima.not_finite:
         return None
-    numbers = [*found.values(), 1.0]
+    numbers = [*bars.values(), 1.0]
     high = math.ceil(math.log10(max(numbers)) + 0.1)
     low = max(math.floor(math.log10(min(numbers)) - 0.1), high - _MOST_DECADES)
     frame = Frame(height=_HEIGHT, x_low=0.0, x_high=float(last), y_low=float(low), y_high=float(high))
@@ -39,8 +39,8 @@ def _plot(maxima: DrawnMaxima, *, noun: str, axis: str, last: int) -> Plot | Non
         box(frame.x(at * maxima.width), TOP, frame.x((at + 1) * maxima.width), frame.bottom) for at in maxima.not_finite
     )
     shapes = (
-        Path(d=_bars(found, frame, maxima.width, is_beyond=False), kind="column"),
-        Path(d=_bars(found, frame, maxima.width, is_beyond=True) + broken, kind="column beyond"),
+        Path(d=_bars(bars, frame, maxima.width, is_beyond=False), kind="column"),
+        Path(d=_bars(bars, frame, maxima.width, is_beyond=True) + broken, kind="column beyond"),
     )
     limit = frame.y(0.0)
     ticks = [(step, number(int(step))) for step in nice_steps(0, last, _TICKS) if step == int(step)]
@@ -48,7 +48,7 @@ def _plot(maxima: DrawnMaxima, *, noun: str, axis: str, last: int) -> Plot | Non
     y_marks, y_labels = frame.y_ticks([(float(power), _part(power)) for power in range(low, high + 1) if power])
     return Plot(
         title=f"Largest difference by {noun}",
-        words=_words(maxima, found, noun),
+        words=_words(maxima, bars, noun),
         height=frame.full_height,
         paths=(
             Path(d=box(LEFT, TOP, frame.right, limit), kind="beyond-area"),

@@ -95,17 +95,17 @@ class Frame:
 
     def x_ticks(self, ticks: Iterable[tuple[float, str]], title: str) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
         """Return marks and labels of numbers below the lower axis, and the title of the axis."""
-        found = [(self.x(number), text) for number, text in ticks]
-        marks = "".join(f"M{at:.1f} {self.bottom:g}v{_TICK:g}" for at, _ in found)
-        labels = [Label(x=at, y=self.bottom + _BELOW, text=text, anchor=_anchor(at, self.right)) for at, text in found]
+        places = [(self.x(number), text) for number, text in ticks]
+        marks = "".join(f"M{at:.1f} {self.bottom:g}v{_TICK:g}" for at, _ in places)
+        labels = [Label(x=at, y=self.bottom + _BELOW, text=text, anchor=_anchor(at, self.right)) for at, text in places]
         title_label = Label(x=(LEFT + self.right) / 2, y=self.bottom + _TITLE_BELOW, text=title, kind="title")
         return (Path(d=marks, kind="axis"),), (*labels, title_label)
 
     def y_ticks(self, ticks: Iterable[tuple[float, str]]) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
         """Return lines across and labels of numbers beside the left axis."""
-        found = [(self.y(number), text) for number, text in ticks]
-        lines = "".join(f"M{LEFT:g} {at:.1f}H{self.right:g}" for at, _ in found)
-        labels = tuple(Label(x=LEFT - 5, y=at + _LETTER, text=text, anchor="end") for at, text in found)
+        places = [(self.y(number), text) for number, text in ticks]
+        lines = "".join(f"M{LEFT:g} {at:.1f}H{self.right:g}" for at, _ in places)
+        labels = tuple(Label(x=LEFT - 5, y=at + _LETTER, text=text, anchor="end") for at, text in places)
         return (Path(d=lines, kind="grid"),), labels
 
 

@@ -50,8 +50,8 @@ def scatter_plot(drawing: Drawing) -> Plot | None:
 
 
 def _parsed(cells: str) -> list[_Cell]:
-    found = (tuple(map(int, cell.split(","))) for cell in cells.split())
-    return [(x, y, count) for x, y, count in found]
+    parsed = (tuple(map(int, cell.split(","))) for cell in cells.split())
+    return [(x, y, count) for x, y, count in parsed]
 
 
 def _shade(count: int) -> int:

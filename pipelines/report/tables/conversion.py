@@ -16,8 +16,8 @@ _ATTEMPT = {"exporter", "said"}
 
 def conversion_table(recorded: Mapping[str, Any]) -> Table | None:
     """Return the facts of a conversion by name, without empty ones; None if there are none."""
-    found = [(name.replace("_", " "), fact_words(fact)) for name, fact in recorded.items()]
-    rows = [(name, text(words)) for name, words in found if words]
+    named = [(name.replace("_", " "), fact_words(fact)) for name, fact in recorded.items()]
+    rows = [(name, text(words)) for name, words in named if words]
     return facts("How it was made", rows) if rows else None
 
 

@@ -62,7 +62,7 @@ def machine_tables(report: ReportData) -> tuple[Table, ...]:
 def _machine_table(caption: str, machine: Mapping[str, Any]) -> Table:
     cpu, gpu = machine.get("cpu") or {}, machine.get("gpu")
     flags = ", ".join(map(str, cpu.get("flags", ()))) or "none that matters"
-    found = [
+    rows = [
         ("processor", text(f"{cpu.get('model', 'not known')} ({flags})")),
         (
             "GPU",
@@ -71,5 +71,5 @@ def _machine_table(caption: str, machine: Mapping[str, Any]) -> Table:
         ("system", text(str(machine.get("platform", "not known")))),
         ("Python", text(str(machine.get("python", "not known")))),
     ]
-    found += [(name, text(str(version))) for name, version in machine.get("versions", {}).items()]
-    return facts(caption, found)
+    rows += [(name, text(str(version))) for name, version in machine.get("versions", {}).items()]
+    return facts(caption, rows)

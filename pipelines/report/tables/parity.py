@@ -99,18 +99,18 @@ def _result_rows(
 
 def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
     """Return the figures of each output, of labels judged by their scores, and of detections."""
-    found: dict[str, tuple[Cell, ...]] = {}
+    by_output: dict[str, tuple[Cell, ...]] = {}
     for name, output in result.outputs.items():
         shown = [figure(number(getattr(output, key), missing=_NOTHING)) for key in _DIFFERENCES]
-        found[name] = (text(name), *_mismatch_cells(output, result.decisions.get(name)), *shown)
+        by_output[name] = (text(name), *_mismatch_cells(output, result.decisions.get(name)), *shown)
     for name, decision in result.decisions.items():
         if name not in result.outputs:
-            found[name] = (text(name, remark="labels"), *_decision_cells(decision), *[figure(_NOTHING)] * 4)
+            by_output[name] = (text(name, remark="labels"), *_decision_cells(decision), *[figure(_NOTHING)] * 4)
     for name, match in result.matches.items():
         shown = [figure(_match_diffs(match)), *[figure(_NOTHING)] * 3]
         pairs = figure(f"{number(match.matched)} of {number(match.expected)} matched")
-        found[name] = (text(name, remark="detections"), pairs, figure(_NOTHING), *shown)
-    return found
+        by_output[name] = (text(name, remark="detections"), pairs, figure(_NOTHING), *shown)
+    return by_output
 
 
 def _match_diffs(match: MatchStatistics) -> str:

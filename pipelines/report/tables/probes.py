@@ -38,11 +38,11 @@ def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
         return ()
     left_out = tuple(_left_out_rows(probes))
     failed = tuple(_failure_rows(probes, folder))
-    found = tuple(_finding_rows(probes, folder))
+    findings = tuple(_finding_rows(probes, folder))
     return (
         _asked_table(probes),
         *((_failures_table(failed),) if failed else ()),
-        *((_findings_table(found),) if found else ()),
+        *((_findings_table(findings),) if findings else ()),
         *((_left_out_table(left_out),) if left_out else ()),
         *((_roles_table(probes),) if probes.roles else ()),
         _times_table(probes),
@@ -52,18 +52,18 @@ def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
 def probe_words(result: ComparisonResult) -> tuple[str, ...]:
     """Return the sentences above the tables."""
     probes = result.probes
-    found = [f"No probe ran: {probes.skipped}."] if probes.skipped else [_LEAD]
+    sentences = [f"No probe ran: {probes.skipped}."] if probes.skipped else [_LEAD]
     if any(probe.findings for probe in probes.asked.values()):
-        found.append(_OF_FINDINGS)
+        sentences.append(_OF_FINDINGS)
     if any(probe.edge_off for probe in probes.asked.values()):
-        found.append("The spec has edge: off, so rows that are unlike every sample did not run.")
+        sentences.append("The spec has edge: off, so rows that are unlike every sample did not run.")
     if probes.switched_off:
-        found.append(f"Switched off: {', '.join(probes.switched_off)}.")
+        sentences.append(f"Switched off: {', '.join(probes.switched_off)}.")
     if probes.not_recorded:
-        found.append(f"Not run because the reference was recorded without them: {', '.join(probes.not_recorded)}.")
+        sentences.append(f"Not run because the reference was recorded without them: {', '.join(probes.not_recorded)}.")
     if probes.roles:
-        found.append(f"What an input was taken for is inferred; the spec overrules it{_example(probes)}.")
-    return tuple(found)
+        sentences.append(f"What an input was taken for is inferred; the spec overrules it{_example(probes)}.")
+    return tuple(sentences)
 
 
 def _example(probes: ProbesResult) -> str:
@@ -147,10 +147,10 @@ def _findings_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
 
 def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
     for name, probe in probes.asked.items():
-        found = [(item.in_words, item.batches, item.first) for item in probe.dropped_by.values()]
+        reasons = [(item.in_words, item.batches, item.first) for item in probe.dropped_by.values()]
         if probe.unfit:
-            found.append((_UNFIT, probe.unfit, probe.unfit_first))
-        for why, count, first in found:
+            reasons.append((_UNFIT, probe.unfit, probe.unfit_first))
+        for why, count, first in reasons:
             more = f"; and {number(count - len(first))} more" if count > len(first) else ""
             shown = HIDDEN if HIDDEN in first else "; ".join(first) + more
             yield text(name), text(why), figure(number(count)), text(shown)
@@ -170,14 +170,14 @@ def _roles_table(probes: ProbesResult) -> Table:
 def _times_table(probes: ProbesResult) -> Table:
     samples, of_probes = probes.seconds()
     once = "answered when it was recorded" if probes.reference_samples_seconds is None else None
-    found = [
+    rows = [
         ("the candidate over the samples", text(_seconds(probes.samples_seconds))),
         ("the reference over the samples", text(once or _seconds(probes.reference_samples_seconds))),
         ("probes", text(f"{of_probes:.2f} s")),
     ]
     if samples:
-        found.append(("all of it, over the samples alone", text(f"{(samples + of_probes) / samples:.1f} times")))
-    return facts("Where the time went", found)
+        rows.append(("all of it, over the samples alone", text(f"{(samples + of_probes) / samples:.1f} times")))
+    return facts("Where the time went", rows)
 
 
 def _seconds(seconds: float | None) -> str:

@@ -23,9 +23,9 @@ def quality_tables(result: ComparisonResult) -> tuple[Table, ...]:
 
 def _gold_table(result: ComparisonResult) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for rule, found in result.gold.items():
-        rows.append(_gold_row(rule, found))
-        for name, values in found.strata.items():
+    for rule, statistics in result.gold.items():
+        rows.append(_gold_row(rule, statistics))
+        for name, values in statistics.strata.items():
             for stratum, item in values.items():
                 difference = (
                     None if item.candidate is None or item.reference is None else item.candidate - item.reference
@@ -91,9 +91,9 @@ _MATCH_FIGURES = {
 
 def _match_table(result: ComparisonResult) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for rule, found in result.matches.items():
-        rows.append(_match_row(rule, found))
-        for name, values in found.strata.items():
+    for rule, statistics in result.matches.items():
+        rows.append(_match_row(rule, statistics))
+        for name, values in statistics.strata.items():
             rows += [_match_row(f"{rule}, {name} {stratum}", item) for stratum, item in values.items()]
     return Table(
         caption="Detections matched",

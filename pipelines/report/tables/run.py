@@ -65,14 +65,14 @@ def _reasons_of_none(report: ReportData) -> Iterable[str]:
     for variant in report.variants:
         if variant.reason:
             names.setdefault(shorten(" ".join(variant.reason.split()), _WHY_LENGTH), []).append(variant.name)
-    for reason, found in names.items():
-        yield f"{', '.join(found)}: {reason}"
+    for reason, variants in names.items():
+        yield f"{', '.join(variants)}: {reason}"
 
 
 def reference_tables(recording: Recording) -> tuple[Table, ...]:
     """Return the facts of the reference, and whether it is fit to judge by."""
     model, runtime, settings = recording.model, recording.runtime, recording.settings
-    found = [
+    rows = [
         ("source", text(str(model.get("text", "-")))),
         ("kind", text(str(model.get("kind", "-")))),
         ("digest of the source", code(str(model.get("digest") or "not known"))),
@@ -91,7 +91,7 @@ def reference_tables(recording: Recording) -> tuple[Table, ...]:
         columns=heads("looked at", "found"),
         rows=tuple((text(name), text(detail)) for name, detail in recording.health),
     )
-    return health, facts("The reference", found), _signature_table(recording)
+    return health, facts("The reference", rows), _signature_table(recording)
 
 
 def _signature_table(recording: Recording) -> Table:
@@ -136,8 +136,8 @@ def _artifact_rows(name: str, artifact: Artifact) -> Iterable[tuple[Cell, ...]]:
 def artifact_size(artifact: Artifact) -> int | None:
     """Return the bytes of all files of an artifact; None if one is missing."""
     sizes = [_size_of(artifact.folder / file) for file in artifact.files]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    present = [size for size in sizes if size is not None]
+    return sum(present) if len(present) == len(sizes) else None
 
 
 def _size_of(path: Path) -> int | None:
@@ -147,7 +147,7 @@ def _size_of(path: Path) -> int | None:
 def release_table(release: Mapping[str, Any], report: ReportData) -> Table:
     """Return the release made of the run, and what the run required besides."""
     without = [f"{item.name} ({item.verdict})" for item in report.variants if item.is_required and item.exit_code]
-    found = [
+    rows = [
         ("version", text(f"{release['model']} {release['version']}")),
         ("alias", text(release["alias"] or "none moved")),
         ("variants", text(", ".join(release["variants"]))),
@@ -161,4 +161,4 @@ def release_table(release: Mapping[str, Any], report: ReportData) -> Table:
         ("folder", code(str(release["folder"]))),
         ("digest of its manifest", code(release["manifest"])),
     ]
-    return facts("Release", found)
+    return facts("Release", rows)

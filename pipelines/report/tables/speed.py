@@ -25,14 +25,14 @@ _FOOTPRINT_TITLES = ("load s", "first call ms", "peak memory", "size of files")
 
 def measured_speed(variant: VariantReport, benchmark: BenchmarkResult) -> tuple[VariantBenchmark | None, str]:
     """Return the benchmark of exactly the variant's current artifact, else None and why."""
-    found = benchmark.of(variant.name)
-    if found is None:
+    speed = benchmark.of(variant.name)
+    if speed is None:
         return None, "the benchmark is without it"
-    if found.artifact is None:
-        return None, found.error or "it could not be loaded"
-    if variant.artifact is None or found.artifact != variant.artifact.digest:
+    if speed.artifact is None:
+        return None, speed.error or "it could not be loaded"
+    if variant.artifact is None or speed.artifact != variant.artifact.digest:
         return None, "it was made again since: what was benchmarked is another file"
-    return found, ""
+    return speed, ""
 
 
 def speedup_words(speedup: Speedup) -> str:
@@ -98,14 +98,14 @@ def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 
 def speed_notes(report: ReportData, benchmark: BenchmarkResult) -> tuple[str, ...]:
     """Return why a variant was not, or not fully, measured, and notes on figures, one sentence each."""
-    found = []
+    notes = []
     for cell, speed, why in _speeds(report, benchmark):
         reason = why or (speed.error if speed is not None else "")
         if reason:
             state = "not fully measured" if speed is not None and speed.points else NOT_MEASURED
-            found.append(f"{cell.text}: {state}: {reason}")
-        found += [f"{cell.text}: {note}" for note in (speed.notes if speed is not None else ())]
-    return (*found, *benchmark.notes)
+            notes.append(f"{cell.text}: {state}: {reason}")
+        notes += [f"{cell.text}: {note}" for note in (speed.notes if speed is not None else ())]
+    return (*notes, *benchmark.notes)
 
 
 def _speeds(report: ReportData, benchmark: BenchmarkResult) -> Iterable[tuple[Cell, VariantBenchmark | None, str]]:

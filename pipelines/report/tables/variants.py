@@ -125,8 +125,8 @@ def _range(limit: LimitRange | None) -> str:
 
 def agreement_table(output: OutputResult) -> Table:
     """Return further figures of an output's difference."""
-    found = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
-    return facts("Agreement", ((what, text(words)) for what, words in found))
+    pairs = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
+    return facts("Agreement", ((what, text(words)) for what, words in pairs))
 
 
 def _exact_facts(output: OutputResult) -> Iterable[tuple[str, str]]:

@@ -51,10 +51,10 @@ def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
     if choice.chosen:
         names = ", ".join(candidate.name for candidate in choice.chosen)
         word = "a tie" if choice.is_undecided else "choice"
-        said = f"{word}: {names}" + (f", because {choice.reason}" if choice.reason else "")
+        message = f"{word}: {names}" + (f", because {choice.reason}" if choice.reason else "")
     else:
-        said = f"no choice: {choice.reason}"
-    print_lines(wrapped(said, width=shown.width), err=shown.to_stderr)
+        message = f"no choice: {choice.reason}"
+    print_lines(wrapped(message, width=shown.width), err=shown.to_stderr)
     command = choice.how_to_measure(run.folder, has_price=price_of(run.resolved) is not None)
     if command:
         again = "more rounds, best while nothing else runs" if choice.is_undecided else "to measure speed"

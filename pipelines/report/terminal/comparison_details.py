@@ -36,8 +36,8 @@ def comparison_details(result: ComparisonResult) -> Iterator[str]:
 
 def error_lines(error: ErrorResult, name: str = "") -> tuple[str, ...]:
     """Return an error and its hint, with the name of its variant or spec if there is one."""
-    said = ": ".join(filter(None, ("error", name, error.message)))
-    return (said, *hint_lines(**error.next_step))
+    message = ": ".join(filter(None, ("error", name, error.message)))
+    return (message, *hint_lines(**error.next_step))
 
 
 def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
@@ -47,16 +47,16 @@ def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
         if result.is_measured:
             for line in (*_probe_remarks(result), *(f"note: {note}" for note in result.notes)):
                 names.setdefault(line, []).append(name)
-    for line, found in names.items():
-        yield f"{'; '.join(found)}: {line}"
+    for line, rows in names.items():
+        yield f"{'; '.join(rows)}: {line}"
 
 
 def _probe_lines(result: ComparisonResult) -> Iterator[str]:
     """Yield the lines about the probes of a comparison."""
-    asked = _asked(result.probes)
-    if asked:
-        rows = sum(probe.rows for probe in asked.values())
-        yield f"probes: {rows} rows for {', '.join(asked)}; {_times([result.probes])}"
+    ran = _asked(result.probes)
+    if ran:
+        rows = sum(probe.rows for probe in ran.values())
+        yield f"probes: {rows} rows for {', '.join(ran)}; {_times([result.probes])}"
     yield from _probe_remarks(result)
 
 
@@ -64,7 +64,7 @@ def probes_of_all_line(results: Iterable[ComparisonResult]) -> Iterator[str]:
     """Yield one line with the rows and seconds of the probes of several variants, if any ran."""
     probes = [result.probes for result in results if _asked(result.probes)]
     if probes:
-        rows = sum(probe.rows for found in probes for probe in _asked(found).values())
+        rows = sum(probe.rows for of_one in probes for probe in _asked(of_one).values())
         yield f"probes: {rows} rows for {counted(len(probes), 'comparison')}; {_times(probes)}"
 
 
@@ -74,7 +74,7 @@ def _asked(probes: ProbesResult) -> dict[str, ProbeResult]:
 
 def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
     """Yield what did not run and why, and how to reproduce a failure, one line each."""
-    probes, asked = result.probes, _asked(result.probes)
+    probes, ran = result.probes, _asked(result.probes)
     left_out = _left_out(probes)
     if left_out:
         yield f"probes: left out: {', '.join(left_out)}"
@@ -85,14 +85,14 @@ def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
         if probe.status == NOT_ASKED and name not in apart:
             yield f"probe {name}: {probe.detail}"
         if probe.error:
-            others = in_order(other for other, found in probes.asked.items() if not found.error)
+            others = in_order(other for other, result_of_other in probes.asked.items() if not result_of_other.error)
             yield f"probe {name}: to leave it out: --probes {','.join(others) or 'none'}"
     if probes.switched_off:
         yield f"probes switched off: {', '.join(probes.switched_off)}"
     not_asked = sum(probe.edge_off for probe in probes.asked.values())
     if not_asked:
         yield f"probes: {batches_in_words(not_asked)} unlike every sample did not run because of edge: off"
-    for name, probe in asked.items():
+    for name, probe in ran.items():
         yield from _first_failure(name, probe)
 
 
@@ -102,13 +102,13 @@ def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
     for name, result in results.items():
         for finding in result.edge_findings:
             shared.setdefault((finding.probe, finding.edge), {})[name] = finding
-    for (probe, edge), found in shared.items():
-        first, finding = next(iter(found.items()))
-        differs = f"{finding.check}: {finding.detail}{f' (numbers of {first})' if len(found) > 1 else ''}"
+    for (probe, edge), by_name in shared.items():
+        first, finding = next(iter(by_name.items()))
+        differs = f"{finding.check}: {finding.detail}{f' (numbers of {first})' if len(by_name) > 1 else ''}"
         words = render(finding_words(edge, finding.about, say("text", text=differs), batches=finding.batches))
-        names = f"{', '.join(found)}: " if any(found) else ""
+        names = f"{', '.join(by_name)}: " if any(by_name) else ""
         yield f"edge finding: {names}probe_{probe}: {words}"
-        yield from _what_to_do(finding, has_spec=any(found))
+        yield from _what_to_do(finding, has_spec=any(by_name))
     yield from _padding_lines(results)
 
 
@@ -118,10 +118,10 @@ def _padding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
     for name, result in results.items():
         for check in result.padding_findings:
             shared.setdefault(check.output, {})[name] = check.detail
-    for found in shared.values():
-        first, detail = next(iter(found.items()))
-        names = f"{', '.join(found)}: " if any(found) else ""
-        yield f"padding finding: {names}{detail}{f' (numbers of {first})' if len(found) > 1 else ''}"
+    for by_name in shared.values():
+        first, detail = next(iter(by_name.items()))
+        names = f"{', '.join(by_name)}: " if any(by_name) else ""
+        yield f"padding finding: {names}{detail}{f' (numbers of {first})' if len(by_name) > 1 else ''}"
 
 
 def _what_to_do(finding: ProbeFailureResult, *, has_spec: bool) -> Iterator[str]:
@@ -153,15 +153,16 @@ def _left_out(probes: ProbesResult) -> list[str]:
 
 
 def _times(probes: Iterable[ProbesResult]) -> str:
-    samples, of_probes = map(sum, zip(*(found.seconds() for found in probes), strict=True))
+    samples, of_probes = map(sum, zip(*(of_one.seconds() for of_one in probes), strict=True))
     return f"{of_probes:.1f} s, the samples {samples:.1f} s"
 
 
 def match_lines(result: ComparisonResult) -> Iterator[str]:
     """Yield one line per list of detections, and one per stratum of it, the worst values first."""
-    for name, found in result.matches.items():
-        yield f"detections {name}: {_counted(found)}, {found.missing} missing, {found.extra} extra (rows: {found.rows})"
-        for stratum, values in found.strata.items():
+    for name, matches in result.matches.items():
+        missing = f"{matches.missing} missing, {matches.extra} extra (rows: {matches.rows})"
+        yield f"detections {name}: {_counted(matches)}, {missing}"
+        for stratum, values in matches.strata.items():
             yield f"detections {name} by {stratum}: {_by_value(values)}"
 
 
@@ -171,6 +172,6 @@ def _counted(found: MatchStatistics | MatchFigures) -> str:
 
 def _by_value(values: Mapping[str, MatchFigures]) -> str:
     worst = sorted(values.items(), key=lambda item: -(item[1].missing + item[1].extra))
-    words = [f"{value!r} {_counted(found)} (rows: {found.rows})" for value, found in worst[:_NAMED_VALUES]]
+    words = [f"{value!r} {_counted(figures)} (rows: {figures.rows})" for value, figures in worst[:_NAMED_VALUES]]
     more = f", and {len(values) - len(words)} other values" if len(values) > len(words) else ""
     return ", ".join(words) + more

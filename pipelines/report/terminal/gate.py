@@ -45,9 +45,9 @@ def _broken_clients(figures: Iterable[HeldFigure], held: Held) -> Iterator[str]:
         if item.changes:
             variants.setdefault((item.changes, item.is_worse), []).append(item.variant)
     for (changes, is_worse), names in variants.items():
-        said = f"{', '.join(names)}: a client of {_release(held)} breaks: {'; '.join(changes)}"
+        message = f"{', '.join(names)}: a client of {_release(held)} breaks: {'; '.join(changes)}"
         ways = "model.rename of the spec keeps names; --allow interface lets it pass"
-        yield f"worse: {said} ({ways})" if is_worse else f"note: {said}; allowed by --allow interface"
+        yield f"worse: {message} ({ways})" if is_worse else f"note: {message}; allowed by --allow interface"
 
 
 def _release(held: Held) -> str:

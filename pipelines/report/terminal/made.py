@@ -61,7 +61,8 @@ def _hints_of_failures(failures: Mapping[str, FailedVariant], width: int | None)
         if failure.hint:
             names.setdefault(failure.hint, []).append(name)
     yield from remark_lines(
-        (Remark(kind="hint", names=tuple(found), words=first_line_of(hint)) for hint, found in names.items()), width
+        (Remark(kind="hint", names=tuple(variants), words=first_line_of(hint)) for hint, variants in names.items()),
+        width,
     )
 
 

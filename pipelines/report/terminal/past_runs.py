@@ -98,9 +98,9 @@ def plan_lines(plan: CleaningPlan, *, is_done: bool) -> list[str]:
 
 
 def _evidence_lines(plan: CleaningPlan, *, is_done: bool) -> Iterator[str]:
-    kept = sorted(plan.evidence.values())
-    if kept:
-        what, places = ("stays" if is_done else "would stay"), ", ".join(from_here(path) for path in kept)
+    paths = sorted(plan.evidence.values())
+    if paths:
+        what, places = ("stays" if is_done else "would stay"), ", ".join(from_here(path) for path in paths)
         yield from wrapped(
             f"{what}: the evidence of what failed, since a later spec may not ask less of the same source without a "
             f"reason: {places}"

@@ -133,9 +133,9 @@ def print_errors(*messages: str, is_verbose: bool = False) -> None:
 
 def _width_of_errors() -> int:
     # Other programs trust this variable too, if a terminal has no size.
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and len(said) <= _MOST_DIGITS and int(said):
-        return max(int(said), _LEAST_WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and len(columns) <= _MOST_DIGITS and int(columns):
+        return max(int(columns), _LEAST_WIDTH)
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):

@@ -32,8 +32,8 @@ _HISTORY_COLUMNS = heads(">record", "time (UTC)", "what", ">version", "aliases")
 
 def print_release(release: StoredRelease, repository: Root, shown: Shown) -> None:
     """Print what was released, or that it was there already."""
-    found = release_lines(release)
-    lines = [line for message in found for line in wrapped(message, width=shown.width)]
+    messages = release_lines(release)
+    lines = [line for message in messages for line in wrapped(message, width=shown.width)]
     if shown.is_quiet:
         lines = wrapped(next(release_lines(release)), width=None)
     print_lines(lines, err=shown.to_stderr)
@@ -147,25 +147,25 @@ def _limits(tolerance: Mapping[str, Any], name: str) -> str:
 
 
 def _same(release: StoredRelease) -> str:
-    said = f"{release.model} version {release.version} already holds exactly this: no new version was made"
+    message = f"{release.model} version {release.version} already holds exactly this: no new version was made"
     if not release.alias:
-        return said
+        return message
     if release.record is None:
-        return f"{said}; alias {release.alias} is at {release.version}"
+        return f"{message}; alias {release.alias} is at {release.version}"
     back = "back " if release.is_older else ""
     since = "" if release.moved_from is None else f"from {release.moved_from} "
-    return f"{said}; alias {release.alias} was moved {back}{since}to {release.version}"
+    return f"{message}; alias {release.alias} was moved {back}{since}to {release.version}"
 
 
 def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool = False) -> None:
     """Print where an alias points now; one line when quiet."""
     if move.previous is None:
-        said = f"was set to version {move.version}"
+        outcome = f"was set to version {move.version}"
     elif move.record is None:
-        said = f"is at version {move.version} already"
+        outcome = f"is at version {move.version} already"
     else:
-        said = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
-    echo(f"{move.model}: alias {move.alias} {said}, whose files are intact", err=to_stderr)
+        outcome = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
+    echo(f"{move.model}: alias {move.alias} {outcome}, whose files are intact", err=to_stderr)
     for other in move.also:
         echo(f"{move.model}: alias {other.alias} is at version {other.version}, {_before(other)}", err=to_stderr)
     if move.is_rollback and not is_quiet:
@@ -190,8 +190,8 @@ def print_collection(collection: Collection, *, to_stderr: bool = False) -> None
     size = size_words(sum(release.size_bytes for release in gone))
     named = ", ".join(str(release.version) for release in gone)
     deleted = f"{verb} {counted(len(gone), 'release')} ({named}), {size}" if gone else "nothing to delete"
-    kept = ", ".join(map(str, collection.kept)) or "none"
-    print_lines(wrapped(f"{collection.model}: {deleted}; kept: {kept}"), err=to_stderr)
+    versions = ", ".join(map(str, collection.kept)) or "none"
+    print_lines(wrapped(f"{collection.model}: {deleted}; kept: {versions}"), err=to_stderr)
 
 
 def print_repositories(repositories: Iterable[Root], *, to_stderr: bool = False) -> None:
@@ -309,10 +309,10 @@ def _history_row(at: int, record: Record) -> tuple[str, ...]:
 def _evidence_of(evidence: dict[str, Any] | None) -> str:
     if evidence is None:
         return "source, not compared"
-    found = [_found(item) for item in (evidence, *evidence.get("also", ()))]
+    parts = [_found(item) for item in (evidence, *evidence.get("also", ()))]
     # Older releases have no such record, and nothing that had never run.
     remark = "" if evidence.get("has_run", True) else "; it never ran itself"
-    return "; ".join(found) + remark
+    return "; ".join(parts) + remark
 
 
 def _found(evidence: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ def _make_fit(widths: list[int], least: Sequence[int], width: int) -> None:
 
     `least` is the width that each column keeps, and 0 for figures, which are never broken. `width` includes the gaps.
     """
-    names = [at for at, kept in enumerate(least) if at and kept]
+    names = [at for at, smallest in enumerate(least) if at and smallest]
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         widest = max((at for at in names if widths[at] > least[at]), key=lambda at: widths[at], default=None)
         if widest is None:
@@ -89,13 +89,13 @@ def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[s
     """
     if width is not None:
         text = _shortened(text)
-    found: list[str] = []
+    lines: list[str] = []
     for line in as_message(text).split("\n"):
         if width is None or line.startswith(_WHOLE) or not _is_wide(indent + line, width):
-            found.append(indent + line)
+            lines.append(indent + line)
         else:
-            found += _broken(line, indent, width)
-    return found
+            lines += _broken(line, indent, width)
+    return lines
 
 
 def _broken(line: str, indent: str, width: int) -> list[str]:
@@ -105,19 +105,19 @@ def _broken(line: str, indent: str, width: int) -> list[str]:
     # A remark continues at its own indent; messages and quotes continue further in.
     hanging = indent if indent and start == indent else start + _GAP
     line = line.removeprefix(start.removeprefix(indent))
-    found: list[str] = []
+    lines: list[str] = []
     at = 0
     for command in _COMMAND.finditer(line):
         words = command[0].rstrip(" ;,")
         if not _is_whole_command(words):
             continue
         if head := line[at : command.start()].rstrip():
-            found += _filled(head, hanging if found else start, hanging, width)
-        found += command_lines(words, indent=start + _GAP, width=width)
+            lines += _filled(head, hanging if lines else start, hanging, width)
+        lines += command_lines(words, indent=start + _GAP, width=width)
         at = command.end()
     if rest := line[at:].strip():
-        found += _filled(rest, hanging if found else start, hanging, width)
-    return found
+        lines += _filled(rest, hanging if lines else start, hanging, width)
+    return lines
 
 
 def _shortened(text: str) -> str:
@@ -129,10 +129,10 @@ def _shortened(text: str) -> str:
 def _is_whole_command(words: str) -> bool:
     """Return whether a shell can read it: no word is a part of the sentence or a placeholder for options."""
     try:
-        found = shlex.split(words)
+        parts = shlex.split(words)
     except ValueError:
         return False
-    return not any(word.endswith(")") or word.startswith(("(", "[")) for word in found)
+    return not any(word.endswith(")") or word.startswith(("(", "[")) for word in parts)
 
 
 def _is_wide(line: str, width: int) -> bool:

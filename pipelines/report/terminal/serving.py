@@ -128,18 +128,18 @@ def subscription_lines(kept: Iterable[tuple[ViewSubscription, ViewState | None]]
         if each.request is None or state is None:
             continue
         request = each.request
-        said = f"{_view_name(request)} follows {request.which} of {request.model}"
+        message = f"{_view_name(request)} follows {request.which} of {request.model}"
         if not state.is_there:
-            yield from wrapped(f"{said}, and is not on this machine")
+            yield from wrapped(f"{message}, and is not on this machine")
             yield from _if_it_is_gone(request, repository)
         elif state.is_behind:
             at = "nowhere" if state.released is None else state.released
             by_hand = ", and was changed by hand" if state.is_changed else ""
-            yield from wrapped(f"{said}; behind: shows {state.shown or 'nothing'}, {request.which} is {at}{by_hand}")
+            yield from wrapped(f"{message}; behind: shows {state.shown or 'nothing'}, {request.which} is {at}{by_hand}")
             over = ("--overwrite",) if state.is_changed else ()
             yield from command_lines(f"next: {request.command_line(repository, *over)}")
         else:
-            yield from wrapped(said)
+            yield from wrapped(message)
         if state.is_there and state.changed_files:
             folder = f"{from_here(request.place)}/{state.shown}"
             names = ", ".join(state.changed_files)

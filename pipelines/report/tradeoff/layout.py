@@ -173,12 +173,12 @@ def _difference_ticks(x: _Differences, points: Iterable[TradeoffPoint]) -> Itera
 
 def _speed_ticks(y: _Speeds) -> list[float]:
     decades = range(math.floor(math.log10(y.low)), math.ceil(math.log10(y.high)) + 1)
-    found: list[float] = []
+    ticks: list[float] = []
     for steps in _STEPS:
-        found = [step * 10.0**decade for decade in decades for step in steps if y.low <= step * 10.0**decade <= y.high]
-        if len(found) >= _TICKS_WANTED:
+        ticks = [step * 10.0**decade for decade in decades for step in steps if y.low <= step * 10.0**decade <= y.high]
+        if len(ticks) >= _TICKS_WANTED:
             break
-    return found
+    return ticks
 
 
 def _column_bottom(labels: Sequence[Label]) -> float:
@@ -189,13 +189,13 @@ def _in_a_column(labels: Sequence[Label]) -> tuple[Label, ...]:
     """Return the labels in order, each as near to its height as those above allow."""
     ordered = sorted(labels, key=lambda label: (label.at_y, label.at_x))
     lowest = _column_bottom(labels) - LINE / 2
-    found, free = [], LINE / 2
+    placed, free = [], LINE / 2
     for index, label in enumerate(ordered):
         # Leave as many lines as labels follow.
         y = min(max(label.at_y, free), lowest - LINE * (len(ordered) - 1 - index))
-        found.append(replace(label, y=y))
+        placed.append(replace(label, y=y))
         free = y + LINE
-    return tuple(found)
+    return tuple(placed)
 
 
 def _label_text(point: TradeoffPoint) -> str:

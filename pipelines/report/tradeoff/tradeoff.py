@@ -47,14 +47,14 @@ def tradeoff_of(report: ReportData) -> Tradeoff | None:
     benchmark = report.benchmark
     if benchmark is None:
         return None
-    found = [_point(variant, report, benchmark) for variant in report.variants]
-    points = tuple(item for item in found if isinstance(item, TradeoffPoint))
+    items = [_point(variant, report, benchmark) for variant in report.variants]
+    points = tuple(item for item in items if isinstance(item, TradeoffPoint))
     side_by_side = f" and concurrency {benchmark.concurrency[0]}" if benchmark.concurrency[0] != 1 else ""
     return Tradeoff(
         points=points,
         at=f"at batch size {benchmark.batch_sizes[0]}{side_by_side}",
         words=tuple(map(_in_words, points)),
-        left_out=(*(item for item in found if isinstance(item, str)), *_emulated(report.variants)),
+        left_out=(*(item for item in items if isinstance(item, str)), *_emulated(report.variants)),
     )
 
 

@@ -112,19 +112,19 @@ def softmax_temperature(edit: GraphEdit, context: MutationContext) -> Mutated | 
 
 def epsilon_lost(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Zero the epsilon that every normalisation adds to the variance."""
-    found = []
+    epsilons = []
     for node in edit.nodes(*_NORMALISATIONS):
-        found.append(attribute_of(node, "epsilon", _DEFAULT_EPSILON))
+        epsilons.append(attribute_of(node, "epsilon", _DEFAULT_EPSILON))
         edit.set_attribute(node, "epsilon", 0.0)
     for name in dict.fromkeys(_epsilons(edit)):
         array = edit.array(name)
         if array is not None:
-            found.append(float(array.item()))
+            epsilons.append(float(array.item()))
             edit.set_array(name, np.zeros_like(array))
-    if not any(found):
+    if not any(epsilons):
         return NotApplicable("no normalisation with an epsilon")
     return Mutated(
-        what=f"epsilon of {counted(len(found), 'normalisation')} set to 0, was {max(found):.3g}",
+        what=f"epsilon of {counted(len(epsilons), 'normalisation')} set to 0, was {max(epsilons):.3g}",
         reached_by="a row whose values before the normalisation are nearly all the same",
     )
 

@@ -50,11 +50,11 @@ def tensors_renamed(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplica
 
 
 def _inner_values(graph: onnx.GraphProto) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for each in graphs_in(graph):
-        found.update((tensor.name, None) for tensor in each.initializer)
-        found.update((name, None) for node in each.node for name in node.output if name)
-    return list(found)
+        names.update((tensor.name, None) for tensor in each.initializer)
+        names.update((name, None) for node in each.node for name in node.output if name)
+    return list(names)
 
 
 def _reversed(field: Sequence[onnx.ValueInfoProto], what: str) -> Mutated | NotApplicable:

@@ -85,8 +85,8 @@ class GraphEdit:
         element = self._types.get(name, 0)
         if element <= 0 or element == onnx.TensorProto.STRING:
             return None
-        found = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
-        return found if found.kind in "fiub" else None
+        array_dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
+        return array_dtype if array_dtype.kind in "fiub" else None
 
     def is_float32(self, name: str) -> bool:
         """Return whether a value is float32."""

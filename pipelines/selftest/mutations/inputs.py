@@ -24,10 +24,10 @@ _MANY = np.iinfo(np.int64).max
 
 def input_ignored(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Give all rows the first row's values of an input."""
-    found = [name for value in edit.inputs if _has_rows(edit, name := value.name) and edit.dtype(name) is not None]
-    if not found:
+    names = [name for value in edit.inputs if _has_rows(edit, name := value.name) and edit.dtype(name) is not None]
+    if not names:
         return NotApplicable("no input has an open number of rows")
-    name = context.pick(found)
+    name = context.pick(names)
     inner = edit.after_input(name)
     edit.node("Identity", [first_row_for_all(edit, name)], output=inner)
     return Mutated(what=f"{name} of the first row taken for all rows", reached_by="a batch of two rows")
@@ -135,12 +135,12 @@ def _through(
     ]
     if not wide:
         return NotApplicable("no input is of whole numbers of 32 or 64 bits, masks aside")
-    found = [name for name in wide if (high := context.ids.get(name)) is None or high > exact]
-    if not found:
+    inexact = [name for name in wide if (high := context.ids.get(name)) is None or high > exact]
+    if not inexact:
         return NotApplicable(
             f"every id is exact in {title}: the largest is {max(context.ids[name] or 0 for name in wide)}"
         )
-    name = found[0]
+    name = inexact[0]
     inner = edit.after_input(name)
     back = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(edit.dtype(name)))
     edit.node("Cast", [edit.node("Cast", [name], to=element)], output=inner, to=back)
@@ -149,24 +149,24 @@ def _through(
 
 def input_nan_cleared(edit: GraphEdit, _: MutationContext) -> Mutated | NotApplicable:
     """Replace NaN in all float inputs by 0."""
-    found = [value.name for value in edit.inputs if edit.is_float32(value.name)]
-    for name in found:
+    names = [value.name for value in edit.inputs if edit.is_float32(value.name)]
+    for name in names:
         inner = edit.after_input(name)
         edit.node("Where", [edit.node("IsNaN", [name]), edit.constant(0, np.float32), name], output=inner)
-    if not found:
+    if not names:
         return NotApplicable("no input is float32")
     return Mutated(
-        what=f"NaN in {', '.join(found)} taken for 0",
+        what=f"NaN in {', '.join(names)} taken for 0",
         reached_by="NaN in an input, which the reference must answer with NaN, declared by non_finite: match",
     )
 
 
 def negatives_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Replace negative values of an input by 0."""
-    found = [value.name for value in edit.inputs if edit.is_float32(value.name)]
-    if not found:
+    names = [value.name for value in edit.inputs if edit.is_float32(value.name)]
+    if not names:
         return NotApplicable("no input is float32")
-    name = context.pick(found)
+    name = context.pick(names)
     inner = edit.after_input(name)
     edit.node("Relu", [name], output=inner)
     return Mutated(what=f"negative values of {name} taken for 0", reached_by=f"negative values in {name}")

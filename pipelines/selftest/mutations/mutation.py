@@ -79,8 +79,8 @@ class Mutation:
         """Change the model, or return why it has nothing to change."""
         import importlib
 
-        found: Mutated | NotApplicable = getattr(importlib.import_module(self.module), self.function)(edit, context)
-        return found
+        outcome: Mutated | NotApplicable = getattr(importlib.import_module(self.module), self.function)(edit, context)
+        return outcome
 
 
 def _family(module: str, titles: Mapping[str, str], *, is_equivalent: bool = False) -> tuple[Mutation, ...]:
@@ -232,8 +232,8 @@ def mutate(
         msg = f"no fault {name!r} exists"
         raise UsageError(msg, hint=f"faults and equivalent rewrites are: {', '.join(MUTATIONS)}")
     edit = GraphEdit(model)
-    found = MUTATIONS[name].apply(edit, context)
-    return found if isinstance(found, NotApplicable) else (edit.finish(), found)
+    outcome = MUTATIONS[name].apply(edit, context)
+    return outcome if isinstance(outcome, NotApplicable) else (edit.finish(), outcome)
 
 
 def mutate_file(source: Path, name: str, context: MutationContext, target: Path) -> Mutated | NotApplicable:
@@ -248,10 +248,10 @@ def mutate_file(source: Path, name: str, context: MutationContext, target: Path)
 
     model = read_onnx(source)
     onnx.external_data_helper.load_external_data_for_model(model, str(source.parent))
-    found = mutate(model, name, context)
-    if isinstance(found, NotApplicable):
-        return found
-    changed, mutated = found
+    outcome = mutate(model, name, context)
+    if isinstance(outcome, NotApplicable):
+        return outcome
+    changed, mutated = outcome
     save_onnx(changed, target)
     try:
         check_onnx(target)

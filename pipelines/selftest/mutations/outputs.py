@@ -30,8 +30,8 @@ def _made(edit: GraphEdit, kinds: str) -> list[onnx.ValueInfoProto]:
 
 
 def _chosen(edit: GraphEdit, context: MutationContext, kinds: str = "f") -> onnx.ValueInfoProto | None:
-    found = _made(edit, kinds)
-    return context.pick(found) if found else None
+    values = _made(edit, kinds)
+    return context.pick(values) if values else None
 
 
 def offset_added(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
@@ -57,15 +57,15 @@ def output_scaled(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
 
 def column_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Zero the column that varies least, constant columns aside."""
-    found = [
+    columns = [
         (spread, value.name, column)
         for value in _made(edit, "f")
         for column, spread in enumerate(context.columns.get(value.name, ()))
         if spread > 0
     ]
-    if not found:
+    if not columns:
         return NotApplicable("no output has several columns of which one varies")
-    spread, name, column = min(found)
+    spread, name, column = min(columns)
     factors = np.ones(len(context.columns[name]))
     factors[column] = 0
     inner = edit.before_output(name)

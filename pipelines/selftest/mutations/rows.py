@@ -146,8 +146,8 @@ def _fit(edit: GraphEdit, name: str, axis: int, size: int) -> None:
     inner = edit.after_input(name)
     is_other = np.ones(len(edit.shape(name) or ()), dtype=np.int64)
     is_other[axis] = 0
-    kept = edit.node("Mul", [edit.node("Shape", [name]), edit.constant(is_other, np.int64)])
-    shape = edit.node("Add", [kept, edit.constant((1 - is_other) * size, np.int64)])
+    other_sizes = edit.node("Mul", [edit.node("Shape", [name]), edit.constant(is_other, np.int64)])
+    shape = edit.node("Add", [other_sizes, edit.constant((1 - is_other) * size, np.int64)])
     zero = onnx.numpy_helper.from_array(np.zeros(1, dtype=edit.dtype(name)))
     filling = edit.node("ConstantOfShape", [shape], value=zero)
     longer = edit.node("Concat", [name, filling], axis=axis)

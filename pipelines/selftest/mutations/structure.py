@@ -31,16 +31,16 @@ def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApp
         and len(edit.shape(node.input[0]) or ()) > 1
     ]
     squares = [node for node in edit.nodes("Gemm", "MatMul") if _is_square(edit, node)]
-    found = sums or squares
-    if not found:
+    layers = sums or squares
+    if not layers:
         return NotApplicable("no residual sum, and no product that keeps the shape")
-    node = context.pick(found)
+    node = context.pick(layers)
     # The branch is computed later than the value that it is added to.
     order = {name: at for at, each in enumerate(edit.graph.node) for name in each.output}
-    kept = min(node.input, key=lambda name: order.get(name, -1)) if node in sums else node.input[0]
+    source = min(node.input, key=lambda name: order.get(name, -1)) if node in sums else node.input[0]
     operator, name, output = node.op_type, node.name, node.output[0]
     edit.remove(node)
-    edit.node("Identity", [kept], output=output)
+    edit.node("Identity", [source], output=output)
     what = "the branch added in" if operator == "Add" else "layer"
     return Mutated(what=f"{what} {operator} {name} left out")
 
@@ -52,7 +52,7 @@ def _is_square(edit: GraphEdit, node: onnx.NodeProto) -> bool:
 
 def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Use the computed side of a Where everywhere."""
-    found = [
+    places = [
         (node, at)
         for node in edit.nodes("Where")
         for at in (1, 2)
@@ -60,16 +60,16 @@ def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
         and not edit.is_constant(node.input[0])
         and edit.is_float32(node.output[0])
     ]
-    if not found:
+    if not places:
         return NotApplicable("no Where chooses between computed float32 values")
-    node, at = context.pick(found)
-    kept, output, name = node.input[at], node.output[0], node.name
+    node, at = context.pick(places)
+    branch, output, name = node.input[at], node.output[0], node.name
     other = node.input[3 - at]
     condition = node.input[0]
     edit.remove(node)
     # Where broadcasts all three to one shape.
     chosen = edit.node("And" if at == _PAIR else "Or", [condition, edit.constant(at == 1, np.bool_)])
-    sides = [kept, other] if at == 1 else [other, kept]
+    sides = [branch, other] if at == 1 else [other, branch]
     edit.node("Where", [chosen, *sides], output=output)
     side = "where its condition holds" if at == 1 else "where its condition does not hold"
     return Mutated(what=f"Where {name} takes everywhere what it should take {side}")
@@ -77,7 +77,7 @@ def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppli
 
 def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Swap the two float parts of a concatenation."""
-    found = [
+    nodes = [
         node
         for node in edit.nodes("Concat")
         if len(node.input) == _PAIR
@@ -86,9 +86,9 @@ def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAp
         and edit.shape(node.input[0]) is not None
         and edit.shape(node.input[0]) == edit.shape(node.input[1])
     ]
-    if not found:
+    if not nodes:
         return NotApplicable("no concatenation of two float parts of one shape")
-    node = context.pick(found)
+    node = context.pick(nodes)
     node.input[:] = [node.input[1], node.input[0]]
     return Mutated(what=f"the two parts of Concat {node.name} swapped")
 

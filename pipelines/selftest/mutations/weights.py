@@ -32,10 +32,10 @@ _LARGEST_BF16 = float(np.uint32(0x7F7F0000).view(np.float32))
 
 def weight_row_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Zero the weights of one output of the last product, preferably of one with several outputs."""
-    found = [(node, size) for node in edit.nodes(*_PRODUCTS) if (size := _outputs_of(edit, node)) is not None]
-    if not found:
+    products = [(node, size) for node in edit.nodes(*_PRODUCTS) if (size := _outputs_of(edit, node)) is not None]
+    if not products:
         return NotApplicable("no MatMul, Gemm or Conv has a constant weight")
-    node, (axis, count) = next((item for item in reversed(found) if item[1][1] > 1), found[-1])
+    node, (axis, count) = next((item for item in reversed(products) if item[1][1] > 1), products[-1])
     name = edit.own_constant(node, 1)
     weight = edit.array(name)
     assert weight is not None  # noqa: S101 - it has outputs
@@ -94,14 +94,14 @@ def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | N
 
 def weight_transposed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Transpose a square weight."""
-    found = []
+    nodes = []
     for node in edit.nodes("MatMul", "Gemm"):
         weight = edit.array(node.input[1])
         if weight is not None and weight.ndim == _MATRIX and weight.shape[0] == weight.shape[1]:
-            found += [] if np.array_equal(weight, weight.T) else [node]
-    if not found:
+            nodes += [] if np.array_equal(weight, weight.T) else [node]
+    if not nodes:
         return NotApplicable("no MatMul or Gemm has a square weight that differs from its transpose")
-    node = context.pick(found)
+    node = context.pick(nodes)
     name = edit.own_constant(node, 1)
     weight = edit.array(name)
     assert weight is not None  # noqa: S101 - it is square
@@ -115,14 +115,14 @@ def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
     products = {node.output[0] for node in edit.nodes("MatMul")}
     for node in edit.nodes("Add"):
         places += [(node, 1 - at) for at in (0, 1) if node.input[at] in products]
-    found = []
+    biases = []
     for node, at in places:
         bias = edit.array(node.input[at])
         if bias is not None and bias.any():
-            found.append((node, at))
-    if not found:
+            biases.append((node, at))
+    if not biases:
         return NotApplicable("no MatMul, Gemm or Conv has a constant bias")
-    node, at = context.pick(found)
+    node, at = context.pick(biases)
     name = edit.own_constant(node, at)
     bias = edit.array(name)
     assert bias is not None  # noqa: S101 - it was found
@@ -132,14 +132,14 @@ def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotAppl
 
 def constant_off(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Change one number in the arithmetic: a scalar constant, else a number of a bias."""
-    found = [
+    constants = [
         (node, at)
         for node in edit.nodes("Mul", "Add", "Sub", "Div", "Gemm", "Conv")
         for at, name in enumerate(node.input)
         if edit.is_constant(name) and edit.is_float32(name) and _is_finite(edit, name)
     ]
-    single = [(node, at) for node, at in found if _elements(edit, node.input[at]) == 1]
-    choice = single or [(node, at) for node, at in found if at == _MATRIX or node.op_type == "Add"]
+    single = [(node, at) for node, at in constants if _elements(edit, node.input[at]) == 1]
+    choice = single or [(node, at) for node, at in constants if at == _MATRIX or node.op_type == "Add"]
     if not choice:
         return NotApplicable("the arithmetic uses no single float32 constant and no bias")
     node, at = context.pick(choice)

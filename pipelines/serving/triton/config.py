@@ -140,9 +140,9 @@ def _precision_of_openvino(artifact: Artifact, notes: list[str]) -> dict[str, An
 
 
 def _max_batch_size(artifact: Artifact, signature: Signature, own: Mapping[str, Any], notes: list[str]) -> int:
-    asked = own.get("max_batch_size")
-    if asked is not None:
-        return int(asked)
+    own_rows = own.get("max_batch_size")
+    if own_rows is not None:
+        return int(own_rows)
     if artifact.variant.format == _OPENVINO:
         notes.append(
             "requests are not batched: Triton's OpenVINO backend fixes the batch at max_batch_size and refuses fewer "
@@ -206,15 +206,15 @@ def _kind(artifact: Artifact, devices: Sequence[str]) -> str:
 
 def _merged(data: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data with the spec's values: a mapping is merged by keys, anything else replaced; None removes it."""
-    found = dict(data)
+    merged = dict(data)
     for name, value in own.items():
         if value is None:
-            found.pop(name, None)
-        elif isinstance(value, Mapping) and isinstance(found.get(name), Mapping):
-            found[name] = _merged(found[name], value)
+            merged.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
+            merged[name] = _merged(merged[name], value)
         else:
-            found[name] = value
-    return found
+            merged[name] = value
+    return merged
 
 
 def _without_none(own: Mapping[str, Any]) -> dict[str, Any]:

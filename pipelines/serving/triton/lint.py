@@ -82,9 +82,9 @@ def _name(config: Mapping[str, Any], view: View) -> Iterator[str]:
 
 def _backend(config: Mapping[str, Any], view: View) -> Iterator[str]:
     del view
-    known = [item.name for item in BACKENDS.values()]
-    if config.get("backend") not in known:
-        yield f"backend is {config.get('backend')!r} (allowed: {', '.join(known)})"
+    names = [item.name for item in BACKENDS.values()]
+    if config.get("backend") not in names:
+        yield f"backend is {config.get('backend')!r} (allowed: {', '.join(names)})"
 
 
 def _max_batch_size(config: Mapping[str, Any], view: View) -> Iterator[str]:
@@ -160,10 +160,10 @@ def _warmup(config: Mapping[str, Any], view: View) -> Iterator[str]:
         size = request.get("batch_size", 0)
         if not 1 <= size <= most:
             yield f"{what} has batch_size {size} (allowed: 1 to {most}): more kills the whole server"
-        given = request.get("inputs", {})
-        if set(given) != set(inputs):
-            yield f"{what} gives {', '.join(given) or 'nothing'}, and the model takes {', '.join(map(str, inputs))}"
-        for name, tensor in given.items():
+        tensors = request.get("inputs", {})
+        if set(tensors) != set(inputs):
+            yield f"{what} gives {', '.join(tensors) or 'nothing'}, and the model takes {', '.join(map(str, inputs))}"
+        for name, tensor in tensors.items():
             if name in inputs:
                 yield from (f"{what}: {name} {words}" for words in _warmup_input(tensor, inputs[name], view))
 

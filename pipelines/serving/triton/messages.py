@@ -108,8 +108,8 @@ def config_of(data: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message of pr
     """
     for name in data:
         if name not in FIELDS:
-            known = ", ".join(nearest_first(str(name), FIELDS)[:5])
-            msg = f"{name!r} is no field of a model configuration that is known here (nearest: {known})"
+            nearest = ", ".join(nearest_first(str(name), FIELDS)[:5])
+            msg = f"{name!r} is no field of a model configuration that is known here (nearest: {nearest})"
             raise ConfigError(msg)
     return message_of(data, config_class())
 

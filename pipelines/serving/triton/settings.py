@@ -84,20 +84,20 @@ def with_settings(config: Mapping[str, Any], settings: Settings) -> dict[str, An
     """
     rows = settings.max_batch_size
     groups = config.get("instance_group") or [{}]
-    found: dict[str, Any] = {
+    changed: dict[str, Any] = {
         **config,
         "max_batch_size": rows,
         "instance_group": [{**group, "count": settings.instances} for group in groups],
     }
     if settings.queue_delay_us is None:
-        found.pop("dynamic_batching", None)
+        changed.pop("dynamic_batching", None)
     else:
         batching = dict(config.get("dynamic_batching") or {})
         if rows != int(config.get("max_batch_size", 0)):
             batching.pop("preferred_batch_size", None)
-        found["dynamic_batching"] = {**batching, "max_queue_delay_microseconds": settings.queue_delay_us}
+        changed["dynamic_batching"] = {**batching, "max_queue_delay_microseconds": settings.queue_delay_us}
     if "model_warmup" in config:
-        found["model_warmup"] = [
+        changed["model_warmup"] = [
             item for item in config["model_warmup"] if int(item.get("batch_size", 0)) <= max(1, rows)
         ]
-    return found
+    return changed

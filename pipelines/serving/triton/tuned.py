@@ -37,8 +37,8 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
         return None
     try:
         data = parse_json(content)
-        known = {name: data.get(name) for name in ("signature", "version")}
-        return from_data(Tuned, {"digest": data["digest"], "settings": data["settings"], **known})
+        optional = {name: data.get(name) for name in ("signature", "version")}
+        return from_data(Tuned, {"digest": data["digest"], "settings": data["settings"], **optional})
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{name}/{TUNED_FILE} is corrupt: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint="remove it, or measure again with tune") from err

@@ -97,12 +97,12 @@ def _first_sentence(result: Comparison | Outcome) -> str:
     if isinstance(result, Comparison):
         return f"{_why(result, result.verdict)} ({result.candidate.name} against {result.reference.name})"
     bad = {name: verdict for name, verdict in result.verdicts.items() if verdict != "pass"}
-    said = []
+    reasons = []
     for name, verdict in bad.items():
         failure, compared = result.failures.get(name), result.results.get(name)
         words = f"{verdict}: {first_line_of(failure.message)}" if failure is not None and compared is None else verdict
-        said.append(f"{name}: {words if compared is None else _why(compared, verdict)}")
-    return f"{'; '.join(said) or f'exit code {result.exit_code}'} ({result.run.resolved.name})"
+        reasons.append(f"{name}: {words if compared is None else _why(compared, verdict)}")
+    return f"{'; '.join(reasons) or f'exit code {result.exit_code}'} ({result.run.resolved.name})"
 
 
 def _why(result: ComparisonResult, verdict: str) -> str:
@@ -143,15 +143,15 @@ _Returned = TypeVar("_Returned")
 def of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
     """Let a function reject an unknown argument with the nearest known ones."""
     parameters = inspect.signature(function).parameters
-    known = [item.name for item in parameters.values() if item.kind is item.KEYWORD_ONLY]
+    names = [item.name for item in parameters.values() if item.kind is item.KEYWORD_ONLY]
 
     @functools.wraps(function)
     def checked(*args: _Arguments.args, **given: _Arguments.kwargs) -> _Returned:
         unknown = next((name for name in given if name not in parameters), None)
         if unknown is not None:
-            allowed = ", ".join(nearest_first(unknown, known))
-            is_tolerance = "tol" in unknown and "tolerance" in known
-            hint = f"give one of these{meant(unknown, known)}"
+            allowed = ", ".join(nearest_first(unknown, names))
+            is_tolerance = "tol" in unknown and "tolerance" in names
+            hint = f"give one of these{meant(unknown, names)}"
             hint = "limits are given as tolerance={'max_abs_diff': 1e-3}" if is_tolerance else hint
             msg = f"{function.__name__} has no argument {unknown!r} (allowed: {allowed})"
             raise UsageError(msg, hint=hint)
@@ -322,7 +322,7 @@ def _model(
 
     kind = kind_of_live(given)
     # The same object twice is one model.
-    text = next((text for text, known in objects.items() if known is given), f"object {len(objects)}")
+    text = next((text for text, model in objects.items() if model is given), f"object {len(objects)}")
     objects[text] = given
     named = given if kind is SourceKind.FUNCTION and hasattr(given, "__qualname__") else type(given)
     name = getattr(named, "__qualname__", type(given).__name__)
@@ -339,10 +339,10 @@ def _check_devices(objects: Mapping[str, Any], device: str) -> None:
         if kind_of_live(model) is SourceKind.TORCH:
             from paritygate.models.torch.module import device_of
 
-            found = device_of(model).type
-            if found != device:
-                msg = f"the module {type(model).__name__} is on device {found!r}, and the comparison runs on {device!r}"
-                raise UsageError(msg, hint=f"move it first: module.to({device!r}); or give device={found!r}")
+            own = device_of(model).type
+            if own != device:
+                msg = f"the module {type(model).__name__} is on device {own!r}, and the comparison runs on {device!r}"
+                raise UsageError(msg, hint=f"move it first: module.to({device!r}); or give device={own!r}")
 
 
 def _without_folder(result: ComparisonResult, source: SampleSource) -> ComparisonResult:

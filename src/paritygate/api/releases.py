@@ -108,8 +108,8 @@ class Release:
 
     def verify(self) -> Verification:
         """Read every file of the release; raise ArtifactIntegrityError if one was changed, removed or added."""
-        found = verify_release(self.root, self.model, self.version)
-        if not found.is_intact:
-            msg = f"{self.model} version {self.version} is corrupt: {found.difference}"
+        verification = verify_release(self.root, self.model, self.version)
+        if not verification.is_intact:
+            msg = f"{self.model} version {self.version} is corrupt: {verification.difference}"
             raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
-        return found
+        return verification

@@ -113,11 +113,11 @@ def run(  # noqa: PLR0913 - one argument an option of the command
     samples_path = None if samples is None else os.fspath(samples)
     resolved = _to_run(spec, samples_path, targets, probes)
     check_options(resolved, options)
-    found = run_spec(
+    outcome = run_spec(
         new_run(resolved, root=options.root, samples_path=samples_path, is_cached=cache), options, progress or silent
     )
-    results = {name: as_public(Comparison, result) for name, result in found.results.items()}
-    return as_public(Outcome, replace(found, results=results))
+    results = {name: as_public(Comparison, result) for name, result in outcome.results.items()}
+    return as_public(Outcome, replace(outcome, results=results))
 
 
 @of_known_arguments

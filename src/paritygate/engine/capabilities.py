@@ -126,7 +126,7 @@ def capabilities_of(library: EngineLibrary) -> Capabilities:
     # empty.
     is_rtx = library.name == TENSORRT_RTX
     levels = _members(trt, "HardwareCompatibilityLevel") if hasattr(config, "hardware_compatibility_level") else set()
-    known = {level.name for level in HardwareCompatibility} - {HardwareCompatibility.NONE.name}
+    level_names = {level.name for level in HardwareCompatibility} - {HardwareCompatibility.NONE.name}
     return Capabilities(
         library=library.name,
         version=library.version,
@@ -134,7 +134,7 @@ def capabilities_of(library: EngineLibrary) -> Capabilities:
         strongly_typed_flag="STRONGLY_TYPED" in _members(trt, "NetworkDefinitionCreationFlag"),
         has_tf32_flag="TF32" in flags,
         compute_capabilities=_compute_capabilities(trt) if hasattr(config, "set_compute_capability") else (),
-        hardware_compatibility=frozenset() if is_rtx else frozenset(level.lower() for level in levels & known),
+        hardware_compatibility=frozenset() if is_rtx else frozenset(level.lower() for level in levels & level_names),
         has_version_compatible="VERSION_COMPATIBLE" in flags and not is_rtx,
         has_timing_cache=hasattr(config, "set_timing_cache") and not is_rtx,
         has_optimization_level=hasattr(config, "builder_optimization_level"),
@@ -150,8 +150,8 @@ def _members(trt: ModuleType, name: str) -> set[str]:
 
 def _compute_capabilities(trt: ModuleType) -> tuple[str, ...]:
     # SM89 is 8.9 and SM120 is 12.0; NONE and CURRENT name no GPU.
-    found = [match for name in _members(trt, "ComputeCapability") if (match := re.fullmatch(r"SM(\d+)(\d)", name))]
-    pairs = sorted((int(match[1]), int(match[2])) for match in found)
+    matches = [match for name in _members(trt, "ComputeCapability") if (match := re.fullmatch(r"SM(\d+)(\d)", name))]
+    pairs = sorted((int(match[1]), int(match[2])) for match in matches)
     return tuple(f"{major}.{minor}" for major, minor in pairs)
 
 

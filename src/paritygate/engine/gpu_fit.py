@@ -104,16 +104,16 @@ def why_not_built_for(device: str, facts: Mapping[str, Any]) -> str:
 
     `facts` of the conversion are its library, its settings, and the GPU it was built on.
     """
-    found = _CUDA.fullmatch(device)
-    if found is None:
+    match = _CUDA.fullmatch(device)
+    if match is None:
         return f"is built for GPUs, not for {device}"
     settings = facts.get("engine_settings")
     library = facts.get("library")
     if not isinstance(settings, Mapping) or library not in {TENSORRT, TENSORRT_RTX}:
         return "does not say which GPUs it was built for"
     if library == TENSORRT_RTX:
-        return _why_not_rtx(device, found[1], settings)
-    return _why_not_tensorrt(device, found[1], settings, facts.get("built_on"))
+        return _why_not_rtx(device, match[1], settings)
+    return _why_not_tensorrt(device, match[1], settings, facts.get("built_on"))
 
 
 def _why_not_rtx(device: str, capability: str, settings: Mapping[str, Any]) -> str:

@@ -72,9 +72,9 @@ def load_engine(path: Path, library: EngineLibrary) -> LoadedEngine:
 
 def check_engine(engine: Any, record: EngineRecord) -> None:  # noqa: ANN401 - an ICudaEngine of either library
     """Raise BackendError if inputs, outputs or shapes of the engine differ from its record."""
-    found = _found_tensors(engine)
+    modes = _found_tensors(engine)
     for mode, specs in (("INPUT", record.signature.inputs), ("OUTPUT", record.signature.outputs)):
-        names = [name for name, its_mode in found.items() if its_mode == mode]
+        names = [name for name, its_mode in modes.items() if its_mode == mode]
         wanted = [spec.name for spec in specs]
         if sorted(names) != sorted(wanted):
             _differs(f"its {mode.lower()}s are {', '.join(names) or 'none'}", ", ".join(wanted))
@@ -113,10 +113,10 @@ def _agrees(found: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> boo
 def _check_profile_of(engine: Any, name: str, shapes: ProfileShapes) -> None:  # noqa: ANN401
     if _OPEN not in tuple(engine.get_tensor_shape(name)):
         return
-    found = tuple(tuple(shape) for shape in engine.get_tensor_profile_shape(name, 0))
-    if found != (shapes.min, shapes.opt, shapes.max):
+    profile_shapes = tuple(tuple(shape) for shape in engine.get_tensor_profile_shape(name, 0))
+    if profile_shapes != (shapes.min, shapes.opt, shapes.max):
         _differs(
-            f"{name!r} takes shapes {' '.join(str(list(shape)) for shape in found)} (min, opt, max)",
+            f"{name!r} takes shapes {' '.join(str(list(shape)) for shape in profile_shapes)} (min, opt, max)",
             f"{list(shapes.min)} {list(shapes.opt)} {list(shapes.max)}",
         )
 
@@ -155,7 +155,7 @@ def _dtypes_of_outputs(layer: Mapping[str, Any]) -> Iterator[str]:
     for output in layer.get("Outputs", ()):
         if not isinstance(output, dict):
             continue
-        said = " ".join(str(output.get(key, "")) for key in ("Format/Datatype", "Datatype", "Format"))
-        known = [_WORDS[word] for word in _WORD.findall(said.lower()) if word in _WORDS]
-        if known:
-            yield known[0]
+        formats = " ".join(str(output.get(key, "")) for key in ("Format/Datatype", "Datatype", "Format"))
+        dtypes = [_WORDS[word] for word in _WORD.findall(formats.lower()) if word in _WORDS]
+        if dtypes:
+            yield dtypes[0]

@@ -81,17 +81,17 @@ def signature_of_rows(answer: Answer, batches: Iterable[Batch]) -> SeenSignature
     answered = []
     for batch in shown.values():
         arrays = _numbers(batch)
-        known = {names[key]: arrays[key[0]].shape[key[1]] for key in sorted(names, reverse=True)}
+        dim_sizes = {names[key]: arrays[key[0]].shape[key[1]] for key in sorted(names, reverse=True)}
         taken, tensors = answer(arrays)
         inputs.add(taken, {BATCH: batch.rows})
-        answered.append((tensors, {BATCH: batch.rows, **known}))
+        answered.append((tensors, {BATCH: batch.rows, **dim_sizes}))
     for (name, axis), dim in names.items():
         if name in inputs.shapes:
             inputs.shapes[name][axis] = dim
     # Where no input has one row for each of the batch, neither has an output: a graph of nodes is a row of its own.
     has_batch = any(BATCH in shape for shape in inputs.shapes.values())
-    for tensors, known in answered:
-        outputs.add(tensors, {dim: size for dim, size in known.items() if has_batch or dim != BATCH})
+    for tensors, dim_sizes in answered:
+        outputs.add(tensors, {dim: size for dim, size in dim_sizes.items() if has_batch or dim != BATCH})
     if not outputs.shapes:
         return None
     return SeenSignature(signature=Signature(inputs=inputs.specs(), outputs=outputs.specs()), rows=rows)
@@ -115,8 +115,8 @@ def declaration_of(answer: Answer, batches: Iterable[Batch]) -> str:
         for axis, size in enumerate(spec.shape or ())
         if isinstance(size, int)
     ]
-    said = f"  # in all {seen.rows} rows: {', '.join(fixed)}" if fixed else ""
-    return f"\n  inputs: {_flow(seen.signature.inputs)}{said}\n  outputs: {_flow(seen.signature.outputs)}"
+    comment = f"  # in all {seen.rows} rows: {', '.join(fixed)}" if fixed else ""
+    return f"\n  inputs: {_flow(seen.signature.inputs)}{comment}\n  outputs: {_flow(seen.signature.outputs)}"
 
 
 def _flow(specs: Iterable[TensorSpec]) -> str:
@@ -147,9 +147,9 @@ def _add_sizes(sizes: dict[_Axis, _Sizes], batch: Batch, arrays: Mapping[str, ND
 def _names(sizes: Mapping[_Axis, _Sizes], arrays: Mapping[str, NDArray[np.generic]]) -> dict[_Axis, str]:
     """Return the names of the axes that vary: one name for those that are equal in all rows."""
     groups: dict[bytes, list[_Axis]] = {}
-    for axis, found in sizes.items():
-        if found.low < found.high:
-            groups.setdefault(found.digest.digest(), []).append(axis)
+    for axis, axis_sizes in sizes.items():
+        if axis_sizes.low < axis_sizes.high:
+            groups.setdefault(axis_sizes.digest.digest(), []).append(axis)
     words = [_word(axes, arrays) for axes in groups.values()]
     return {
         axis: word if word and words.count(word) == 1 else _own_name(axes[0], word)
@@ -195,7 +195,7 @@ class _Shapes:
             shape = self.shapes.setdefault(name, list(tensor.shape))
             for axis, size in enumerate(tensor.shape[: len(shape)]):
                 key = (name, axis)
-                fits = [dim for dim, found in dims.items() if found == size and (dim != BATCH or axis == 0)]
+                fits = [dim for dim, dim_size in dims.items() if dim_size == size and (dim != BATCH or axis == 0)]
                 self._may_be[key] = [dim for dim in self._may_be.get(key, fits) if dim in fits]
                 seen = self._seen.setdefault(key, set())
                 seen.add(size)

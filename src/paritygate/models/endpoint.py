@@ -78,9 +78,9 @@ def parse_endpoint(text: str, *, is_mapped: bool = False) -> Endpoint:
     """
     parts = _parts_of(text)
     if parts is not None:
-        found = _by_protocol(parts)
-        if found is not None:
-            return found
+        endpoint = _by_protocol(parts)
+        if endpoint is not None:
+            return endpoint
         if is_mapped and parts.scheme != "grpc":
             path = parts.path or "/"
             model = unquote(path.rstrip("/").rpartition("/")[2]) or parts.netloc
@@ -113,16 +113,16 @@ def _by_protocol(parts: SplitResult) -> Endpoint | None:
     if parts.scheme == "grpc":
         patterns = {Protocol.OPEN_INFERENCE_GRPC: _GRPC}
     for protocol, pattern in patterns.items():
-        found = pattern.match(parts.path.rstrip("/"))
-        if found:
+        match = pattern.match(parts.path.rstrip("/"))
+        if match:
             is_grpc = protocol is Protocol.OPEN_INFERENCE_GRPC
             return Endpoint(
                 protocol=protocol,
                 host=parts.netloc if is_grpc else f"{parts.scheme}://{parts.netloc}",
                 path="" if is_grpc else parts.path.rstrip("/").removesuffix("/infer").removesuffix(":predict"),
-                prefix=found["prefix"],
-                model=unquote(found["model"]),
-                version=unquote(found["version"] or ""),
+                prefix=match["prefix"],
+                model=unquote(match["model"]),
+                version=unquote(match["version"] or ""),
             )
     return None
 
@@ -133,10 +133,10 @@ def limits_of(given: Mapping[str, float]) -> EndpointLimits:
     Raises:
         UsageError: A name is unknown, or a limit is not above 0.
     """
-    known = [item.name for item in fields(EndpointLimits)]
+    names = [item.name for item in fields(EndpointLimits)]
     for name, value in given.items():
-        if name not in known:
-            msg = f"endpoint limit {name!r} is not known (allowed: {', '.join(nearest_first(name, known))})"
+        if name not in names:
+            msg = f"endpoint limit {name!r} is not known (allowed: {', '.join(nearest_first(name, names))})"
             raise UsageError(msg, hint="write for example requests_per_second=50")
         if not (0 < value < math.inf or value == getattr(EndpointLimits(), name)):
             msg = f"endpoint limit {name}={value:g} is not allowed (allowed: above 0)"

@@ -37,8 +37,8 @@ class Example:
         for spec in () if self.like is None else self.like.inputs:
             array = self.inputs.get(spec.name)
             if array is not None and not _is_taken(spec, array):
-                found = f"{dtype_of(array)}{list(array.shape)}"
-                return f"the samples hold {spec.name!r} as {found}, and the other model takes {spec}"
+                tensor = f"{dtype_of(array)}{list(array.shape)}"
+                return f"the samples hold {spec.name!r} as {tensor}, and the other model takes {spec}"
         return ""
 
     def by_own_names(self, rename: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
@@ -77,12 +77,15 @@ def example_of(read: Callable[[], Iterator[Batch]], like: Signature | None, take
             msg = f"the samples have no {name!r}, which --takes names (they have: {', '.join(shapes)})"
             raise UsageError(msg, hint="name what the samples hold")
     for name, shape in shapes.items():
-        said = declared.get(name)
-        if said is not None and len(said) == len(shape):
+        other_shape = declared.get(name)
+        if other_shape is not None and len(other_shape) == len(shape):
             # A fixed size that differs from the samples is specific to the other model, and may be its
             # fault.
-            sizes = zip(said[1:], shape[1:], strict=True)
-            shapes[name] = (*said[:1], *(own if isinstance(dim, int) and dim != own else dim for dim, own in sizes))
+            sizes = zip(other_shape[1:], shape[1:], strict=True)
+            shapes[name] = (
+                *other_shape[:1],
+                *(own if isinstance(dim, int) and dim != own else dim for dim, own in sizes),
+            )
     chosen = {name: array for name, array in first.items() if not takes or name in takes}
     return Example(inputs=chosen, shapes=shapes, like=like, is_chosen=bool(takes))
 
@@ -113,17 +116,17 @@ def signature_seen(example: Example, inputs: Iterable[str], answer: object, rena
         UsageError: The answer has no tensor, or one of an unsupported dtype.
     """
     served = [rename.get(name, name) for name in inputs]
-    found = outputs_by_name(answer)
-    tensors = {name: tensor for name, tensor in found.items() if hasattr(tensor, "shape") and hasattr(tensor, "dtype")}
+    parts = outputs_by_name(answer)
+    tensors = {name: tensor for name, tensor in parts.items() if hasattr(tensor, "shape") and hasattr(tensor, "dtype")}
     if not tensors:
-        returned = ", ".join(f"{name}: {type(part).__name__}" for name, part in found.items()) or "nothing"
+        returned = ", ".join(f"{name}: {type(part).__name__}" for name, part in parts.items()) or "nothing"
         msg = f"the model returned no tensor (it returned: {returned})"
         raise UsageError(msg, hint="return a tensor, a tuple of tensors, or a mapping of tensors by name")
     names = [rename.get(name, name) for name in tensors]
-    if example.like is not None and len(tensors) == len(found) == len(example.like.outputs):
+    if example.like is not None and len(tensors) == len(parts) == len(example.like.outputs):
         is_unnamed = all(map(is_default_output_name, names))
         names = [spec.name for spec in example.like.outputs] if is_unnamed else names
-    known = name_unknown_dims(
+    signature = name_unknown_dims(
         [TensorSpec(name=name, dtype=dtype_of(example.inputs[name]), shape=example.shapes[name]) for name in served],
         (),
     )
@@ -131,7 +134,7 @@ def signature_seen(example: Example, inputs: Iterable[str], answer: object, rena
         TensorSpec(name=name, dtype=dtype_of(tensor), shape=None)
         for name, tensor in zip(names, tensors.values(), strict=True)
     ]
-    return replace(known, outputs=tuple(outputs))
+    return replace(signature, outputs=tuple(outputs))
 
 
 def dtype_of(tensor: Any) -> str:  # noqa: ANN401 - an array, or a tensor of any framework

@@ -96,10 +96,10 @@ def _symbols(specs: Iterable[TensorSpec]) -> tuple[str, ...]:
 
 
 def _check_dims(rule: FixedShape) -> None:
-    known = _symbols(rule.signature.inputs)
+    symbols = _symbols(rule.signature.inputs)
     for name, size in rule.dims.items():
-        if name not in known:
-            msg = f"dim {name!r} is no symbolic dim of the inputs (they have: {', '.join(known) or 'none'})"
+        if name not in symbols:
+            msg = f"dim {name!r} is no symbolic dim of the inputs (they have: {', '.join(symbols) or 'none'})"
             raise UsageError(msg, hint="fix one of these dims, or name it in model.inputs")
         allowed = rule.signature.dims.get(name)
         if allowed is not None and not allowed.min <= size <= allowed.max:
@@ -167,13 +167,13 @@ def _check_dtypes(rule: FixedShape) -> None:
 
 
 def _check_outputs(rule: FixedShape) -> None:
-    rows, known = rule.rows_dim, _symbols(rule.signature.inputs)
+    rows, symbols = rule.rows_dim, _symbols(rule.signature.inputs)
     for spec in rule.signature.outputs:
         if rows is not None and (spec.shape or ()).count(rows) != 1:
             msg = f"dim {rows!r} is fixed, and the output {spec} has it not exactly once: its rows cannot be told"
             raise UsageError(msg, hint=f"fix other dims, or say in model.outputs which dim is {rows!r}")
         if not rule.padded_dims:
             continue
-        if spec.shape is None or any(not isinstance(dim, int) and dim not in known for dim in spec.shape):
+        if spec.shape is None or any(not isinstance(dim, int) and dim not in symbols for dim in spec.shape):
             msg = f"dims are padded, but the output {spec} has a dim that no input has and cannot be cut back"
             raise UsageError(msg, hint="fix the dim of rows alone, or name the output's dims in model.outputs")

@@ -110,18 +110,18 @@ def _keys(data: object, allowed: tuple[str, ...] | None, what: str) -> dict[str,
         _refuse(f"{what} is {data!r}, and no mapping" if data is not None else f"{what} is missing")
     for name in data:
         if not isinstance(name, str) or (allowed is not None and name not in allowed):
-            known = ", ".join(nearest_first(str(name), allowed or ()))
-            _refuse(f"{what} has the key {name!r} (allowed: {known or 'texts'})")
+            names = ", ".join(nearest_first(str(name), allowed or ()))
+            _refuse(f"{what} has the key {name!r} (allowed: {names or 'texts'})")
     return dict(data)
 
 
 def _fields(data: object, what: str) -> dict[str, str]:
-    found = _keys(data, None, what)
-    for name, path in found.items():
+    paths = _keys(data, None, what)
+    for name, path in paths.items():
         _field(path, f"{name} in {what}")
         if path is None:
             _refuse(f"{name} in {what} is empty")
-    return found
+    return paths
 
 
 def _field(path: object, what: str) -> str | None:

@@ -98,8 +98,8 @@ def load_model(ref: ModelRef) -> LoadedModel:
         return LoadedModel(ref=replace(ref, kind=kind_of_live(model)), model=model)
     if ref.kind is not SourceKind.CALLABLE:
         return LoadedModel(ref=ref)
-    found, model = (load_source_copy if is_source_copy(ref) else load_source_object)(ref)
-    return LoadedModel(ref=found, model=model)
+    loaded_ref, model = (load_source_copy if is_source_copy(ref) else load_source_object)(ref)
+    return LoadedModel(ref=loaded_ref, model=model)
 
 
 def naming_signatures(ref: ModelRef) -> contextlib.AbstractContextManager[None]:
@@ -156,11 +156,11 @@ def live_objects(objects: Mapping[str, Any]) -> Iterator[None]:
 
 def live_object(text: str) -> Any:  # noqa: ANN401 - whatever Python code gave
     """Return the object of a source; raise BackendError if another process has it."""
-    found = _OBJECTS.get({})
-    if text not in found:
+    objects = _OBJECTS.get({})
+    if text not in objects:
         msg = f"{text!r} is an object of another process"
         raise BackendError(msg, hint="give a path, or module:callable")
-    return found[text]
+    return objects[text]
 
 
 @contextlib.contextmanager

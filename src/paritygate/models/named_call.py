@@ -125,19 +125,19 @@ def select_outputs(
         UsageError: An output of the signature is missing or no tensor.
     """
     names = source_names(signature.outputs, rename)
-    found = _by_name(result, names)
-    if found is None:
+    outputs = _by_name(result, names)
+    if outputs is None:
         # No mapping by position for any number, because a loss before the logits would get their name.
-        found = _by_position(result, names)
-    missing = [name for name in names if name not in found]
+        outputs = _by_position(result, names)
+    missing = [name for name in names if name not in outputs]
     if missing:
-        msg = f"the model returned no output {_listed(missing)} (it returned: {_listed(found)})"
+        msg = f"the model returned no output {_listed(missing)} (it returned: {_listed(outputs)})"
         raise UsageError(msg, hint="name the outputs as the model does, or rename: {name in the source: name served}")
     for name in names:
-        if not (hasattr(found[name], "shape") and hasattr(found[name], "dtype")):
-            msg = f"output {name!r} of the model is a {type(found[name]).__name__}, not a tensor"
+        if not (hasattr(outputs[name], "shape") and hasattr(outputs[name], "dtype")):
+            msg = f"output {name!r} of the model is a {type(outputs[name]).__name__}, not a tensor"
             raise UsageError(msg, hint="wrap the model so that it returns only tensors")
-    return tuple(found[name] for name in names), tuple(str(name) for name in found if name not in names)
+    return tuple(outputs[name] for name in names), tuple(str(name) for name in outputs if name not in names)
 
 
 def _by_name(result: Any, names: Sequence[str]) -> Mapping[str, Any] | None:  # noqa: ANN401 - as select_outputs

@@ -229,17 +229,17 @@ def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
     Raises:
         UsageError: The callable is not found or returns no model.
     """
-    found = load_object(source.text, source.folder)
-    is_model_already = not isinstance(found, type) and any(
-        cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(found).__mro__
+    target = load_object(source.text, source.folder)
+    is_model_already = not isinstance(target, type) and any(
+        cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(target).__mro__
     )
-    if not is_model_already and not callable(found):
-        msg = f"{source.text!r} is a {type(found).__name__}, neither a model nor a function that returns one"
+    if not is_model_already and not callable(target):
+        msg = f"{source.text!r} is a {type(target).__name__}, neither a model nor a function that returns one"
         raise UsageError(msg, hint="name a function without arguments that returns the model, as module:callable")
-    if inspect.isfunction(found) and _has_to_be_given_something(found):
-        return replace(source, kind=SourceKind.FUNCTION), found
+    if inspect.isfunction(target) and _has_to_be_given_something(target):
+        return replace(source, kind=SourceKind.FUNCTION), target
     try:
-        model = found if is_model_already else found()
+        model = target if is_model_already else target()
     except ModuleNotFoundError as err:
         require_backend_of(err)
         raise
@@ -275,10 +275,10 @@ def source_files(source: ModelRef, declared: Iterable[str], *, has_code: bool = 
             msg = f"model.files names {name!r}, which is outside of {root}"
             raise UsageError(msg, hint="put the files that the code reads below the spec's folder")
         files.add(path)
-    found = {path.relative_to(root).as_posix(): path for path in sorted(files)}
+    paths = {path.relative_to(root).as_posix(): path for path in sorted(files)}
     try:
-        check_names(found)
+        check_names(paths)
     except ValueError as err:
         msg = f"the files of {source.text} cannot be kept with it: {err}"
         raise UsageError(msg, hint="rename the file") from err
-    return found
+    return paths

@@ -118,16 +118,16 @@ def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
     """
     copy = read_source_copy(source.folder.parent)
     with _own_modules(copy, source.folder):
-        found, model = load_source_object(source)
+        loaded_ref, model = load_source_object(source)
         for name, file in _imported_elsewhere(copy, source.folder).items():
             msg = f"module {name!r} of {copy.text} was imported from {file}, not from the copy in {source.folder}"
             raise ArtifactIntegrityError(msg, hint=_AGAIN)
-    digest = digest_of_parameters(found.kind, model)
+    digest = digest_of_parameters(loaded_ref.kind, model)
     if digest != copy.digest:
         msg = f"the copy of {source.text} in {source.folder} makes other parameters ({digest}) than those recorded"
         hint = f"{_AGAIN}; a callable must return the same model every time; name its files in model.files"
         raise ArtifactIntegrityError(msg, hint=hint)
-    return found, model
+    return loaded_ref, model
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def _imported_elsewhere(copy: SourceCopy, folder: Path) -> dict[str, Path]:
     other packages called `b.py` do not count.
     """
     root = folder.resolve()
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for name, module in list(sys.modules.items()):
         path = file_of_module(module)
         if path is None or path.is_relative_to(root) or is_ours(path):
@@ -176,5 +176,5 @@ def _imported_elsewhere(copy: SourceCopy, folder: Path) -> dict[str, Path]:
         shortest = own_name.count(".") + (2 if hasattr(module, "__path__") else 1)
         ends = ("/".join(path.parts[-length:]) for length in range(shortest, len(path.parts)))
         if any(end in copy.files for end in ends):
-            found[name] = path
-    return found
+            files[name] = path
+    return files

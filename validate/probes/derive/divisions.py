@@ -43,9 +43,9 @@ def at_divisions(context: ProbeContext) -> Iterator[ProbeBatch]:
     """Yield real rows with whole numbers of one input at the boundaries of the model's divisions."""
     rows = context.survey.groups[0]
     places = [_Place(context, rows, name) for name in context.roles if _is_of_whole_numbers(context, rows, name)]
-    asked = [(place, division) for place in places for division in place.divisions()]
-    allowed = max(THREE, min(_ROWS, context.max_rows * ROWS_FACTOR // _SHARE // max(1, len(asked))))
-    for place, division in asked:
+    pairs = [(place, division) for place in places for division in place.divisions()]
+    allowed = max(THREE, min(_ROWS, context.max_rows * ROWS_FACTOR // _SHARE // max(1, len(pairs))))
+    for place, division in pairs:
         is_guessed = not context.roles[place.name].divisions
         yield from place.at(division, min(_BOUNDARIES_GUESSED, allowed // THREE) if is_guessed else allowed // THREE)
     for place in places:
@@ -72,10 +72,10 @@ class _Place:
 
     def divisions(self) -> tuple[Division, ...]:
         """Return the divisions of the graph; without any, common divisors where the numbers are large."""
-        known = self._context.roles[self.name].divisions[:_DIVISIONS]
+        own = self._context.roles[self.name].divisions[:_DIVISIONS]
         low, high = self._ends(None)
         is_large = self._real.dtype.kind in "iu" and max(-low, high) > _FLOAT32
-        return known or tuple(item for item in _GUESSED if is_large and high - low >= THREE * item.step)
+        return own or tuple(item for item in _GUESSED if is_large and high - low >= THREE * item.step)
 
     def _ends(self, column: int | None) -> tuple[int, int]:
         """Return the smallest and the largest number seen in all features that change."""
@@ -96,14 +96,14 @@ class _Place:
         """Yield this many boundaries of a division, each with the numbers on both sides of it in the same real row."""
         columns = self._columns(division)
         each = max(1, count // max(1, len(columns)))
-        found = [
+        boundaries = [
             (value, column) for column in columns[:count] for value in _boundaries(division, self._ends(column), each)
         ]
         size = max(self._sizes) // THREE
         is_together = size > 0
         # A batch below three rows gets one number per call.
-        for start in range(0, len(found), max(1, size)):
-            part = found[start : start + max(1, size)]
+        for start in range(0, len(boundaries), max(1, size)):
+            part = boundaries[start : start + max(1, size)]
             numbers = [(value + side, column) for value, column in part for side in (-1, 0, 1)]
             for group in [numbers] if is_together else [[number] for number in numbers]:
                 batch = self._batch(group, f"where it is divided by {division.step}", division, is_together=is_together)
@@ -130,32 +130,32 @@ class _Place:
     ) -> ProbeBatch | None:
         """Return real rows with these numbers, or None where no real row stays like the samples with them."""
         step = THREE if is_together else 1
-        kept = []
+        groups = []
         for start in range(0, len(numbers), step):
             group = numbers[start : start + step]
             turned = np.roll(self._order, -(start // step))
             parts = (self._rows_with(group, int(row)) for row in turned)
             chosen = next((part for part in parts if self._is_sensible(part)), None)
-            kept += [] if chosen is None else [(chosen, group)]
-        if not kept:
+            groups += [] if chosen is None else [(chosen, group)]
+        if not groups:
             return None
         # Whole groups are repeated up to the smallest batch.
         count = -(-min(self._sizes) // step)
-        kept = [kept[at % len(kept)] for at in range(max(len(kept), count))]
-        rows = [part for part, _ in kept]
+        groups = [groups[at % len(groups)] for at in range(max(len(groups), count))]
+        rows = [part for part, _ in groups]
         with_rows = self._rows.with_rows
         inputs = {
             name: np.concatenate([part[name] for part in rows]) if name in with_rows else array
             for name, array in rows[0].items()
         }
-        total = step * len(kept)
-        shown = ", ".join(dict.fromkeys(str(value) for _, group in kept[:2] for value, _ in group))
+        total = step * len(groups)
+        shown = ", ".join(dict.fromkeys(str(value) for _, group in groups[:2] for value, _ in group))
         is_alone = self._real[0].size == 1
         return ProbeBatch(
             inputs=inputs,
             rows=total,
-            about=f"{self.name}: {about} ({shown}{' and more' if len(kept) > 2 else ''})",  # noqa: PLR2004 - shown above
-            is_unlike_seen=not is_alone and any(column is None for _, group in kept for _, column in group),
+            about=f"{self.name}: {about} ({shown}{' and more' if len(groups) > 2 else ''})",  # noqa: PLR2004 - shown above
+            is_unlike_seen=not is_alone and any(column is None for _, group in groups for _, column in group),
             # Half precision lacks the digits that decide on which side of a boundary a quotient lies.
             is_far_from_seen=division.is_float or self._real.dtype.kind == "f",
             edges=(where_rounded(self.name, range(total)),) if division.is_computed else (),
@@ -187,5 +187,5 @@ def _boundaries(division: Division, ends: tuple[int, int], count: int) -> list[i
     chosen = {first + (last - first) * at // max(1, count - 1) for at in range(min(count, last - first + 1))}
     # Evenly spread boundaries may all be even numbers, so every other one is moved by one.
     chosen = {min(last, number + at % 2) for at, number in enumerate(sorted(chosen))}
-    found = (-((-(number * division.step + offset)) // scale) for number in sorted(chosen))
-    return list(dict.fromkeys(value for value in found if low <= value <= high))
+    values = (-((-(number * division.step + offset)) // scale) for number in sorted(chosen))
+    return list(dict.fromkeys(value for value in values if low <= value <= high))

@@ -122,35 +122,35 @@ class _Sums:
         Where possible their squares sum exactly as well, because a variance may be computed from squares.
         """
         for bits in (self.bits // 2, self.bits):
-            found = sorted(self._of_range(low, high, bits), key=lambda value: (_bits_of(value), abs(value)))[:_VALUES]
-            if found:
-                ends = dict.fromkeys([min(found, key=abs), max(found), min(found)])
-                return [*ends, *(value for value in sorted(found) if value not in ends)]
+            exact = sorted(self._of_range(low, high, bits), key=lambda value: (_bits_of(value), abs(value)))[:_VALUES]
+            if exact:
+                ends = dict.fromkeys([min(exact, key=abs), max(exact), min(exact)])
+                return [*ends, *(value for value in sorted(exact) if value not in ends)]
         return []
 
     def _of_range(self, low: float, high: float, bits: int) -> set[float]:
         largest = max(abs(low), abs(high))
-        found = {0.0} if low <= 0 <= high else set()
+        exact = {0.0} if low <= 0 <= high else set()
         # NaN, infinities and denormals have no step.
         if bits < 1 or not math.isfinite(low) or not low <= high or not np.finfo(np.float32).tiny < largest < math.inf:
-            return found
+            return exact
         step = 2.0 ** math.floor(math.log2(largest))
         for _ in range(_HALVINGS + bits):
             inside = range(math.ceil(low / step), math.floor(high / step) + 1)
-            found.update(value for value in (step * times for times in inside) if self.is_exact(value, bits))
-            if len(found) >= _VALUES or len(inside) > 4 * _VALUES:
+            exact.update(value for value in (step * times for times in inside) if self.is_exact(value, bits))
+            if len(exact) >= _VALUES or len(inside) > 4 * _VALUES:
                 break
             step /= 2
-        return found
+        return exact
 
     def steps(self, value: float, bits: int) -> list[float]:
         """Return values at equal steps beside one, whose sums are exact; [] if there are none."""
         _, exponent = math.frexp(value)
         step = max(2.0 ** (exponent - bits), 1.0 if self.is_whole else 0.0)
         for signed in (step, -step):
-            found = [value + signed * number for number in range(1, _STEPS + 1)]
-            if all(_bits_of(other) <= bits and other * value > 0 for other in found):
-                return found
+            stepped = [value + signed * number for number in range(1, _STEPS + 1)]
+            if all(_bits_of(other) <= bits and other * value > 0 for other in stepped):
+                return stepped
         return []
 
 

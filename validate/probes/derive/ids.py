@@ -42,7 +42,7 @@ _Ends = tuple[int, int]
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     """Yield real rows with other ids: special ones of every input, then as many others as rows allow, last keys."""
     rows = context.survey.groups[0]
-    asked = [
+    askers = [
         (_Asker(context, rows, name), role)
         for name, role in context.roles.items()
         if role.role is Role.ID and name in rows.with_rows and rows.inputs[name].size
@@ -50,14 +50,14 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     has_keys = any(role.keys for role in context.roles.values())
     allowed = context.max_rows // (2 if has_keys else 1)
     used = 0
-    for asker, role in asked:
+    for asker, role in askers:
         for batch in _special(context, asker, role):
             used += batch.rows
             yield batch
-    for asker, role in asked:
-        yield from _among_real(context, asker, role, rows=max(1, allowed // len(asked)))
-        yield from _regions(context, asker, role, rows=max(1, (allowed - used // ROWS_FACTOR) // len(asked)))
-    yield from of_keys(context, rows=(allowed if asked else context.max_rows) * ROWS_FACTOR)
+    for asker, role in askers:
+        yield from _among_real(context, asker, role, rows=max(1, allowed // len(askers)))
+        yield from _regions(context, asker, role, rows=max(1, (allowed - used // ROWS_FACTOR) // len(askers)))
+    yield from of_keys(context, rows=(allowed if askers else context.max_rows) * ROWS_FACTOR)
 
 
 class _Asker:
@@ -138,8 +138,8 @@ def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | 
     seen = [shape[1] for shape in context.survey.inputs[name].shapes if len(shape) > 1]
     declared = context.dims.get(dim.name)
     # Sizes from the graph's tables are another probe's: a refusal here would leave no ids at all.
-    known = declared.max if declared else max(seen)
-    size = max(dim.size, min(known, _POSITIONS))
+    most = declared.max if declared else max(seen)
+    size = max(dim.size, min(most, _POSITIONS))
     return (dim, size) if size != dim.size else (None, 0)
 
 
@@ -198,22 +198,22 @@ def _regions_of_columns(
     for column, ends in enumerate(columns):
         if ends is not None:
             alike.setdefault(ends, []).append(column)
-    asked: dict[tuple[int, ...], NDArray[Any]] = {}
+    by_group: dict[tuple[int, ...], NDArray[Any]] = {}
     notes = []
     for (first, last), columns_alike in alike.items():
         group = tuple(columns_alike)
         allowed = rows * (ROWS_FACTOR if len(group) == 1 else len(group))
         count = last - first + 1
         ids = np.unique(np.linspace(first, last, min(count, allowed)).astype(np.int64))
-        asked[group] = ids
+        by_group[group] = ids
         if len(ids) < count:
             notes.append(f"{len(ids)} of {count} ids of {asker.name} in columns {', '.join(map(str, group))} asked")
-    needed = max(-(-len(ids) // len(group)) for group, ids in asked.items())
+    needed = max(-(-len(ids) // len(group)) for group, ids in by_group.items())
     least, size = min(batch_sizes(context)), max(batch_sizes(context))
     for start in range(0, needed, size):
         count = max(least, min(size, needed - start))
         wanted: list[NDArray[Any] | None] = [None] * len(columns)
-        for group, ids in asked.items():
+        for group, ids in by_group.items():
             # Columns of one range share its ids; shorter ones start again.
             filled = np.resize(ids, needed * len(group)).reshape(len(group), needed)
             for place, column in enumerate(group):

@@ -27,15 +27,15 @@ _NO_KEY = "?"
 def of_keys(context: ProbeContext, *, rows: int) -> Iterator[ProbeBatch]:
     """Yield real rows with the keys of all lookup tables, unseen keys first, in about this many rows."""
     real = context.survey.groups[0]
-    asked = [
+    places = [
         _Place(context, real, name, keys)
         for name, role in context.roles.items()
         if name in real.with_rows and real.inputs[name].size
         for keys in role.keys
     ]
-    for place in asked:
+    for place in places:
         yield from place.unknown()
-        yield from place.batches(max(1, rows // len(asked)))
+        yield from place.batches(max(1, rows // len(places)))
 
 
 class _Place:
@@ -51,33 +51,33 @@ class _Place:
 
     def batches(self, allowed: int) -> Iterator[ProbeBatch]:
         """Yield at most this many rows, one key per row."""
-        known = [key for key in map(self._in_dtype, self._keys.values) if key is not None]
-        is_seen = np.isin(np.asarray(known), self._real) if known else np.zeros(0, dtype=bool)
-        unseen = [key for key, seen in zip(known, is_seen, strict=True) if not seen]
-        wanted = [*unseen, *(key for key, seen in zip(known, is_seen, strict=True) if seen)]
+        keys = [key for key in map(self._in_dtype, self._keys.values) if key is not None]
+        is_seen = np.isin(np.asarray(keys), self._real) if keys else np.zeros(0, dtype=bool)
+        unseen = [key for key, seen in zip(keys, is_seen, strict=True) if not seen]
+        wanted = [*unseen, *(key for key, seen in zip(keys, is_seen, strict=True) if seen)]
         if len(wanted) > allowed:
             # More keys than rows: take them from everywhere.
             among = unseen if len(unseen) >= allowed else wanted
             wanted = [among[int(at)] for at in np.linspace(0, len(among) - 1, allowed)]
-        note = f"{len(wanted)} of {len(known)} keys of {self._name} asked" if len(wanted) < len(known) else ""
+        note = f"{len(wanted)} of {len(keys)} keys of {self._name} asked" if len(wanted) < len(keys) else ""
         size = max(self._sizes)
         for start in range(0, len(wanted), size):
             yield self._batch(wanted[start : start + size], note)
 
     def unknown(self) -> Iterator[ProbeBatch]:
         """Yield values that are no keys, each alone because the reference may refuse one or have a default for it."""
-        known = {key for key in map(self._in_dtype, self._keys.values) if key is not None}
-        if not known:
+        keys = {key for key in map(self._in_dtype, self._keys.values) if key is not None}
+        if not keys:
             return
         is_text = self._real.dtype.kind in "UO"
         # Values between the keys belong to the numeric probes.
-        wanted = ["", _NO_KEY] if is_text else [-1, max(known) + 1]
+        wanted = ["", _NO_KEY] if is_text else [-1, max(keys) + 1]
         real = self._real.reshape(len(self._real), -1)
         columns = [at % real.shape[1] for at in self._keys.columns or range(real.shape[1])]
         # If a sample holds a text that is no key, the default occurs in practice.
-        is_new = is_text and bool(np.isin(real[:, columns], list(known)).all())
+        is_new = is_text and bool(np.isin(real[:, columns], list(keys)).all())
         for value in map(self._in_dtype, wanted):
-            if value is not None and value not in known:
+            if value is not None and value not in keys:
                 batch = self._batch([value], "", about="a value that is no key")
                 yield replace(batch, edges=(of_no_table(self._name, batch.rows),) if is_new else ())
 

@@ -130,8 +130,8 @@ class _Masker:
             ids = inputs[self._of]
             # Padding gets ids of real rows here, and real positions stay real.
             filled = np.where(ids == self._pad, _content(ids, self._pad), ids)
-            kept = np.ones_like(chosen) if is_filled else chosen
-            inputs[self._of] = np.where(_spread(kept, ids.ndim), filled, self._pad).astype(ids.dtype)
+            is_id = np.ones_like(chosen) if is_filled else chosen
+            inputs[self._of] = np.where(_spread(is_id, ids.ndim), filled, self._pad).astype(ids.dtype)
         return ProbeBatch(inputs=inputs, rows=len(at), about=f"{about} ({self._name})", is_unlike_seen=is_unlike)
 
     def moved(self, at: list[int]) -> Iterator[ProbeBatch]:
@@ -155,26 +155,26 @@ class _Masker:
 
 
 def _at_end(real: Pattern) -> Pattern:
-    found: Pattern = np.arange(real.shape[1]) >= real.shape[1] - real.sum(axis=1, keepdims=True)
-    return found
+    pattern: Pattern = np.arange(real.shape[1]) >= real.shape[1] - real.sum(axis=1, keepdims=True)
+    return pattern
 
 
 def _at_both_ends(real: Pattern) -> Pattern:
     count = real.sum(axis=1, keepdims=True)
     before = -(-count // 2)
     at = np.arange(real.shape[1])
-    found: Pattern = (at < before) | (at >= real.shape[1] - (count - before))
-    return found
+    pattern: Pattern = (at < before) | (at >= real.shape[1] - (count - before))
+    return pattern
 
 
 def _content(ids: NDArray[Any], pad: int) -> NDArray[Any]:
     """Return rows in which the real ids of each repeat to the end."""
-    found: NDArray[Any] = ids.copy()
+    repeated: NDArray[Any] = ids.copy()
     for row, values in enumerate(ids):
         real = values[values != pad]
         if real.size:
-            found[row] = np.resize(real, values.shape)
-    return found
+            repeated[row] = np.resize(real, values.shape)
+    return repeated
 
 
 def _spread(mask: NDArray[Any], rank: int) -> NDArray[Any]:

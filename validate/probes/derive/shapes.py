@@ -96,7 +96,7 @@ def _far(context: ProbeContext, rows: Rows, dims: tuple[OpenDim, ...], at: list[
 
 
 def _bytes_of_row(rows: Rows, sizes: Mapping[OpenDim, int]) -> int:
-    found = 0
+    total = 0
     for name, array in rows.inputs.items():
         shape = list(array.shape)
         if name in rows.with_rows:
@@ -104,8 +104,8 @@ def _bytes_of_row(rows: Rows, sizes: Mapping[OpenDim, int]) -> int:
         for dim, size in sizes.items():
             for axis in [axis for place, axis in dim.places if place == name]:
                 shape[axis] = size
-        found += int(np.prod(shape)) * array.dtype.itemsize
-    return found
+        total += int(np.prod(shape)) * array.dtype.itemsize
+    return total
 
 
 def resized(
@@ -131,8 +131,8 @@ def resized(
         for name, axis in dim.places:
             elsewhere = [group.inputs[name] for group in context.survey.groups if group is not rows]
             has_rows = name in rows.with_rows
-            found = of_size(whole[name], axis, places_of(size), has_rows=has_rows, elsewhere=elsewhere)
-            whole[name] = _made(context, name, whole[name], axis, size) if found is None else found
+            longer = of_size(whole[name], axis, places_of(size), has_rows=has_rows, elsewhere=elsewhere)
+            whole[name] = _made(context, name, whole[name], axis, size) if longer is None else longer
     places = [order.index(row) for row in at]
     inputs = {name: array[places] if name in rows.with_rows else array for name, array in whole.items()}
     _set_masks_and_lengths(context, inputs, sizes)

@@ -73,12 +73,12 @@ def more_batch_sizes(context: ProbeContext, *, rows: int) -> tuple[int, ...]:
     low, high = bounds if is_declared else (1, max(_LARGE_BATCHES))
     of_rows = max(context.max_rows, _ROWS_OF_TINY) if row_bytes <= _TINY_ROW_BYTES else context.max_rows
     left = min(rows, of_rows if row_bytes <= _SMALL_ROW_BYTES else context.max_rows // 2)
-    found = []
+    sizes = []
     for size in (*range(1, 10), *(_LARGE_BATCHES if row_bytes <= _SMALL_ROW_BYTES else ())):
         if low <= size <= high and size not in batch_sizes(context) and size <= left:
-            found.append(size)
+            sizes.append(size)
             left -= size
-    return tuple(sorted(found))
+    return tuple(sorted(sizes))
 
 
 def _batch_bounds(context: ProbeContext) -> tuple[int, int] | None:
@@ -106,8 +106,8 @@ def _fixed_batch(context: ProbeContext) -> int:
 
 
 def _declared_batch(context: ProbeContext) -> tuple[int, int] | None:
-    found = [context.dims[dim] for dim in _batch_symbols(context) if isinstance(dim, str) and dim in context.dims]
-    return (found[0].min, found[0].max) if found else None
+    ranges = [context.dims[dim] for dim in _batch_symbols(context) if isinstance(dim, str) and dim in context.dims]
+    return (ranges[0].min, ranges[0].max) if ranges else None
 
 
 def _row_bytes(context: ProbeContext) -> int:
@@ -120,7 +120,7 @@ def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
 
     Dims without a name are one dim where they always have one size. Two of one input stay two: the sides of a picture.
     """
-    found: dict[tuple[object, ...], tuple[str, list[tuple[str, int]]]] = {}
+    by_key: dict[tuple[object, ...], tuple[str, list[tuple[str, int]]]] = {}
     for spec in context.signature.inputs:
         array = rows.inputs[spec.name]
         first = 1 if spec.name in rows.with_rows else 0
@@ -132,7 +132,7 @@ def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
             before = array.shape[first:axis].count(array.shape[axis])
             name = dim or f"the {'next ' * before}dim of size {array.shape[axis]}"
             key = (dim,) if dim else (before, array.shape[axis], *_sizes_of(place, context.survey.groups))
-            found.setdefault(key, (name, []))[1].append(place)
+            by_key.setdefault(key, (name, []))[1].append(place)
     plain = [
         OpenDim(
             name=name,
@@ -141,7 +141,7 @@ def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
             size=int(rows.inputs[places[0][0]].shape[places[0][1]]),
             others=(),
         )
-        for key, (name, places) in found.items()
+        for key, (name, places) in by_key.items()
     ]
     sums = sums_of(
         {dim.places: (dim.name, _sizes_of(dim.places[0], context.survey.groups)) for dim in plain},
@@ -160,14 +160,14 @@ def _sizes_of(place: tuple[str, int], groups: Iterable[Rows]) -> tuple[int, ...]
 
 def coherent(dims: Iterable[OpenDim], sizes: Mapping[OpenDim, int]) -> dict[OpenDim, int]:
     """Return the sizes, with all sums adapted: a mask over a cache and new tokens grows with either."""
-    found = dict(sizes)
-    by_places = {dim.places: found.get(dim, dim.size) for dim in dims}
+    adapted = dict(sizes)
+    by_places = {dim.places: adapted.get(dim, dim.size) for dim in dims}
     for dim in dims:
         if dim.sum is not None and dim not in sizes:
             size = dim.sum.plus + sum(by_places[part] for part in dim.sum.parts)
             if size != dim.size:
-                found[dim] = size
-    return found
+                adapted[dim] = size
+    return adapted
 
 
 def _with_others(dim: OpenDim, dims: list[OpenDim], context: ProbeContext) -> OpenDim:
@@ -181,7 +181,7 @@ def _with_others(dim: OpenDim, dims: list[OpenDim], context: ProbeContext) -> Op
         allowed = {item for item in wanted if declared.min <= item <= declared.max}
         return replace(dim, others=tuple(sorted(allowed - {size})))
     shapes = [(context.survey.inputs[name].shapes, axis) for name, axis in dim.places]
-    seen = {shape[axis] for found, axis in shapes for shape in found if axis < len(shape)} | {size}
+    seen = {shape[axis] for shapes_of_place, axis in shapes for shape in shapes_of_place if axis < len(shape)} | {size}
     # A dim that is always empty, such as a first cache, may grow to the size of another dim.
     low, high = min(seen), max(seen) or max(other.size for other in dims) or 1
     wanted = {1, max(1, low // 2), _odd((low + high) // 2), _odd(high + 1), 2 * high, *_by_tables(dim.places, context)}

@@ -29,20 +29,20 @@ class Sum:
 
 def sums_of(dims: Mapping[_Places, tuple[str, _Sizes]], masks: Collection[str] = ()) -> dict[_Places, Sum]:
     """Return the dims that are sums, by names such as `past_length + 1`, else by their sizes in each shape seen."""
-    found = {whole: said for whole, (name, _) in dims.items() if (said := _by_name(name, dims)) is not None}
+    sums = {whole: total for whole, (name, _) in dims.items() if (total := _by_name(name, dims)) is not None}
     # Next to an always empty dim, two dims are each other's sum: choose the mask's.
     for whole in sorted(dims, key=lambda places: not any(name in masks for name, _ in places)):
         sizes = dims[whole][1]
-        is_part = any(whole in item.parts for item in found.values())
-        if whole in found or is_part or not any(sizes):
+        is_part = any(whole in item.parts for item in sums.values())
+        if whole in sums or is_part or not any(sizes):
             continue
-        for one, two in itertools.combinations(_apart(whole, dims, found), 2):
+        for one, two in itertools.combinations(_apart(whole, dims, sums), 2):
             if sizes == tuple(a + b for a, b in zip(dims[one][1], dims[two][1], strict=True)):
-                found[whole] = Sum(parts=(one, two), is_sure=len(set(sizes)) > 1)
+                sums[whole] = Sum(parts=(one, two), is_sure=len(set(sizes)) > 1)
                 break
         else:
-            found |= _longer(whole, dims, found)
-    return found
+            sums |= _longer(whole, dims, sums)
+    return sums
 
 
 def _longer(
@@ -68,7 +68,7 @@ def _apart(
 
 
 def _by_name(name: str, dims: Mapping[_Places, tuple[str, _Sizes]]) -> Sum | None:
-    places = {other: found for found, (other, _) in dims.items()}
+    places = {other: place for place, (other, _) in dims.items()}
     words = [word.strip() for word in name.split("+")]
     parts = tuple(places[word] for word in words if word in places)
     numbers = [int(word) for word in words if word.isdigit()]

@@ -34,9 +34,9 @@ def activation_floors(model: onnx.ModelProto) -> dict[str, NDArray[np.float64]]:
     function is combined with other values.
     """
     graph = _Graph(model)
-    found = {output.name: graph.floor_of(output.name) for output in model.graph.output}
+    floors = {output.name: graph.floor_of(output.name) for output in model.graph.output}
     # NaN counts as nonzero.
-    return {name: floor for name, floor in found.items() if floor.any()}
+    return {name: floor for name, floor in floors.items() if floor.any()}
 
 
 _NONE = np.zeros(1)
@@ -82,10 +82,10 @@ class _Graph:
             "Sub": self._shifted,
         }
         handler = handlers.get(node.op_type)
-        found = _NONE if handler is None else handler(node, name)
-        if not found.any() and node.op_type in _COMBINING and any(self.floor_of(each).any() for each in node.input):
+        floor = _NONE if handler is None else handler(node, name)
+        if not floor.any() and node.op_type in _COMBINING and any(self.floor_of(each).any() for each in node.input):
             return _UNKNOWN
-        return found
+        return floor
 
     def _constant_and_other(self, node: onnx.NodeProto) -> tuple[NDArray[np.float64], str] | None:
         """Return the constant (one number, or one per column) that a value is combined with, and that value's name."""
@@ -96,14 +96,14 @@ class _Graph:
         return None
 
     def _shifted(self, node: onnx.NodeProto, _: str) -> NDArray[np.float64]:
-        found = self._constant_and_other(node)
-        return _NONE if found is None else self.floor_of(found[1])
+        sides = self._constant_and_other(node)
+        return _NONE if sides is None else self.floor_of(sides[1])
 
     def _scaled(self, node: onnx.NodeProto, _: str) -> NDArray[np.float64]:
-        found = self._constant_and_other(node)
-        if found is None or (node.op_type == "Div" and found[1] != node.input[0]):
+        sides = self._constant_and_other(node)
+        if sides is None or (node.op_type == "Div" and sides[1] != node.input[0]):
             return _NONE
-        factor, other = found
+        factor, other = sides
         with np.errstate(divide="ignore"):
             factor = np.abs(1 / factor if node.op_type == "Div" else factor)
         floor = self.floor_of(other)
@@ -152,11 +152,11 @@ class _Graph:
     def _split(self, node: onnx.NodeProto, name: str) -> NDArray[np.float64]:
         floor = self.floor_of(node.input[0])
         widths = [self._width_of(output) for output in node.output]
-        known = [width for width in widths if width is not None]
-        if floor.size == 1 or len(known) < len(widths) or sum(known) != floor.size:
+        sizes = [width for width in widths if width is not None]
+        if floor.size == 1 or len(sizes) < len(widths) or sum(sizes) != floor.size:
             return _smallest(floor)
         at = list(node.output).index(name)
-        return np.split(floor, np.cumsum(known))[at]
+        return np.split(floor, np.cumsum(sizes))[at]
 
     def _rank_of(self, name: str) -> int | None:
         return None if (shape := self._shape_of(name)) is None else len(shape) or None

@@ -53,22 +53,22 @@ def divisions_in(
 ) -> tuple[Division, ...]:
     """Return the divisions of an input's whole numbers, those of the input itself before computed ones."""
     values = {
-        name: _Value(columns=held.columns)
-        for name, held in carried.items()
-        if held.is_raw and (held.is_whole or held.is_plain)
+        name: _Value(columns=flow.columns)
+        for name, flow in carried.items()
+        if flow.is_raw and (flow.is_whole or flow.is_plain)
     }
-    found: dict[Division, None] = {}
+    divisions: dict[Division, None] = {}
     for node in graph.node if values else ():
         if not any(name in values for name in node.input) or (node.output and node.output[0] in values):
             continue
-        found.update(dict.fromkeys(_by_feature(node, values, constants)))
+        divisions.update(dict.fromkeys(_by_feature(node, values, constants)))
         value, division = _after(node, values, constants)
         if division is not None:
-            found[division] = None
+            divisions[division] = None
         if value is not None:
             values.update(dict.fromkeys(filter(None, node.output), value))
-    kept = sorted(found, key=lambda item: item.is_computed)
-    return tuple(kept[:_MOST])
+    ordered = sorted(divisions, key=lambda item: item.is_computed)
+    return tuple(ordered[:_MOST])
 
 
 def _by_feature(node: onnx.NodeProto, values: Mapping[str, _Value], constants: Constants) -> Iterator[Division]:

@@ -75,7 +75,7 @@ def input_flow_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constant
     has_features = rank in _FEATURE_RANKS
     width = shape[-1].dim_value or None if shape is not None and has_features else None
     is_float = kind.elem_type in {1, 11} | _HALF_TYPES
-    found = {value.name: InputFlow(rank=rank, width=width, is_ordered=has_features, is_whole=not is_float)}
+    flows = {value.name: InputFlow(rank=rank, width=width, is_ordered=has_features, is_whole=not is_float)}
     conditions: dict[str, tuple[str, bool]] = {}
     for node in graph.node:
         if node.op_type in _COMPARING:
@@ -83,12 +83,12 @@ def input_flow_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constant
         elif node.op_type in {"Cast", "Identity", "Not"} and node.input[0] in conditions:
             name, is_met = conditions[node.input[0]]
             conditions[node.output[0]] = (name, is_met != (node.op_type == "Not"))
-        handed = [found.get(name) for name in node.input]
+        handed = [flows.get(name) for name in node.input]
         if any(handed):
             by = [conditions.get(name) for name in node.input]
             results = zip(node.output, _through(node, handed, by, constants), strict=False)
-            found.update({name: carried for name, carried in results if carried is not None and name})
-    return found
+            flows.update({name: carried for name, carried in results if carried is not None and name})
+    return flows
 
 
 def is_to_whole(node: onnx.NodeProto) -> bool:
@@ -134,14 +134,14 @@ def _merged(node: onnx.NodeProto, parts: list[InputFlow]) -> InputFlow | None:
     """Return the flow of a tensor that holds values of all parts; plain parts win over shifted ones."""
     if not parts:
         return None
-    kept = [part for part in parts if part.is_plain] or parts
-    first = kept[0]
-    if any((part.scale, part.shift, part.after) != (first.scale, first.shift, first.after) for part in kept):
+    plain = [part for part in parts if part.is_plain] or parts
+    first = plain[0]
+    if any((part.scale, part.shift, part.after) != (first.scale, first.shift, first.after) for part in plain):
         return None
     if len(parts) == 1 and node.op_type != "Concat":
         return first
-    known = [part.columns for part in parts]
-    columns = None if None in known else tuple(sorted({at for part in known for at in part or ()}))
+    features = [part.columns for part in parts]
+    columns = None if None in features else tuple(sorted({at for part in features for at in part or ()}))
     is_same = node.op_type != "Concat" and all(part.features() == first.features() for part in parts)
     return replace(first, columns=columns if not is_same else first.columns, is_ordered=is_same and first.is_ordered)
 
@@ -298,8 +298,8 @@ def _numbers(node: onnx.NodeProto, at: int, name: str, constants: Constants) -> 
     if _has(node, at):
         value = constants.values.get(node.input[at])
         return None if value is None else [int(item) for item in value.reshape(-1)]
-    found: list[int] | None = attribute_of(node, name)
-    return None if found is None else list(found)
+    numbers: list[int] | None = attribute_of(node, name)
+    return None if numbers is None else list(numbers)
 
 
 def _split(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:

@@ -23,12 +23,12 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 def keys_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow]) -> tuple[Keys, ...]:
     """Return the keys of every table in which the graph looks up values of an input as they are."""
-    found = (
+    tables = (
         Keys(values=_keys_of(node), columns=carried[node.input[0]].columns)
         for node in graph.node
         if node.op_type in _KEYS and node.input[0] in carried and carried[node.input[0]].is_raw
     )
-    return tuple(dict.fromkeys(keys for keys in found if keys.values))
+    return tuple(dict.fromkeys(keys for keys in tables if keys.values))
 
 
 def _keys_of(node: onnx.NodeProto) -> tuple[str | float, ...]:

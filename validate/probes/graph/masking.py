@@ -113,9 +113,9 @@ class _Walk:
             self.known.update(dict.fromkeys(filter(None, node.output), result))
 
     def _tensor(self, name: str) -> _Tensor:
-        found = self.known.get(name)
-        if found is not None:
-            return found
+        tensor = self.known.get(name)
+        if tensor is not None:
+            return tensor
         value = self._constants.values.get(name)
         is_number = value is not None and value.size > 0 and bool((value == value.reshape(-1)[0]).all())
         return _number(float(value.reshape(-1)[0])) if value is not None and is_number else _CONSTANT
@@ -202,8 +202,8 @@ def _chosen(inputs: Sequence[_Tensor], at: str) -> float | None:
     condition = getattr(inputs[0], at)
     if condition is None:
         return None
-    found: float | None = getattr(inputs[1] if condition else inputs[2], at)
-    return found
+    result: float | None = getattr(inputs[1] if condition else inputs[2], at)
+    return result
 
 
 def _of_both(kind: str, one: _Tensor, other: _Tensor) -> tuple[float | None, float | None]:
@@ -222,8 +222,8 @@ def _computed(kind: str, one: float | None, other: float | None) -> float | None
         return _ABSORBING[kind]
     if one is None or other is None:
         # A masked score stays masked, whatever is added to it.
-        known = [value for value in (one, other) if value is not None and value <= _LEFT_OUT]
-        return known[0] if kind == "Add" and known else None
+        masked = [value for value in (one, other) if value is not None and value <= _LEFT_OUT]
+        return masked[0] if kind == "Add" and masked else None
     return _COMPUTED[kind](one, other)
 
 

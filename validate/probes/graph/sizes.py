@@ -94,9 +94,9 @@ class _Walk:
         if key in self._functions and key not in self._calls:
             function = self._functions[key]
             self._calls.append(key)
-            found = self._through(function.node, function.output, dict(zip(function.input, inputs, strict=False)))
+            results = self._through(function.node, function.output, dict(zip(function.input, inputs, strict=False)))
             self._calls.pop()
-            return found
+            return results
         if node.op_type == "Loop":
             return self._loop(node, inputs, outer)
         if node.op_type == "Scan":

@@ -74,11 +74,11 @@ def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple
     if steps.has_bodies:
         # Bodies of branches and loops are not analysed.
         return Steadiness(is_exact=False, is_level=False)
-    raw = {name: held for name, held in carried.items() if held.is_raw}
+    raw = {name: flow for name, flow in carried.items() if flow.is_raw}
     own = {
         name
-        for name, held in raw.items()
-        if columns is None or held.columns is None or set(columns) & set(held.columns)
+        for name, flow in raw.items()
+        if columns is None or flow.columns is None or set(columns) & set(flow.columns)
     }
     # A tensor of other features alone is not these, though it came from a tensor of all.
     others = raw.keys() - own

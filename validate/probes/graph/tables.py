@@ -42,9 +42,9 @@ def lookups_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constan
     ]
     starts = _starts(indexing)
     return tuple(
-        found
+        lookup
         for node, at, indices in indexing
-        for found in _lookups(node, at, indices, constants, starts.get(node.input[0], ()))
+        for lookup in _lookups(node, at, indices, constants, starts.get(node.input[0], ()))
     )
 
 
@@ -139,11 +139,11 @@ def column_ranges(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
     width = next((lookup.width for lookup in lookups if lookup.width is not None), None)
     if width is None or all(lookup.columns is None for lookup in lookups):
         return ()
-    found = tuple(
+    ranges = tuple(
         widest_range([lookup for lookup in lookups if lookup.columns is None or column in lookup.columns])
         for column in range(width)
     )
-    return () if len(set(found)) == 1 else found
+    return () if len(set(ranges)) == 1 else ranges
 
 
 def reaches(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
@@ -151,13 +151,13 @@ def reaches(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
     width = next((lookup.width for lookup in lookups if lookup.width is not None), None)
     if width is None or not any(lookup.reach for lookup in lookups):
         return ()
-    found: list[_Range | None] = []
+    ranges: list[_Range | None] = []
     for column in range(width):
         of = [lookup for lookup in lookups if lookup.columns is None or column in lookup.columns]
         if not any(lookup.reach for lookup in of):
-            found.append(None)
+            ranges.append(None)
             continue
         # A column's own table also limits its values.
         whole = [item if item.reach is None else replace(item, low=item.reach[0], high=item.reach[1]) for item in of]
-        found.append(widest_range(whole))
-    return tuple(found)
+        ranges.append(widest_range(whole))
+    return tuple(ranges)

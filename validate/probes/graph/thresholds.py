@@ -28,29 +28,29 @@ def thresholds_in(
     graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants
 ) -> tuple[Threshold, ...]:
     """Return the numbers that the values of an input meet before any arithmetic, equality tests first."""
-    found: dict[tuple[float, tuple[int, ...] | None], Threshold] = {}
+    by_number: dict[tuple[float, tuple[int, ...] | None], Threshold] = {}
     for node in graph.node if carried else ():
         for at, tensor in enumerate(node.input):
             if tensor not in carried or not (node.op_type in _MEETING or (is_trees(node) and at == 0)):
                 continue
             meeting = _of_trees(node, carried[tensor]) if is_trees(node) else _met(node, at, carried[tensor], constants)
             for value, columns in meeting:
-                known = found.get((value, columns))
-                found[value, columns] = Threshold(
+                before = by_number.get((value, columns))
+                by_number[value, columns] = Threshold(
                     value=value,
                     columns=columns,
-                    is_equality=node.op_type == "Equal" or (known is not None and known.is_equality),
-                    is_limit=node.op_type in _LIMITING and (known is None or known.is_limit),
+                    is_equality=node.op_type == "Equal" or (before is not None and before.is_equality),
+                    is_limit=node.op_type in _LIMITING and (before is None or before.is_limit),
                 )
-    looked_for = [item for item in found.values() if item.is_equality][:_MOST]
-    others = [item for item in found.values() if not item.is_equality]
+    looked_for = [item for item in by_number.values() if item.is_equality][:_MOST]
+    others = [item for item in by_number.values() if not item.is_equality]
     left = min(len(others), _MOST - len(looked_for))
-    kept = [*looked_for, *(others[at * len(others) // left] for at in range(left))]
-    if not kept:
+    thresholds = [*looked_for, *(others[at * len(others) // left] for at in range(left))]
+    if not thresholds:
         return ()
     steps = Steps(graph)
-    found_by = {columns: steadiness_of(steps, carried, columns) for columns in {item.columns for item in kept}}
-    return tuple(_with_steadiness(item, found_by[item.columns]) for item in kept)
+    found_by = {columns: steadiness_of(steps, carried, columns) for columns in {item.columns for item in thresholds}}
+    return tuple(_with_steadiness(item, found_by[item.columns]) for item in thresholds)
 
 
 def _with_steadiness(item: Threshold, steadiness: Steadiness) -> Threshold:
@@ -92,26 +92,26 @@ def _of_trees(node: onnx.NodeProto, carried: InputFlow) -> Iterator[tuple[float,
 
 def buckets_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants) -> tuple[Buckets, ...]:
     """Return what the values of an input are rounded into, those that index a table first."""
-    found: list[Buckets] = []
+    buckets: list[Buckets] = []
     steps = Steps(graph)
     for node in graph.node:
         for at, tensor in enumerate(node.input):
-            held = carried.get(tensor)
-            if held is None or not isinstance(held.after, int):
+            flow = carried.get(tensor)
+            if flow is None or not isinstance(flow.after, int):
                 continue
-            rows = rows_indexed(node, at, constants) if held.is_rounded else ()
-            if rows or (is_to_whole(node) and not held.is_whole and held.is_raw):
+            rows = rows_indexed(node, at, constants) if flow.is_rounded else ()
+            if rows or (is_to_whole(node) and not flow.is_whole and flow.is_raw):
                 half = 0.5 if node.op_type == "Round" and not rows else 0.0
-                found.append(
+                buckets.append(
                     Buckets(
-                        scale=held.scale,
-                        shift=held.shift + half,
-                        after=held.after,
+                        scale=flow.scale,
+                        shift=flow.shift + half,
+                        after=flow.after,
                         rows=rows[0] if rows else None,
-                        columns=held.columns,
-                        is_exact=held.scale == 1
-                        and held.shift in {0.0, 0.5}
-                        and steadiness_of(steps, carried, held.columns).is_exact,
+                        columns=flow.columns,
+                        is_exact=flow.scale == 1
+                        and flow.shift in {0.0, 0.5}
+                        and steadiness_of(steps, carried, flow.columns).is_exact,
                     )
                 )
-    return tuple(dict.fromkeys(sorted(found, key=lambda item: item.rows is None)))[:_MOST]
+    return tuple(dict.fromkeys(sorted(buckets, key=lambda item: item.rows is None)))[:_MOST]

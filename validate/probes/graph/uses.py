@@ -78,7 +78,7 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
         for value in graph.input
         if value.name not in constants.sizes
     }
-    positions = _positions(graph, constants, {tensor for found in flows.values() for tensor in found})
+    positions = _positions(graph, constants, {tensor for flow in flows.values() for tensor in flow})
     sizes = inputs_of_sizes(model)
     chooses = goes_on_with_choices(graph)
     functions = frozenset(function.name for function in model.functions)
@@ -90,25 +90,25 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
     }
     return {
         name: replace(
-            _use(found, graph, constants),
+            _use(flow, graph, constants),
             positions=positions,
             is_size=name in sizes,
             chooses=chooses,
             masking=masking.get(name, NO_MASKING),
         )
-        for name, found in flows.items()
+        for name, flow in flows.items()
     }
 
 
 def _positions(graph: onnx.GraphProto, constants: Constants, flows: Iterable[str]) -> tuple[int, ...]:
     """Return the sizes of constants from which something other than an input's values takes a part."""
-    found: set[int] = set()
+    sizes: set[int] = set()
     for node in graph.node:
         shape = constants.sizes.get(node.input[0]) if node.op_type in {"Gather", "Slice"} else None
         if shape is None or len(shape) < 2 or node.input[1] in flows:  # noqa: PLR2004 - positions and features
             continue
-        found.update(shape[:1] if node.op_type == "Gather" else shape[:-1])
-    return tuple(sorted(size for size in found if size > 1))
+        sizes.update(shape[:1] if node.op_type == "Gather" else shape[:-1])
+    return tuple(sorted(size for size in sizes if size > 1))
 
 
 def _use(flows: Mapping[str, InputFlow], graph: onnx.GraphProto, constants: Constants) -> GraphUse:

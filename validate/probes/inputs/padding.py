@@ -42,8 +42,8 @@ def real_positions(array: NDArray[np.generic], pad: float = 0) -> NDArray[np.boo
     if array.ndim < _MATRIX_RANK or not array.size:
         return None
     real = np.asarray(array != pad).reshape(*array.shape[:2], -1)
-    found: NDArray[np.bool_] = np.logical_or.reduce(real, axis=2)
-    return found
+    is_real: NDArray[np.bool_] = np.logical_or.reduce(real, axis=2)
+    return is_real
 
 
 def kinds_by_row(real: NDArray[np.bool_]) -> Mapping[Padding, NDArray[np.bool_]]:

@@ -79,8 +79,8 @@ class InputSurvey:
         # Rounding to the dtype of the input moves a bound itself.
         slack = _slack(lows, highs)
         with np.errstate(invalid="ignore"):
-            found: NDArray[np.bool_] = ((wide < lows - slack) | (wide > highs + slack)) & np.isfinite(wide)
-        return found
+            is_outside: NDArray[np.bool_] = ((wide < lows - slack) | (wide > highs + slack)) & np.isfinite(wide)
+        return is_outside
 
     def _bounds_of(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the bounds that fit an array, which may have other features than those seen."""
@@ -92,10 +92,10 @@ class InputSurvey:
     def widened(self, declared: DeclaredRole) -> InputSurvey:
         """Return the survey with declared values added as if samples had them."""
         kinds = {*self.padding.kinds, *(declared.padding or ()), *([Padding.EMPTY] if declared.empty else [])}
-        known = [self.padding.shortest, declared.shortest]
+        counts = [self.padding.shortest, declared.shortest]
         padding = PaddingSeen(
             kinds=tuple(kind for kind in Padding if kind in kinds),
-            shortest=min((count for count in known if count is not None), default=None),
+            shortest=min((count for count in counts if count is not None), default=None),
         )
         lows, highs = self.feature_lows, self.feature_highs
         low, high = declared.low, declared.high
@@ -116,8 +116,8 @@ class InputSurvey:
 
 
 def _slack(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = 1e-6 * np.maximum(np.abs(lows), np.abs(highs))
-    return found
+    slack: NDArray[np.float64] = 1e-6 * np.maximum(np.abs(lows), np.abs(highs))
+    return slack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,8 +26,8 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
         # It ran here, so a failure in another process is a finding of this probe.
         session.fail_all(str(err))
         return ""
-    first = min(session.asked, key=lambda asked: asked.stored.record.rows)
-    for asked, answer in zip(session.asked, answers, strict=True):
-        is_first = asked is first
-        session.judge(asked, answer, when=_FIRST_CALL if is_first else _LATER_CALL)
+    first = min(session.asked, key=lambda batch: batch.stored.record.rows)
+    for batch, answer in zip(session.asked, answers, strict=True):
+        is_first = batch is first
+        session.judge(batch, answer, when=_FIRST_CALL if is_first else _LATER_CALL)
     return ""

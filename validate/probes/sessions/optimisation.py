@@ -19,6 +19,6 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
     except BackendError as err:
         # The deployed model is optimised, so a failure to load otherwise is no fault of it.
         return f"it does not load without graph optimisations: {err}"
-    for asked in session.asked:
-        session.judge(asked, session.answer(asked, plain), is_same_build=False)
+    for batch in session.asked:
+        session.judge(batch, session.answer(batch, plain), is_same_build=False)
     return ""

@@ -142,8 +142,8 @@ class SessionProbe:
     def _is_first_answer(self, asked: AskedBatch, actual: Outputs) -> bool:
         """Return whether all compared outputs equal the first ones bit for bit."""
         first = asked.first or {}
-        held = [name for name in actual if name in self._judged.held and name in asked.stored.outputs]
-        return bool(first) and set(held) == set(first) and all(_is_same(actual[name], first[name]) for name in held)
+        names = [name for name in actual if name in self._judged.held and name in asked.stored.outputs]
+        return bool(first) and set(names) == set(first) and all(_is_same(actual[name], first[name]) for name in names)
 
     def fail_all(self, reason: str) -> None:
         """Record that no batch ran, though each did before."""
@@ -154,8 +154,8 @@ class SessionProbe:
 
     def failures(self) -> tuple[list[ProbeFailure], int]:
         """Return the first failed batches, and the number of all."""
-        found = self._of_all or self._judged.failures()
-        return found[:FAILURES_KEPT], len(found)
+        all_failures = self._of_all or self._judged.failures()
+        return all_failures[:FAILURES_KEPT], len(all_failures)
 
     def _hold_to_first(self, asked: AskedBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
         first = like(first, asked.stored.outputs)
@@ -233,24 +233,24 @@ def _first_answers(
     if probe is None:
         return ()
     of_one = max(_ROWS_OF_ONE, min((batch.rows for batch in probe.batches), default=0))
-    found: list[AskedBatch] = []
+    batches: list[AskedBatch] = []
     rows = size = 0
     for at, stored in enumerate(recording.batches(probe)):
         count = stored.record.rows
-        is_enough = bool(found) and (rows + count > most_rows or size > _BYTES)
+        is_enough = bool(batches) and (rows + count > most_rows or size > _BYTES)
         if count > of_one or is_enough or question.unfit(stored.inputs):
             continue
         judged = JudgedProbe(recording, replace(question, keep=lambda *_: ""), name=probe.name)
-        asked = _first_answer(candidate, judged, at, stored)
-        if asked.is_failed and at not in failed_before:
+        repeated = _first_answer(candidate, judged, at, stored)
+        if repeated.is_failed and at not in failed_before:
             # It passed in that probe, and such a change is what this one looks for.
-            asked = replace(asked, is_failed=False, is_judged=False)
-        if asked.first is None and asked.is_failed:
+            repeated = replace(repeated, is_failed=False, is_judged=False)
+        if repeated.first is None and repeated.is_failed:
             continue
-        found.append(asked)
+        batches.append(repeated)
         rows += count
         size += sum(array.nbytes for array in (*stored.inputs.values(), *stored.outputs.values()))
-    return tuple(found)
+    return tuple(batches)
 
 
 def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> AskedBatch:
@@ -282,12 +282,12 @@ def run_sessions(
         return tuple(ProbeOutcome(name=name, status=Status.ERROR, words=words, error=probe.error) for name in wanted)
     question = with_labels(recording, question)
     most_rows = _ROWS if plan.most_rows is None else min(_ROWS, plan.most_rows // _TIMES)
-    asked = _first_answers(candidate, recording, question, most_rows, plan.failed_before)
-    found = []
+    batches = _first_answers(candidate, recording, question, most_rows, plan.failed_before)
+    outcomes = []
     for name in wanted:
         plan.progress(name)
-        found.append(_run(name, SessionProbe(name, candidate, recording, asked, question), plan))
-    return tuple(found)
+        outcomes.append(_run(name, SessionProbe(name, candidate, recording, batches, question), plan))
+    return tuple(outcomes)
 
 
 def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:

@@ -96,5 +96,5 @@ def _continued(beside: NDArray[np.generic], beyond: NDArray[np.generic], profile
     with np.errstate(invalid="ignore", over="ignore"):
         # The same infinity continues as itself.
         line = np.where(near == far, near, 2 * near - far)
-        found: NDArray[np.generic] = line.astype(beside.dtype)
-    return found
+        extrapolated: NDArray[np.generic] = line.astype(beside.dtype)
+    return extrapolated

@@ -24,13 +24,13 @@ def tensors_asked(request: object, signature: Signature) -> dict[str, NDArray[np
     The runner checks that all inputs are there with their ranks. UsageError is raised for another form than the
     protocol's, unknown inputs, or values that have another datatype or shape than declared.
     """
-    said = request.get("inputs") if isinstance(request, Mapping) else None
-    if not isinstance(said, list) or not all(isinstance(item, Mapping) for item in said):
+    tensors = request.get("inputs") if isinstance(request, Mapping) else None
+    if not isinstance(tensors, list) or not all(isinstance(item, Mapping) for item in tensors):
         msg = "the request has no list of inputs"
         raise UsageError(msg, hint=_HINT)
     taken = {spec.name: spec for spec in signature.inputs}
     arrays = {}
-    for item in said:
+    for item in tensors:
         name = item.get("name")
         if name not in taken or name in arrays:
             msg = f"the request has the input {name!r}{' twice' * (name in arrays)} (allowed: {', '.join(taken)}, once)"
@@ -67,19 +67,19 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
             raise ValueError(msg)
         return texts
     # NumPy makes floats of integers of which some are beyond int64, so Python's own are needed.
-    found: NDArray[Any] = np.asarray(data, dtype=object if dtype == "uint64" else None)
-    if dtype == "uint64" and all(type(value) is int and 0 <= value < 1 << 64 for value in found.ravel()):
-        return found.astype(np.uint64)
+    read: NDArray[Any] = np.asarray(data, dtype=object if dtype == "uint64" else None)
+    if dtype == "uint64" and all(type(value) is int and 0 <= value < 1 << 64 for value in read.ravel()):
+        return read.astype(np.uint64)
     allowed = "iuf" if is_float_dtype(dtype) else "b" if dtype == "bool" else "iu"
-    if found.size and found.dtype.kind not in allowed:
-        msg = f"the values are {found.dtype}"
+    if read.size and read.dtype.kind not in allowed:
+        msg = f"the values are {read.dtype}"
         raise ValueError(msg)
-    if allowed == "iu" and found.size:
+    if allowed == "iu" and read.size:
         limits = np.iinfo(dtype)
-        if int(found.min()) < limits.min or int(found.max()) > limits.max:
-            msg = f"the values are {found.min()} to {found.max()}, and {dtype} holds {limits.min} to {limits.max}"
+        if int(read.min()) < limits.min or int(read.max()) > limits.max:
+            msg = f"the values are {read.min()} to {read.max()}, and {dtype} holds {limits.min} to {limits.max}"
             raise OverflowError(msg)
-    return found.astype(np.dtype(dtype))
+    return read.astype(np.dtype(dtype))
 
 
 def tensors_answered(outputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> list[dict[str, Any]]:

@@ -165,9 +165,9 @@ class HttpClient:
     def _check(self, status: int, body: bytes) -> None:
         if status == _OK:
             return
-        said = said_in(body)
+        reason = said_in(body)
         meaning = _MEANINGS.get(status, "")
-        words = f"HTTP {status}{meaning}: {in_short(said)}{in_full(said)}"
+        words = f"HTTP {status}{meaning}: {in_short(reason)}{in_full(reason)}"
         if status in _UNAVAILABLE:
             raise self._pace.not_answered(words, is_gone=False)
         msg = f"the server answered {words}"
@@ -195,8 +195,8 @@ class _TwiceError(Exception):
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON; of two fields of one name, Python would silently take the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise _TwiceError(repr(name))
-    return found
+    return fields

@@ -101,11 +101,11 @@ class Connections:
             BrokenAnswerError: The answer is none of HTTP, or ends early.
         """
         end = time.monotonic() + seconds
-        kept = self._kept()
-        if kept is None:
+        idle = self._kept()
+        if idle is None:
             return self._exchanged(self._opened(end), request, end=end, most=most)
         try:
-            return self._exchanged(kept, request, end=end, most=most)
+            return self._exchanged(idle, request, end=end, most=most)
         except BrokenAnswerError as err:
             if not err.is_gone or str(err) != CLOSED:
                 raise
@@ -286,13 +286,13 @@ def _response(source: _Bounded, sock: object, method: str) -> http.client.HTTPRe
 
 
 def _joined(parts: Iterator[bytes], most: int) -> bytes:
-    found, size = [], 0
+    pieces, size = [], 0
     for part in parts:
         size += len(part)
         if size > most:
             raise TooLargeError
-        found.append(part)
-    return b"".join(found)
+        pieces.append(part)
+    return b"".join(pieces)
 
 
 def _parts(answer: http.client.HTTPResponse) -> Iterator[bytes]:

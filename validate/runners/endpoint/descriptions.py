@@ -33,28 +33,28 @@ def mapping_in(said: object, what: str) -> Mapping[str, Any]:
 
 def text_in(said: Mapping[str, Any], key: str) -> str:
     """Return a text, or a number as one; empty where there is none."""
-    found = said.get(key)
-    if found is None:
+    value = said.get(key)
+    if value is None:
         return ""
-    if isinstance(found, bool) or not isinstance(found, str | int | float) or not is_utf8(str(found)):
-        refuse_description(f"{key} has to be a text", found)
-    return in_short(str(found))
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or not is_utf8(str(value)):
+        refuse_description(f"{key} has to be a text", value)
+    return in_short(str(value))
 
 
 def texts_in(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """Return a list of texts, or of numbers as such; empty where there is none. BackendError is raised for others."""
-    found = said.get(key)
-    if not isinstance(found, list | None) or len(found or ()) > _MOST_TENSORS:
-        refuse_description(f"{key} has to be a list of at most {_MOST_TENSORS} texts", found)
-    return tuple(text_in({key: item}, key) for item in found or ())
+    values = said.get(key)
+    if not isinstance(values, list | None) or len(values or ()) > _MOST_TENSORS:
+        refuse_description(f"{key} has to be a list of at most {_MOST_TENSORS} texts", values)
+    return tuple(text_in({key: item}, key) for item in values or ())
 
 
 def batch_size_in(said: Mapping[str, Any], key: str) -> int | None:
     """Return the most rows of a request; None where it is missing or 0, where no dim counts rows."""
-    found = said.get(key)
-    if found is not None and (type(found) is not int or not 0 <= found <= _LARGEST):
-        refuse_description(f"{key} has to be an integer from 0 on", found)
-    return found or None
+    size = said.get(key)
+    if size is not None and (type(size) is not int or not 0 <= size <= _LARGEST):
+        refuse_description(f"{key} has to be an integer from 0 on", size)
+    return size or None
 
 
 def signature_in(said: Mapping[str, Any], spec_of: Callable[[Any], TensorSpec]) -> Signature | None:
@@ -74,17 +74,17 @@ def _tensors(said: object, side: str, spec_of: Callable[[Any], TensorSpec]) -> t
     if len(said) > _MOST_TENSORS:
         msg = f"the server describes {len(said)} {side} of the model (allowed: {_MOST_TENSORS})"
         raise BackendError(msg, hint="check the model's configuration on the server")
-    found = {}
+    specs = {}
     for item in said:
         try:
             spec = spec_of(item)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             refuse_description(f"{side} have to be tensors, each with name, datatype and shape", item)
         _check_spec(spec, item)
-        if spec.name in found:
+        if spec.name in specs:
             refuse_description(f"{side} have to have names of their own", spec.name)
-        found[spec.name] = spec
-    return tuple(found.values())
+        specs[spec.name] = spec
+    return tuple(specs.values())
 
 
 def _check_spec(spec: TensorSpec, item: object) -> None:

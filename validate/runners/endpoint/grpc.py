@@ -70,8 +70,8 @@ class OpenInferenceGrpc:
 
     def signature(self) -> Signature | None:
         """Return the server's description of the model; None where it lacks inputs or outputs."""
-        said = self._described()
-        return signature_in({"inputs": list(said.inputs), "outputs": list(said.outputs)}, _spec)
+        description = self._described()
+        return signature_in({"inputs": list(description.inputs), "outputs": list(description.outputs)}, _spec)
 
     def largest_batch(self) -> int | None:
         """Return the most rows of a request, by Triton's extension; None where it is missing or needless."""
@@ -103,9 +103,9 @@ class OpenInferenceGrpc:
             outputs=[{"name": spec.name} for spec in outputs],
             raw_input_contents=list(map(as_bytes, feed.values())),
         )
-        found = _read(answer)
+        answers = _read(answer)
         self._versions.add(answer.model_version)
-        return found
+        return answers
 
     def _call(self, method: str, **fields: Any) -> Any:  # noqa: ANN401 - messages of the protocol
         import grpc
@@ -145,22 +145,22 @@ class OpenInferenceGrpc:
     def _error(self, err: Any, size: AnswerSize) -> ParitygateError:  # noqa: ANN401 - a grpc.RpcError
         import grpc
 
-        code, said = err.code(), str(err.details() or "nothing was said")
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in said and not said.startswith(_OF_REQUEST):
+        code, details = err.code(), str(err.details() or "nothing was said")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details and not details.startswith(_OF_REQUEST):
             self._pace.count_answer()
             return size.exceeded()
-        words = f"{code.name}: {in_short(said)}{in_full(said)}"
+        words = f"{code.name}: {in_short(details)}{in_full(details)}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             reason = f"no answer within {self._limits.timeout_s:g} s (--endpoint timeout_s)"
             return self._pace.not_answered(reason, is_gone=False)
         if code is grpc.StatusCode.UNAVAILABLE:
-            reason = next((own for part, own in _OF_CONNECTIONS.items() if part in said), "")
-            words = f"{reason} ({code.name}){quoted(said)}" if reason else words
+            reason = next((own for part, own in _OF_CONNECTIONS.items() if part in details), "")
+            words = f"{reason} ({code.name}){quoted(details)}" if reason else words
             return self._pace.not_answered(words, is_gone=bool(reason))
         self._pace.count_answer()
         if code is grpc.StatusCode.UNIMPLEMENTED:
             what = f"speaks gRPC, and not the Open Inference Protocol ({code.name})"
-            msg = f"the server at {self._host} {what}{quoted(said)}"
+            msg = f"the server at {self._host} {what}{quoted(details)}"
             return BackendError(msg, hint="give the gRPC port of the server, such as 8001 of Triton")
         msg = f"the server answered {words}"
         return BackendError(msg, hint="the log of the server says more")
@@ -171,19 +171,19 @@ def _read(answer: Any) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - a me
     if len(answer.raw_output_contents) != len(answer.outputs):
         msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
         raise BackendError(msg, hint="use a server that returns raw bytes, such as Triton")
-    found: dict[str, NDArray[np.generic]] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     for item, raw in zip(answer.outputs, answer.raw_output_contents, strict=True):
         name = in_short(item.name)
-        if item.name in found:
+        if item.name in arrays:
             msg = f"the server answered the output {name} twice"
             raise BackendError(msg, hint=_PROTOCOL)
         try:
             _, dtype = name_and_dtype({"name": item.name, "datatype": item.datatype})
-            found[item.name] = from_bytes(raw, dtype, tuple(item.shape))
+            arrays[item.name] = from_bytes(raw, dtype, tuple(item.shape))
         except (ValueError, OverflowError) as err:
             msg = f"the answer of the server cannot be read: {name} holds {err}"
             raise BackendError(msg, hint=_PROTOCOL) from err
-    return found
+    return arrays
 
 
 def _spec(item: Any) -> TensorSpec:  # noqa: ANN401 - a message of the protocol

@@ -52,9 +52,9 @@ class JsonFields:
         """Return the outputs that the mapping names; `outputs` are not sent."""
         del outputs
         body = json.dumps(self._request(feed)).encode()
-        said = as_json(self._client.post(self._path, body, {"Content-Type": "application/json"})[1])
+        content = as_json(self._client.post(self._path, body, {"Content-Type": "application/json"})[1])
         rows = len(next(iter(feed.values())))
-        return {name: self._output(name, said, rows) for name in self._mapping.outputs}
+        return {name: self._output(name, content, rows) for name in self._mapping.outputs}
 
     def _request(self, feed: Mapping[str, NDArray[np.generic]]) -> Any:  # noqa: ANN401 - JSON data
         mapping = self._mapping
@@ -109,14 +109,14 @@ def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
     """Return the value at a field; raise BackendError where there is no such field."""
     if path == BODY:
         return body
-    found = body
+    value = body
     for name in path.split("."):
-        if not isinstance(found, dict) or name not in found:
-            has = in_short(", ".join(found)) if isinstance(found, dict) else shown(found)
+        if not isinstance(value, dict) or name not in value:
+            has = in_short(", ".join(value)) if isinstance(value, dict) else shown(value)
             msg = f"the answer has no field {path!r}, where the mapping has {output} (there is: {has or 'nothing'})"
             raise BackendError(msg, hint=_HINT)
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def _array(output: str, found: Any, dtype: str) -> NDArray[np.generic]:  # noqa: ANN401 - JSON data

@@ -40,13 +40,13 @@ def array_of(data: object, dtype: str, shape: Sequence[int] | None = None) -> ND
     raised where a value is of another kind or beyond the dtype, lists are uneven, or values do not fill the shape. Its
     message ends a sentence.
     """
-    found, values = _flat(data)
+    own_shape, values = _flat(data)
     if shape is not None:
         wanted = tuple(shape)
-        if found != wanted and found != (math.prod(wanted),):
-            msg = f"values of the shape {_listed(found)} (expected {_listed(wanted)})"
+        if own_shape != wanted and own_shape != (math.prod(wanted),):
+            msg = f"values of the shape {_listed(own_shape)} (expected {_listed(wanted)})"
             raise ValueError(msg)
-        found = wanted
+        own_shape = wanted
     flat: NDArray[np.generic]
     if dtype == "string":
         flat = _texts(values)
@@ -56,7 +56,7 @@ def array_of(data: object, dtype: str, shape: Sequence[int] | None = None) -> ND
         flat = _floats(values, dtype)
     else:
         flat = np.asarray(_integers(values, dtype), dtype=dtype)
-    return flat.reshape(found)
+    return flat.reshape(own_shape)
 
 
 def shape_of(data: object) -> tuple[int, ...]:
@@ -132,13 +132,13 @@ def _floats(values: list[Any], dtype: str) -> NDArray[np.generic]:
         msg = f"an integer that is beyond what {dtype} holds"
         raise ValueError(msg) from err
     with np.errstate(over="ignore"):
-        found: NDArray[np.generic] = wide.astype(np.dtype(dtype))
-    is_beyond = np.isfinite(wide) & ~np.isfinite(found.astype(np.float64))
+        rounded: NDArray[np.generic] = wide.astype(np.dtype(dtype))
+    is_beyond = np.isfinite(wide) & ~np.isfinite(rounded.astype(np.float64))
     if is_beyond.any():
         # An infinity that nobody sent could equal one of the reference's.
         msg = f"{wide[is_beyond][0]}, which is beyond what {dtype} holds"
         raise ValueError(msg)
-    return found
+    return rounded
 
 
 def _texts(values: list[Any]) -> NDArray[np.generic]:

@@ -99,21 +99,21 @@ class OpenInference:
         """Return the most rows of a request, by Triton's extension; None where it is missing or needless."""
         if CONFIGURATION not in self._extensions:
             return None
-        said = self._client.get(f"{self._path}/config")
-        return batch_size_in(mapping_in(said, "the model's configuration"), "max_batch_size")
+        configuration = self._client.get(f"{self._path}/config")
+        return batch_size_in(mapping_in(configuration, "the model's configuration"), "max_batch_size")
 
     def _described(self) -> Any:  # noqa: ANN401 - JSON data
         if not self._endpoint.version:
             return self._client.get(self._path)
         try:
-            said = self._client.get(self._path)
+            description = self._client.get(self._path)
         except (BackendError, MeasurementError) as err:
             # Triton calls a version that it never had a wrong request, and is unavailable for one that it unloaded.
             self._check_version(str(err).partition("\n")[0], err)
             raise
-        if said is None:
+        if description is None:
             self._check_version("")
-        return said
+        return description
 
     def _check_version(self, answer: str, err: ParitygateError | None = None) -> None:
         model = mapping_in(self._client.get(self._path.partition("/versions/")[0]), "what it says of the model")
@@ -131,21 +131,21 @@ class OpenInference:
         """Return the request of some inputs, which may be sent more than once."""
         bodies, inputs = [], []
         for name, array in feed.items():
-            said: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": datatype_of(array)}
+            entry: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": datatype_of(array)}
             if self._is_binary:
                 bodies.append(as_bytes(array))
-                said["parameters"] = {"binary_data_size": len(bodies[-1])}
+                entry["parameters"] = {"binary_data_size": len(bodies[-1])}
             else:
-                said["data"] = as_json_values(array)
-            inputs.append(said)
-        asked: dict[str, Any] = {"inputs": inputs}
+                entry["data"] = as_json_values(array)
+            inputs.append(entry)
+        request: dict[str, Any] = {"inputs": inputs}
         # Each output needs it too, because KServe returns those that are named as JSON otherwise.
         as_values = {"parameters": {"binary_data": True}} if self._is_binary else {}
         if self._is_binary:
-            asked["parameters"] = {"binary_data_output": True}
+            request["parameters"] = {"binary_data_output": True}
         if outputs:
-            asked["outputs"] = [{"name": spec.name, **as_values} for spec in outputs]
-        header = json.dumps(asked).encode()
+            request["outputs"] = [{"name": spec.name, **as_values} for spec in outputs]
+        header = json.dumps(request).encode()
         headers = {"Content-Type": "application/json"}
         if self._is_binary:
             headers = {"Content-Type": "application/octet-stream", _HEADER_LENGTH: str(len(header))}
@@ -166,19 +166,19 @@ class OpenInference:
 
     def read(self, answer: Answer) -> dict[str, NDArray[np.generic]]:
         """Return the outputs of an answer by name; raise BackendError where it cannot be read."""
-        said = as_json(answer.content[: answer.length])
-        if not isinstance(said, dict) or not isinstance(said.get("outputs"), list):
-            msg = f"the answer of the server has no list of outputs (it is: {shown(said)})"
+        content = as_json(answer.content[: answer.length])
+        if not isinstance(content, dict) or not isinstance(content.get("outputs"), list):
+            msg = f"the answer of the server has no list of outputs (it is: {shown(content)})"
             raise BackendError(msg, hint=_HINT)
-        found = _outputs(said["outputs"], answer.content[answer.length :])
-        self._versions.add(said.get("model_version"))
-        return found
+        arrays = _outputs(content["outputs"], answer.content[answer.length :])
+        self._versions.add(content.get("model_version"))
+        return arrays
 
 
 def _takes_bytes_unsaid(server: str, version: str) -> bool:
     """Return whether a server takes bytes without listing it: KServe, since 0.14."""
-    found = _KSERVE_VERSION.match(version)
-    return server == "kserve" and found is not None and (int(found[1]), int(found[2])) >= _KSERVE_TAKES_BYTES
+    match = _KSERVE_VERSION.match(version)
+    return server == "kserve" and match is not None and (int(match[1]), int(match[2])) >= _KSERVE_TAKES_BYTES
 
 
 def _outputs(said: Sequence[Any], raw: bytes) -> dict[str, NDArray[np.generic]]:
@@ -186,18 +186,18 @@ def _outputs(said: Sequence[Any], raw: bytes) -> dict[str, NDArray[np.generic]]:
 
     BackendError is raised where one cannot be read or is there twice, or bytes are left over.
     """
-    found: dict[str, NDArray[np.generic]] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     at = 0
     for output in said:
         name, array, at = _output(output, raw, at)
-        if name in found:
+        if name in arrays:
             msg = f"the server answered the output {in_short(name)} twice"
             raise BackendError(msg, hint=_HINT)
-        found[name] = array
+        arrays[name] = array
     if at != len(raw):
         msg = f"the server answered {len(raw)} bytes of values, and its outputs have {at}"
         raise BackendError(msg, hint=_HINT)
-    return found
+    return arrays
 
 
 def _output(said: Any, raw: bytes, begin: int) -> tuple[str, NDArray[np.generic], int]:  # noqa: ANN401 - JSON data

@@ -151,14 +151,14 @@ class EndpointRunner(Runner):
         if self._largest_batch is not None and rows > self._largest_batch:
             msg = f"the server accepts {self._largest_batch} rows per request (got {rows}): lower --batch-size"
             raise ValueError(msg)
-        found = self._server.ask(feed, self._own.outputs if self._is_described else ())
+        answers = self._server.ask(feed, self._own.outputs if self._is_described else ())
         self._has_answered = True
-        missing = [spec.name for spec in self._own.outputs if spec.name not in found]
+        missing = [spec.name for spec in self._own.outputs if spec.name not in answers]
         if missing:
-            msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(found) or 'nothing'})"
+            msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(answers) or 'nothing'})"
             raise ValueError(msg)
         for spec in self._own.outputs:
-            array = found[spec.name]
+            array = answers[spec.name]
             dtype = "string" if array.dtype.kind == "O" else dtype_name(array.dtype)
             check_answer(spec if self._is_described else replace(spec, shape=None), dtype, array.shape)
-        return [found[spec.name] for spec in self._own.outputs]
+        return [answers[spec.name] for spec in self._own.outputs]

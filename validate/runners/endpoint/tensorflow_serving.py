@@ -65,24 +65,24 @@ class TensorFlowServing:
 
         BackendError is raised where there is no such model or signature, or its description cannot be read.
         """
-        said = self._client.get(f"{self._path}/metadata")
-        if said is None:
+        description = self._client.get(f"{self._path}/metadata")
+        if description is None:
             msg = f"the server at {self._client.host} has no model at {self._path}"
             raise BackendError(msg, hint="check the model's name and version, and that the server has loaded it")
         try:
-            known = said["metadata"]["signature_def"]["signature_def"]
-            described = known.get(self._key)
+            signatures = description["metadata"]["signature_def"]["signature_def"]
+            described = signatures.get(self._key)
         except (KeyError, TypeError, AttributeError):
-            refuse_description("it has to hold metadata.signature_def.signature_def", said)
+            refuse_description("it has to hold metadata.signature_def.signature_def", description)
         if described is None:
-            msg = f"the model on the server has no signature {self._key!r} (it has: {in_short(', '.join(known))})"
+            msg = f"the model on the server has no signature {self._key!r} (it has: {in_short(', '.join(signatures))})"
             raise BackendError(msg, hint="name one with --signature candidate=NAME")
         named = mapping_in(described, f"the signature {self._key}")
         sides = {side: list(mapping_in(named.get(side), side).items()) for side in ("inputs", "outputs")}
-        found = signature_in(sides, _spec)
-        if found is None:
+        result = signature_in(sides, _spec)
+        if result is None:
             refuse_description(f"the signature {self._key} has to have inputs and outputs", described)
-        return found
+        return result
 
     def largest_batch(self) -> None:
         """Return None: the server does not limit the rows of a request."""
@@ -92,17 +92,17 @@ class TensorFlowServing:
     ) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name."""
         inputs = {name: _values(array) for name, array in feed.items()}
-        asked = {"signature_name": self._key, "inputs": inputs}
+        request = {"signature_name": self._key, "inputs": inputs}
         headers = {"Content-Type": "application/json"}
-        said = as_json(self._client.post(f"{self._path}:predict", json.dumps(asked).encode(), headers)[1])
-        return self._read(said, outputs)
+        content = as_json(self._client.post(f"{self._path}:predict", json.dumps(request).encode(), headers)[1])
+        return self._read(content, outputs)
 
     def _read(self, said: object, outputs: Sequence[TensorSpec]) -> dict[str, NDArray[np.generic]]:
-        found = said.get("outputs") if isinstance(said, dict) else None
+        results = said.get("outputs") if isinstance(said, dict) else None
         # A single output comes without its name.
-        is_named = len(outputs) > 1 or (isinstance(found, dict) and found.keys() != {"b64"})
-        by_name = found if is_named else {outputs[0].name: found}
-        if found is None or not isinstance(by_name, dict):
+        is_named = len(outputs) > 1 or (isinstance(results, dict) and results.keys() != {"b64"})
+        by_name = results if is_named else {outputs[0].name: results}
+        if results is None or not isinstance(by_name, dict):
             msg = f"the answer of the server has no outputs by name (it is: {shown(said)})"
             raise BackendError(msg, hint=_HINT)
         arrays = {}

@@ -107,11 +107,11 @@ def from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.gen
 
     kind = np.dtype(dtype)
     _check_count(len(raw), count * kind.itemsize, "bytes")
-    found: NDArray[np.generic] = np.frombuffer(raw, dtype=kind).reshape(shape)
-    if dtype == "bool" and found.size and int(found.view(np.uint8).max()) > 1:
-        msg = f"{int(found.view(np.uint8).max())}, and no value of bool"
+    array: NDArray[np.generic] = np.frombuffer(raw, dtype=kind).reshape(shape)
+    if dtype == "bool" and array.size and int(array.view(np.uint8).max()) > 1:
+        msg = f"{int(array.view(np.uint8).max())}, and no value of bool"
         raise ValueError(msg)
-    return np.array(found)
+    return np.array(array)
 
 
 def _check_count(count: int, wanted: int, what: str) -> None:

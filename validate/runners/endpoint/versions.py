@@ -29,9 +29,9 @@ class AnsweredVersions:
         version = in_short("" if said is None else str(said))
         if not version:
             return
-        asked, model = self._endpoint.version, self._endpoint.model
-        if asked and version != asked:
-            msg = f"the server returned version {version} of {model}, but version {asked} was requested"
+        requested, model = self._endpoint.version, self._endpoint.model
+        if requested and version != requested:
+            msg = f"the server returned version {version} of {model}, but version {requested} was requested"
             raise BackendError(
                 msg, hint=f"ask /versions/{version} behind the name, or none for what the server chooses"
             )

@@ -17,16 +17,16 @@ def said_in(body: bytes) -> str:
     """Return the error in a body, of any of the forms that servers have, or the body itself."""
     text = body[:_MOST_READ].decode(errors="replace").strip()
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return text or _NOTHING
-    if isinstance(found, dict):
-        for said in (found.get("error"), found.get("detail")):
-            if isinstance(said, str) and said:
-                return said
+    if isinstance(content, dict):
+        for error in (content.get("error"), content.get("detail")):
+            if isinstance(error, str) and error:
+                return error
             # FastAPI lists values that do not fit its declarations, each with its place.
-            if isinstance(said, list) and said and all(map(_is_complaint, said)):
-                return "; ".join(map(_complaint, said))
+            if isinstance(error, list) and error and all(map(_is_complaint, error)):
+                return "; ".join(map(_complaint, error))
     return text or _NOTHING
 
 

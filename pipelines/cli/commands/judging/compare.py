@@ -52,11 +52,11 @@ class _InSections(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by section."""
-        found: dict[str, list[tuple[str, str]]] = {title: [] for title in _TITLES}
+        by_section: dict[str, list[tuple[str, str]]] = {title: [] for title in _TITLES}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:
-                found[_SECTIONS.get(param.opts[0], _TITLES[0])].append(record)
-        for title, records in found.items():
+                by_section[_SECTIONS.get(param.opts[0], _TITLES[0])].append(record)
+        for title, records in by_section.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 

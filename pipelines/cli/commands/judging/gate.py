@@ -99,7 +99,7 @@ def command(
         write_json(json_target, to_data(first))
         return first.exit_code
     released = show(place, run.resolved.name, against)
-    held = hold_against(run, released, in_force, allowed=allowed)
-    print_held(held, shown)
-    write_json(json_target, to_data(held))
-    return held.exit_code
+    comparison = hold_against(run, released, in_force, allowed=allowed)
+    print_held(comparison, shown)
+    write_json(json_target, to_data(comparison))
+    return comparison.exit_code

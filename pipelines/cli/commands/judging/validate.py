@@ -71,13 +71,13 @@ def command(
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
-    asked = probes_named(probes)
+    named_probes = probes_named(probes)
     run = open_given_run(run_folder, "export")
-    left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
+    left_out = [name for name in run.resolved.probes if named_probes is not None and name not in named_probes]
     # Fewer probes than in the spec are no evidence.
     run = replace(run, is_scratch=is_scratch or bool(left_out))
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
-        results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device, probes=asked)
+        results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device, probes=named_probes)
     failures = run.failures()
     outcome = RunOutcome(
         run=run,

@@ -96,14 +96,14 @@ def command(
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     run = open_given_run(run_folder, "export or run")
-    asked = {
+    changes = {
         "batch_sizes": batch_sizes,
         "concurrency": concurrency,
         "rounds": rounds,
         "seconds": seconds,
         "price_per_hour": price_per_hour,
     }
-    plan = plan_of(run.resolved, {name: value for name, value in asked.items() if value})
+    plan = plan_of(run.resolved, {name: value for name, value in changes.items() if value})
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         result = benchmark_stage(run, plan, time_limit_s=time_limit, progress=progress, device=device)
     if run.evidence_file.is_file():

@@ -71,8 +71,8 @@ def command(
         root=root,
         limits=parse_constraints(constraints),
     )
-    asked = probes_named(probes)
-    resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked) for text in specs]
+    named_probes = probes_named(probes)
+    resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=named_probes) for text in specs]
     plans = [plan_run(spec, options, samples_path=samples_path) for spec in resolved]
     if json_target != "-":
         print_lines(line for plan in plans for line in plan_lines(plan, is_quiet=quiet))

@@ -42,13 +42,13 @@ def _check_options(*, is_of_run: bool) -> None:
     from paritygate.errors import UsageError
 
     context = click.get_current_context()
-    given = [
+    names = [
         option
         for name, option in _MODEL_OPTIONS.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    if is_of_run and given:
-        msg = f"record --run takes no {given[0]}: the run's spec says it"
+    if is_of_run and names:
+        msg = f"record --run takes no {names[0]}: the run's spec says it"
         raise UsageError(msg, hint="leave it out, or start a new run", command="convert-and-validate export SPEC")
 
 

@@ -100,10 +100,10 @@ def command(
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
-    asked = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
+    requests = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
     # These use current figures, or more of a run than the cache has.
     may_be_finished = is_cached and not is_benchmarking and not verbose and form in {"text", "json"}
-    if may_be_finished and is_said_again(asked, written, shown):
+    if may_be_finished and is_said_again(requests, written, shown):
         return 0
     from paritygate.pipelines.cli.running import SpecRuns
     from paritygate.pipelines.run_spec import RunOptions, check_options, spec_to_run
@@ -128,7 +128,7 @@ def command(
     runs = SpecRuns(options=options, samples_path=samples_path, written=written, shown=shown)
     try:
         for at, spec in enumerate(resolved):
-            runs.run(spec, asked[at] if is_cached else None)
+            runs.run(spec, requests[at] if is_cached else None)
         return runs.finish()
     finally:
         written.json.discard()

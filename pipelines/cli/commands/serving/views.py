@@ -55,12 +55,12 @@ def command(*, model: str | None, forget: Path | None, repository: Root, json_ta
         print_lines(forgotten_lines(forgotten), err=json_target == "-")
         write_json(json_target, {"schema_version": 1, "forgotten": [to_data(request) for request in forgotten]})
         return 0
-    kept = list(subscriptions(repository, model or "*"))
-    states = [None if each.request is None else state_of_view(repository, each.request) for each in kept]
-    print_lines(subscription_lines(zip(kept, states, strict=True), repository), err=json_target == "-")
+    followed_views = list(subscriptions(repository, model or "*"))
+    states = [None if each.request is None else state_of_view(repository, each.request) for each in followed_views]
+    print_lines(subscription_lines(zip(followed_views, states, strict=True), repository), err=json_target == "-")
     views = [
         {**each.to_json(), **({} if state is None else state.to_json())}
-        for each, state in zip(kept, states, strict=True)
+        for each, state in zip(followed_views, states, strict=True)
     ]
     write_json(json_target, {"schema_version": 1, "views": views})
     is_corrupt = any(state is not None and state.changed_files for state in states)

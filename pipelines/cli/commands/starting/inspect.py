@@ -38,8 +38,8 @@ def command(model: str, *, samples: str | None, time_limit: float, quiet: bool, 
     from paritygate.pipelines.report.terminal.inspection import print_inspection
 
     with progress_of("inspect", is_quiet=quiet) as progress:
-        found = inspect_model(model, samples, here=Path.cwd(), time_limit_s=time_limit, progress=progress)
+        inspection = inspect_model(model, samples, here=Path.cwd(), time_limit_s=time_limit, progress=progress)
     if json_target != "-":
-        print_inspection(found)
-    write_json(json_target, {"schema_version": 1, **to_data(found)})
+        print_inspection(inspection)
+    write_json(json_target, {"schema_version": 1, **to_data(inspection)})
     return 0

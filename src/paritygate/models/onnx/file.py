@@ -183,8 +183,8 @@ def initializers_of(path: Path) -> Iterator[tuple[str, NDArray[np.generic]]]:
 
 def external_files(model: onnx.ModelProto) -> tuple[str, ...]:
     """Return the relative paths of all external data files that the model refers to."""
-    found = (_place_of_external_data(tensor)[0] for tensor in _tensors(model) if tensor.external_data)
-    return tuple(dict.fromkeys(found))
+    names = (_place_of_external_data(tensor)[0] for tensor in _tensors(model) if tensor.external_data)
+    return tuple(dict.fromkeys(names))
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -198,8 +198,8 @@ def signature_of_onnx(model: onnx.ModelProto) -> Signature:
     The output of a ZipMap is its table: float32, one column a class. InputFileError is raised for other non-tensors.
     """
     tables = {
-        name: TensorSpec(name=name, dtype="float32", shape=(None, len(found.classes)))
-        for name, found in zip_maps(model).items()
+        name: TensorSpec(name=name, dtype="float32", shape=(None, len(zip_map.classes)))
+        for name, zip_map in zip_maps(model).items()
     }
     constants = {tensor.name for tensor in model.graph.initializer}
     return Signature(

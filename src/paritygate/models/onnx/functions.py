@@ -56,14 +56,14 @@ class _Inliner:
             raise ConversionError(msg, hint="export the model again: ONNX has no recursive functions")
         if function is None or not self._fits(function):
             return [deepcopy(node)]
-        found: list[onnx.NodeProto] = []
+        nodes: list[onnx.NodeProto] = []
         for body_node in self._body(node, function):
             body_node.name = self._nodes.new(f"{node.name}/{body_node.name or body_node.op_type}")
             for inner in subgraphs_of(body_node):
                 for each in reversed(list(graphs_in(inner))):
                     self._expand_inside(each, node.name, (*stack, key))
-            found.extend(self._expanded(body_node, (*stack, key)))
-        return found
+            nodes.extend(self._expanded(body_node, (*stack, key)))
+        return nodes
 
     def _expand_inside(self, graph: onnx.GraphProto, call: str, stack: tuple[_Key, ...]) -> None:
         """Expand the nodes of a graph inside a function."""
@@ -78,8 +78,8 @@ class _Inliner:
         """Return copies of the function's nodes, on the values and attributes of the call."""
         import onnx
 
-        given = list(call.input) + [""] * (len(function.input) - len(call.input))
-        mapping = dict(zip(function.input, given, strict=False))
+        inputs = list(call.input) + [""] * (len(function.input) - len(call.input))
+        mapping = dict(zip(function.input, inputs, strict=False))
         passed = []
         for formal, actual in zip(function.output, call.output, strict=False):
             if not actual:
@@ -170,9 +170,9 @@ def _drop_uncalled(model: onnx.ModelProto) -> None:
         if key in functions and key not in called:
             called.add(key)
             pending.extend(_call_key(node) for node in _function_nodes(functions[key]))
-    kept = [function for key, function in functions.items() if key in called]
+    called_functions = [function for key, function in functions.items() if key in called]
     del model.functions[:]
-    model.functions.extend(kept)
+    model.functions.extend(called_functions)
 
 
 def _key_of(function: onnx.FunctionProto) -> _Key:

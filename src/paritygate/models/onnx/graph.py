@@ -141,8 +141,8 @@ def infer_value_types(model: onnx.ModelProto) -> None:
 
 
 def _complete(graph: onnx.GraphProto, typed: onnx.GraphProto) -> None:
-    for mine, known in ((graph.input, typed.input), (graph.output, typed.output)):
-        for value, wanted in zip(mine, known, strict=True):
+    for mine, typed_values in ((graph.input, typed.input), (graph.output, typed.output)):
+        for value, wanted in zip(mine, typed_values, strict=True):
             if not element_of(value.type):
                 value.type.CopyFrom(wanted.type)
     there = {value.name: value for value in graph.value_info}

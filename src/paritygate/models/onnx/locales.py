@@ -10,10 +10,10 @@ _MISSING = re.compile(r"Failed to construct locale with\s+name:(\w[\w.@-]*)")
 
 def hint_on_locale(refusal: str) -> str:
     """Return a hint if `refusal`, ONNX Runtime's message, is about a missing locale; else an empty text."""
-    found = _MISSING.search(refusal)
-    if found is None:
+    match = _MISSING.search(refusal)
+    if match is None:
         return ""
-    name = found[1]
+    name = match[1]
     return (
         f"install the locale {name}, wherever the model is to run: on Debian and Ubuntu, install the package locales, "
         f"then run {_definition(name)}; or export StringNormalizer with a locale that `locale -a` lists"

@@ -29,8 +29,8 @@ class ZipMap:
 
     def table_of(self, rows: Sequence[Mapping[int | str, float]]) -> NDArray[np.float32]:
         """Return the table of ONNX Runtime's output, one mapping a row."""
-        found = [[row[label] for label in self.classes] for row in rows]
-        return np.asarray(found, dtype=np.float32).reshape(len(rows), len(self.classes))
+        table = [[row[label] for label in self.classes] for row in rows]
+        return np.asarray(table, dtype=np.float32).reshape(len(rows), len(self.classes))
 
 
 def zip_maps(model: onnx.ModelProto) -> dict[str, ZipMap]:

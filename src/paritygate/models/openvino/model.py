@@ -64,7 +64,7 @@ def openvino_version() -> str:
 
 def element_type(dtype: str) -> Any:  # noqa: ANN401 - an openvino.Type
     """Return OpenVINO's type for a NumPy name, as signatures have it."""
-    return getattr(import_openvino().Type, next(name for name, known in _DTYPES.items() if known == dtype))
+    return getattr(import_openvino().Type, next(name for name, dtype_name in _DTYPES.items() if dtype_name == dtype))
 
 
 def partial_shape(shape: tuple[int | str | None, ...] | None) -> Any:  # noqa: ANN401 - an openvino.PartialShape

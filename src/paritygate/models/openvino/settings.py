@@ -115,28 +115,30 @@ def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> Compiled
         BackendError: OpenVINO refuses the model or the properties.
     """
     core = import_openvino().Core()
-    asked = {PRECISION_HINT: DEFAULT_HINT, **(settings or {})}
-    hint = str(asked[PRECISION_HINT])
+    properties = {PRECISION_HINT: DEFAULT_HINT, **(settings or {})}
+    hint = str(properties[PRECISION_HINT])
     if hint in _CAPABILITY_OF_HINT and not is_capable(hint):
         has = ", ".join(sorted(core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))
         name = core.get_property(DEVICE, "FULL_DEVICE_NAME")
         msg = f"the settings ask for {hint}, which this CPU ({name}) does not compute in (it has: {has})"
         raise NotRunHereError(msg, hint=f"run it on a CPU that has {hint}, or convert the model to openvino-fp32")
     try:
-        compiled = core.compile_model(model, DEVICE, asked)
-        found = compiled.get_property(PRECISION_HINT).get_type_name()
+        compiled = core.compile_model(model, DEVICE, properties)
+        compiled_hint = compiled.get_property(PRECISION_HINT).get_type_name()
         mode = str(compiled.get_property(_MODE)).rpartition(".")[2].lower()
         kinds = [_kind_and_precision(node) for node in compiled.get_runtime_model().get_ordered_ops()]
     except Exception as err:
         msg = f"OpenVINO {openvino_version()} does not compile the model: {openvino_reason(err)}"
         raise BackendError(msg, hint="correct the settings file beside the model, or serve the model in ONNX") from err
-    if found != hint:
-        msg = f"the model was compiled for {hint}, and OpenVINO runs it in {found}"
-        raise BackendError(msg, hint=f"set {PRECISION_HINT} to {found} in the settings file, or run it on another CPU")
+    if compiled_hint != hint:
+        msg = f"the model was compiled for {hint}, and OpenVINO runs it in {compiled_hint}"
+        raise BackendError(
+            msg, hint=f"set {PRECISION_HINT} to {compiled_hint} in the settings file, or run it on another CPU"
+        )
     counted = Counter(precision for kind, precision in kinds if _is_counted(kind, precision))
     return CompiledOpenvino(
         model=compiled,
-        hint=found,
+        hint=compiled_hint,
         mode=mode,
         operators=dict(sorted(counted.items())),
         has_bodies=any(kind in _WITH_BODIES for kind, _ in kinds),

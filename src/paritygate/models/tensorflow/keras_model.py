@@ -88,8 +88,8 @@ def tensors_of_keras(model: Any) -> Answer:  # noqa: ANN401 - a keras.Model
 
     def answer(rows: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         args, kwargs = _arrange_for_call(model, tuple(rows))(*rows.values())
-        found = outputs_by_name(model(*args, **kwargs, training=False))
-        return rows, {name: item for name, item in found.items() if hasattr(item, "shape") and hasattr(item, "dtype")}
+        outputs = outputs_by_name(model(*args, **kwargs, training=False))
+        return rows, {name: item for name, item in outputs.items() if hasattr(item, "shape") and hasattr(item, "dtype")}
 
     return answer
 
@@ -251,21 +251,22 @@ def as_named_function(
 
 
 def _arrange_as(structure: Any, names: tuple[str, ...]) -> Callable[..., Any]:  # noqa: ANN401 - as _named_inputs
-    known = tuple(_named_inputs(structure))
+    input_names = tuple(_named_inputs(structure))
     # A single input fits by any name, because Keras generates names such as keras_tensor_3.
-    if len(names) == len(known) == 1:
-        names = known
-    if set(names) != set(known):
-        msg = f"the signature feeds {', '.join(map(repr, names))}, the Keras model takes {', '.join(map(repr, known))}"
+    if len(names) == len(input_names) == 1:
+        names = input_names
+    if set(names) != set(input_names):
+        fed, taken = ", ".join(map(repr, names)), ", ".join(map(repr, input_names))
+        msg = f"the signature feeds {fed}, the Keras model takes {taken}"
         raise UsageError(msg, hint="declare exactly the model's inputs, or rename: {name in the source: name served}")
 
     def arrange(*tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401 - tensors
         fed = dict(zip(names, tensors, strict=True))
         if isinstance(structure, Mapping):
-            return ({name: fed[name] for name in known},), {}
+            return ({name: fed[name] for name in input_names},), {}
         if isinstance(structure, (list, tuple)):
-            return ([fed[name] for name in known],), {}
-        return (fed[known[0]],), {}
+            return ([fed[name] for name in input_names],), {}
+        return (fed[input_names[0]],), {}
 
     return arrange
 

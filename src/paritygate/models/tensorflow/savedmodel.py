@@ -28,9 +28,9 @@ def signature_of_savedmodel(path: Path, signature_key: str | None = None) -> Sig
     graph = serving_graph(path)
     key = signature_key or SERVING_SIGNATURE
     if key not in graph.signature_def:
-        found = _keys(graph)
-        msg = f"{path} has no signature {key!r} (it has: {', '.join(found) or 'none'})"
-        choice = f"name one of these: model.signature: {found[0]} in a spec, or --signature" if found else ""
+        keys = _keys(graph)
+        msg = f"{path} has no signature {key!r} (it has: {', '.join(keys) or 'none'})"
+        choice = f"name one of these: model.signature: {keys[0]} in a spec, or --signature" if keys else ""
         raise InputFileError(msg, hint=choice or f"save it with signatures={{'{key}': function}}")
     signature = graph.signature_def[key]
     return name_unknown_dims(_specs(signature.inputs), _specs(signature.outputs))
@@ -97,7 +97,7 @@ def serving_graph(path: Path) -> Any:  # noqa: ANN401 - a protocol buffer of Ten
 def _specs(tensors: Mapping[str, Any]) -> list[TensorSpec]:
     import tensorflow as tf
 
-    found = []
+    specs = []
     for name, info in sorted(tensors.items()):
         if info.WhichOneof("encoding") != "name":
             msg = f"{name!r} of the SavedModel is no dense tensor"
@@ -105,8 +105,8 @@ def _specs(tensors: Mapping[str, Any]) -> list[TensorSpec]:
         shape = None
         if not info.tensor_shape.unknown_rank:
             shape = tuple(None if dim.size < 0 else int(dim.size) for dim in info.tensor_shape.dim)
-        found.append(TensorSpec(name=name, dtype=tf.dtypes.as_dtype(info.dtype).name, shape=shape))
-    return found
+        specs.append(TensorSpec(name=name, dtype=tf.dtypes.as_dtype(info.dtype).name, shape=shape))
+    return specs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -110,8 +110,8 @@ def _read(path: Path) -> Any:  # noqa: ANN401 - of generated code without types
 
 
 def _signature_definition(graph: Any, path: Path) -> Any:  # noqa: ANN401 - as _read
-    found = map(graph.SignatureDefs, range(graph.SignatureDefsLength()))
-    definitions = {item.SignatureKey().decode(): item for item in found}
+    items = map(graph.SignatureDefs, range(graph.SignatureDefsLength()))
+    definitions = {item.SignatureKey().decode(): item for item in items}
     if SERVING_SIGNATURE in definitions:
         return definitions[SERVING_SIGNATURE]
     if len(definitions) == 1:
@@ -125,8 +125,8 @@ def _signature(graph: Any, definition: Any) -> Signature:  # noqa: ANN401 - as _
     subgraph = graph.Subgraphs(definition.SubgraphIndex())
 
     def specs(items: list[Any]) -> list[TensorSpec]:
-        found = {item.Name().decode(): tensor_facts(subgraph.Tensors(item.TensorIndex())) for item in items}
-        return [_spec(name, facts) for name, facts in sorted(found.items())]
+        tensors = {item.Name().decode(): tensor_facts(subgraph.Tensors(item.TensorIndex())) for item in items}
+        return [_spec(name, facts) for name, facts in sorted(tensors.items())]
 
     return name_unknown_dims(
         specs([definition.Inputs(index) for index in range(definition.InputsLength())]),

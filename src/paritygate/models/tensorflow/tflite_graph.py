@@ -74,24 +74,24 @@ def custom_operators(graph: Table) -> list[str]:
 
 def float_operators(graph: Table) -> Counter[str]:
     """Return the number of nodes by operator that take or return floats, without converters."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for subgraph, node in _nodes(graph):
         name = _operator_name(graph, node)
         if name not in _CONVERSIONS and any(
             dtype_name(subgraph.Tensors(index).Type()) in _FLOATS for index in _tensor_indices(node)
         ):
-            found[name] += 1
-    return found
+            counts[name] += 1
+    return counts
 
 
 def cut_off_weights(graph: Table) -> int:
     """Return how many float16 weights are its largest value or infinite, because most of them were larger."""
     limit = np.finfo(np.float16).max
-    found = 0
+    count = 0
     for tensor, raw in _weights(graph):
         if dtype_name(tensor.Type()) == "float16":
-            found += int(np.count_nonzero(np.abs(raw.view(np.float16)) >= limit))
-    return found
+            count += int(np.count_nonzero(np.abs(raw.view(np.float16)) >= limit))
+    return count
 
 
 def precision_of_tflite(graph: Table) -> Precision | None:
@@ -136,8 +136,8 @@ def _weights(graph: Table) -> Iterator[tuple[Table, NDArray[np.uint8]]]:
 def _bytes_of(graph: Table, index: int) -> NDArray[np.uint8]:
     buffer = graph.Buffers(index)
     if buffer.DataLength():
-        found: NDArray[np.uint8] = buffer.DataAsNumpy()
-        return found
+        raw: NDArray[np.uint8] = buffer.DataAsNumpy()
+        return raw
     # Files above 2 GB have the values after the part that describes them.
     count = buffer.Size() if buffer.Offset() > 1 else 0
     return np.frombuffer(graph._tab.Bytes, dtype=np.uint8, count=count, offset=buffer.Offset() if count else 0)  # noqa: SLF001 - generated code has no other way
@@ -157,9 +157,9 @@ def _nodes(graph: Table) -> Iterator[tuple[Table, Table]]:
 
 
 def _tensor_indices(node: Table) -> Iterator[int]:
-    found = (*map(node.Inputs, range(node.InputsLength())), *map(node.Outputs, range(node.OutputsLength())))
+    indices = (*map(node.Inputs, range(node.InputsLength())), *map(node.Outputs, range(node.OutputsLength())))
     # An optional input that is not given is -1.
-    yield from (index for index in found if index >= 0)
+    yield from (index for index in indices if index >= 0)
 
 
 def _operator_name(graph: Table, node: Table) -> str:

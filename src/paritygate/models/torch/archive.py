@@ -62,13 +62,13 @@ def check_archive(path: Path, kind: SourceKind) -> None:
         InputFileError: It is missing, corrupt or of another kind, which the message names.
     """
     names = _sound_names(path)
-    found = _kind_of(names)
-    if found == kind:
+    its_kind = _kind_of(names)
+    if its_kind == kind:
         return
     wanted = "TorchScript" if kind is SourceKind.TORCHSCRIPT else "a program of torch.export"
-    if found is SourceKind.TORCHSCRIPT:
+    if its_kind is SourceKind.TORCHSCRIPT:
         msg, hint = f"{path} is TorchScript, not {wanted}", "name it .pt"
-    elif found is SourceKind.PT2:
+    elif its_kind is SourceKind.PT2:
         msg, hint = f"{path} is a program of torch.export, not {wanted}", "name it .pt2"
     else:
         pickled = next((name for name in names if name.endswith("data.pkl")), None)

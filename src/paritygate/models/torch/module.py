@@ -110,8 +110,8 @@ def tensors_of(module: torch.nn.Module) -> Answer:
     import torch
 
     def answer(rows: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        taken, found = answer_of(module, rows)
-        return taken, {name: item for name, item in outputs_by_name(found).items() if isinstance(item, torch.Tensor)}
+        taken, outputs = answer_of(module, rows)
+        return taken, {name: item for name, item in outputs_by_name(outputs).items() if isinstance(item, torch.Tensor)}
 
     return answer
 

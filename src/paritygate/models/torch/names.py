@@ -116,8 +116,8 @@ def said_by_copy(known: KnownNames) -> SaidNames:
     Raises:
         UsageError: There are no names, or the declared ones differ from those of the file.
     """
-    said, declared, rename = known.said, known.declared, known.rename
-    if said is None and declared is not None:
+    in_file, declared, rename = known.said, known.declared, known.rename
+    if in_file is None and declared is not None:
         check_rename(declared, rename)
         return SaidNames(signature=declared, is_in_order=False, rename=rename)
     own = known.own
@@ -126,9 +126,9 @@ def said_by_copy(known: KnownNames) -> SaidNames:
     served = rename_signature(own, rename)
     if declared is not None:
         served = replace(served, dims=declared.dims)
-    if said is not None and said.is_in_order:
+    if in_file is not None and in_file.is_in_order:
         return SaidNames(signature=served)
-    before = {} if said is None else {name: source for source, name in said.rename.items()}
+    before = {} if in_file is None else {name: source for source, name in in_file.rename.items()}
     names = [spec.name for spec in (*own.inputs, *own.outputs)]
     chained = {before.get(name, name): rename.get(name, name) for name in names}
     changed = {source: name for source, name in chained.items() if source != name}

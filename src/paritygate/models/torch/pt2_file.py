@@ -54,9 +54,9 @@ def known_names(
         UsageError: There are none, and the program does not show them.
         InputFileError: The names in the file are corrupt.
     """
-    said = names_in_archive(path)
-    kept = kept_signature(program) if said is None and declared is None else None
-    return KnownNames(file=path, said=said, kept=kept, declared=declared, rename=rename)
+    in_file = names_in_archive(path)
+    in_program = kept_signature(program) if in_file is None and declared is None else None
+    return KnownNames(file=path, said=in_file, kept=in_program, declared=declared, rename=rename)
 
 
 def taking_its_names(
@@ -142,12 +142,12 @@ def interface_of(program: torch.export.ExportedProgram, known: KnownNames) -> In
     found_inputs = [
         _spec(signature.inputs[index].name, value, symbols) for index, value in zip(taken, inputs, strict=True)
     ]
-    found = Signature(
+    own_signature = Signature(
         inputs=tuple(found_inputs[taken.index(index)] for index in range(len(taken))),
         outputs=tuple(_spec(spec.name, value, symbols) for spec, value in zip(signature.outputs, picked, strict=True)),
     )
     positions = tuple(item.position for item in picked)
-    return Interface(signature=signature, inputs=taken, outputs=positions, found=found)
+    return Interface(signature=signature, inputs=taken, outputs=positions, found=own_signature)
 
 
 def _values(program: torch.export.ExportedProgram, names: Any) -> Iterator[_Tensor]:  # noqa: ANN401 - names or constants
@@ -160,12 +160,12 @@ def _values(program: torch.export.ExportedProgram, names: Any) -> Iterator[_Tens
 
 def _symbols(signature: Signature, taken: tuple[int, ...], inputs: list[_Tensor]) -> dict[str, str]:
     """Return the signature's name for each symbol of the program."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for index, value in zip(taken, inputs, strict=True):
         for dim, size in zip(signature.inputs[index].shape or (), value.shape, strict=False):
             if isinstance(dim, str) and not isinstance(size, int):
-                found.setdefault(str(size), dim)
-    return found
+                names.setdefault(str(size), dim)
+    return names
 
 
 def _spec(name: str, value: _Tensor, symbols: dict[str, str]) -> TensorSpec:
@@ -228,6 +228,6 @@ def notes_of(program: torch.export.ExportedProgram) -> Iterator[str]:
     """Yield a note for each operator that was exported in train mode, where it stays."""
     for name, position in _IS_TRAINING.items():
         nodes = [node for node in program.graph.nodes if str(node.target) == name]
-        found = [node for node in nodes if len(node.args) > position and node.args[position] is True]
-        if found:
-            yield f"{len(found)} {name} was exported in train mode, and no eval mode reaches it"
+        train_nodes = [node for node in nodes if len(node.args) > position and node.args[position] is True]
+        if train_nodes:
+            yield f"{len(train_nodes)} {name} was exported in train mode, and no eval mode reaches it"

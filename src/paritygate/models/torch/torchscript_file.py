@@ -75,8 +75,8 @@ def _operator_of_a_package(err: Exception) -> tuple[str, str]:
     unknown = _UNKNOWN.search(str(err))
     if unknown is None:
         return "", ""
-    known = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_schemas()}  # noqa: SLF001 - no other way
-    return ("", "") if unknown[1] in known else (unknown[0], unknown[1])
+    own_prefixes = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_schemas()}  # noqa: SLF001 - no other way
+    return ("", "") if unknown[1] in own_prefixes else (unknown[0], unknown[1])
 
 
 def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_torchscript
@@ -91,9 +91,9 @@ def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_
 def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
     """Yield a note for each operator that was traced in train mode, where it stays."""
     for name, position in _IS_TRAINING.items():
-        found = [node for node in _nodes(module, name) if node.inputsAt(position).toIValue() is True]
-        if found:
-            yield f"{len(found)} {name.partition('::')[2]} was traced in train mode, and no eval mode reaches it"
+        train_nodes = [node for node in _nodes(module, name) if node.inputsAt(position).toIValue() is True]
+        if train_nodes:
+            yield f"{len(train_nodes)} {name.partition('::')[2]} was traced in train mode, and no eval mode reaches it"
 
 
 def count_tf32_convolutions(module: Any) -> int:  # noqa: ANN401 - as load_torchscript
