@@ -25,7 +25,7 @@ CHECKED = {
     "pipelines/packing/contents.py: probes / probe.name",
     "pipelines/packing/contents.py: probes / probe.name / name",
     "pipelines/packing/contents.py: run.reference / name",
-    "pipelines/packing/inputs.py: found.folder / name",
+    "pipelines/packing/inputs.py: gathering.folder / name",
     "pipelines/packing/read.py: folder / file.name",
     "pipelines/packing/restore.py: final.with_name(f'.{manifest.run_id}.{secrets.token_hex(4)}.partial')",
     "pipelines/packing/restore.py: folder / file.name",

@@ -69,9 +69,9 @@ def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[s
 def _error_lines(result: ComparisonResult, *, is_whole: bool) -> Iterator[str]:
     """Yield why a comparison failed, its progress, and the hint; a server's long message only with `is_whole`."""
     assert result.error is not None  # noqa: S101 - the caller looked
-    message, *hint = error_lines(result.error)
-    short, _, quoted = message.partition(_QUOTED)
-    yield message if is_whole or not quoted or _LOG in message else f"{short} (-v prints all that was said)"
+    first, *hint = error_lines(result.error)
+    short, _, quoted = first.partition(_QUOTED)
+    yield first if is_whole or not quoted or _LOG in first else f"{short} (-v prints all that was said)"
     if result.rows:
         yield f"{counted(result.rows, 'row')} had been compared by then: nothing is judged by a part of them"
     yield from hint

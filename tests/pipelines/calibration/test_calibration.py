@@ -227,7 +227,15 @@ def test_calibrating_on_the_samples_themselves_is_refused(tmp_path: Path) -> Non
     assert "leave it out: then rows are held out" in caught.value.hint
 
 
-@pytest.mark.parametrize("rows", [0, 1, 15])
+def test_no_rows_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
+    np.savez(tmp_path / "calibration.npz", x=_normal(0, seed=2))
+
+    with pytest.raises(InputFileError, match="calibration.npz"):
+        open_calibration(_request(tmp_path), _SIGNATURE)
+
+
+@pytest.mark.parametrize("rows", [1, 15])
 def test_too_few_rows_are_refused(tmp_path: Path, rows: int) -> None:
     np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
     np.savez(tmp_path / "calibration.npz", x=_normal(rows, seed=2))

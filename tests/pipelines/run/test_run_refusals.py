@@ -351,14 +351,16 @@ import sys
 
 from paritygate.__main__ import main
 from paritygate.pipelines.release.repository import release
+from paritygate.pipelines.release.stores.disk import DiskStore
 
-whole = release.{function}
+place = DiskStore if "{function}" == "publish" else release
+whole = place.{function}
 
 def interrupted(*args, **options):
     os.kill(os.getpid(), signal.{number})
     return whole(*args, **options)
 
-release.{function} = interrupted
+place.{function} = interrupted
 main(["promote", "--run", sys.argv[1]])
 """
 
