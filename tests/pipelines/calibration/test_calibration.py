@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from paritygate.artifact import Artifact
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Calibration, ConversionJob
-from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.calibration.calibration import CalibrationRequest, open_calibration
 from paritygate.pipelines.calibration.rows import CALIBRATED_ROWS_FILE, CalibratedRows, calibrated_rows_file
