@@ -231,7 +231,7 @@ def test_no_rows_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
     np.savez(tmp_path / "calibration.npz", x=_normal(0, seed=2))
 
-    with pytest.raises(InputFileError, match="calibration.npz"):
+    with pytest.raises(InputFileError, match=r"calibration\.npz"):
         open_calibration(_request(tmp_path), _SIGNATURE)
 
 

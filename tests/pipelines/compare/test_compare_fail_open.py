@@ -338,7 +338,7 @@ def test_each_cause_has_its_exit_code_in_a_real_process(
     reference, samples = bench.linear("reference"), bench.samples()
     candidate = "missing.onnx" if error is None else bench.linear("candidate", error=error)
     if code == 5:
-        samples = bench.npz("none.npz", {"x": np.zeros((0, 4), dtype=np.float32)})
+        samples = bench.npz("wide.npz", {"x": np.zeros((40, 9), dtype=np.float32)})
 
     process = subprocess.run(
         [*tool, "compare", reference, candidate, "--samples", samples, "--json", "-"],
