@@ -374,7 +374,7 @@ target_option = click.option(
     "targets",
     multiple=True,
     metavar="NAME",
-    help="Make only this one of the spec's targets; may be repeated.",
+    help="Make only this one of the spec's targets; required ones left out decide nothing. Repeatable.",
 )
 constraint_option = click.option(
     "--constraint",

@@ -12,6 +12,7 @@ from paritygate.pipelines.choice.figures import machine_in_words
 from paritygate.pipelines.release.interface import signature_changes
 from paritygate.pipelines.release.released_files import released_benchmark, released_signature
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
+from paritygate.text import one_or_many
 
 _FIGURES = ("mismatches", "mismatch_rate_upper_95", "max_abs_diff", "mean_abs_diff")
 _SOURCE = "source"
@@ -141,8 +142,9 @@ def _speed(was: ReleaseDetails, now: ReleaseDetails) -> tuple[list[DiffRow], lis
     """Return the median latencies that both releases measured on the same machine, and why others are left out."""
     one, other = released_benchmark(was), released_benchmark(now)
     if one is None or other is None:
-        missing = " and ".join(str(side.version) for side, it in ((was, one), (now, other)) if it is None)
-        return [], [f"speed: version {missing} has no benchmark"]
+        missing = dict.fromkeys(str(side.version) for side, it in ((was, one), (now, other)) if it is None)
+        versions = one_or_many(len(missing), "version {} has", "versions {} have").format(" and ".join(missing))
+        return [], [f"speed: {versions} no benchmark"]
     rows: list[DiffRow] = []
     skipped: list[str] = []
     for variant in _common(was, now):

@@ -154,7 +154,8 @@ class _Search:
         if left <= _LEFT * self._error:
             return [_located(chosen[name], PROVEN) for name in self._needed(left)]
         # A place where the files show a difference is likelier than one where only values differ.
-        first = sorted(regions[:_MOST_REGIONS], key=lambda region: not region.is_clear)
+        first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
+        first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)
         return [_located(region, LIKELY if len(first) <= _FEW else POSSIBLE) for region in first]
 
     def _parted(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from paritygate.text import one_or_many
 from paritygate.validate.divergence.tensor_graph import TensorGraph
 
 if TYPE_CHECKING:
@@ -84,10 +85,12 @@ def _in_some_places(actual: NDArray[np.float64], expected: NDArray[np.float64]) 
         at = np.flatnonzero((actual != expected).any(axis=others)) if others else np.flatnonzero(actual != expected)
         if 0 < at.size <= _MOST_INDICES and at.size < actual.shape[axis]:
             parts = np.take(actual, at, axis=axis)
-            what = "zero" if not parts.any() else "other values"
             name = word if others else "value"
-            listed = ", ".join(str(index) for index in at)
-            return f"{name} {listed} {'is' if what == 'zero' else 'has'} {what}"
+            is_one = at.size == 1
+            listed = f"{name if is_one else name + 's'} {', '.join(str(index) for index in at)}"
+            if not parts.any():
+                return f"{listed} {one_or_many(at.size, 'is', 'are')} zero"
+            return f"{listed} {one_or_many(at.size, 'has', 'have')} other values"
     if not actual.any():
         return "is zero"
     factor = float((actual * expected).sum() / max(float((expected**2).sum()), 1e-300))

@@ -23,6 +23,9 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
     """Yield the lines that `print_divergence` prints."""
     if divergence.outcome == EQUAL:
         yield from _wrapped(f"no difference: the outputs agree (largest relative error {_error(divergence)})")
+        yield from _wrapped(
+            "If compare fails on generated inputs, add --failures DIR to it, and diagnose with --samples DIR/PROBE.npz."
+        )
         return
     if divergence.outcome == CONTRACT:
         yield from _wrapped(f"other inputs or outputs: {divergence.detail}")

@@ -61,3 +61,14 @@ def test_equal_outputs_are_no_divergence(models: Path) -> None:
 
     assert result.return_value == 0
     assert json.loads((models / "out.json").read_text())["outcome"] == "equal"
+
+
+def test_a_comparison_that_fails_names_the_command_that_diagnoses_it(models: Path) -> None:
+    call = ["compare", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--probes", "none"]
+
+    failed = CliRunner().invoke(cli, call, standalone_mode=False)
+    passed = CliRunner().invoke(cli, [*call[:2], "model.onnx", *call[3:]], standalone_mode=False)
+
+    assert "diagnose model.onnx wrong.onnx --samples rows.npz" in failed.stderr
+    assert "diagnose" not in passed.stderr
+    assert models.is_dir()

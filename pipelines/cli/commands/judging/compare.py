@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,6 +169,7 @@ def command(
         http://127.0.0.1:8000/v2/models/model --samples inputs.npz
     """
     from paritygate.models.json_mapping import read_json_mapping
+    from paritygate.models.source import SourceKind
     from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import ComparisonJob, compare
@@ -175,6 +177,8 @@ def command(
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.release.compared import model_or_release
     from paritygate.pipelines.report.terminal.comparison import print_comparison
+    from paritygate.pipelines.report.terminal.printing import print_lines
+    from paritygate.pipelines.report.terminal.screen import command_lines
     from paritygate.pipelines.rules.gate_rules import gate_rules_of, values_of_options
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
@@ -219,4 +223,14 @@ def command(
     written.write(to_data(result))
     with written.printing():
         print_comparison(result, shown)
+    is_onnx = one.kind is other.kind is SourceKind.ONNX and all(Path(text).is_file() for text in (reference, candidate))
+    # Without values that differ, there is no operator to name; generated inputs are in --failures.
+    if is_onnx and not quiet and any(check.status == "fail" and check.measured is not None for check in result.checks):
+        fitted = [*_each("--columns", columns), *_each("--cast", cast), *_each("--pad", pad)]
+        call = shlex.join(["convert-and-validate", "diagnose", reference, candidate, "--samples", samples, *fitted])
+        print_lines(["next:", *command_lines(call, indent="  ")], err=True)
     return result.exit_code
+
+
+def _each(option: str, values: tuple[str, ...]) -> list[str]:
+    return [part for value in values for part in (option, value)]

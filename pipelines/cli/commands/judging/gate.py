@@ -74,7 +74,8 @@ def command(
     removed, renamed or retyped input or output, or a new input. A new output breaks no client.
 
     Nothing is measured or released. The exit code is 0 if nothing is worse, 1 if a variant is worse or fails, and 2
-    if there is no such release. It is 3 to 5 if the run did not measure or make a released variant.
+    if there is no such release. It is 3 to 5 if the run did not measure or make a released variant. A released
+    variant that is no target of the run is listed as not compared, and fails nothing.
 
     \b
     Example:
