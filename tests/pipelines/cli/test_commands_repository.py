@@ -365,7 +365,7 @@ def test_diff_compares_two_releases(three: Desk) -> None:
     assert size["was"] == size["now"] > 0
     assert rows["onnx-fp32", "max_abs_diff", "logits"]["is_changed"] is False
     assert rows["onnx-fp32", "tolerance", "max_abs_diff"]["was"] is not None
-    assert same.data["not_compared"] == ["speed: version 1 and 3 has no benchmark"]
+    assert same.data["not_compared"] == ["speed: versions 1 and 3 have no benchmark"]
     assert three.call("diff", "tiny", "3").code == 2
 
 
