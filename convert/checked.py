@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from paritygate.backends import require_backend
-from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import (
     CHECKS,
     CONVERTERS,
@@ -21,6 +20,7 @@ from paritygate.convert.conversion import (
     ConversionJob,
     Converter,
 )
+from paritygate.convert.error_origin import one_line
 from paritygate.engine.gpu_fit import require_builder
 from paritygate.errors import (
     BackendError,

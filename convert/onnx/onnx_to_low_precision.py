@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.error_origin import one_line
 from paritygate.convert.onnx.precision.constants import ConstantChange, ConstantRounding, make_dense
 from paritygate.convert.onnx.precision.crashes import crashing_transposes
 from paritygate.convert.onnx.precision.guards import guarding_nodes

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import backend_state, require_backend, version_of
-from paritygate.convert.causes import causes, users_line
 from paritygate.convert.conversion import Conversion
+from paritygate.convert.error_origin import causes, users_line
 from paritygate.convert.onnx.operators import unknown_operators, unsupported_operators
 from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version, save_onnx
 from paritygate.convert.tensorflow.operators import HANDLERS

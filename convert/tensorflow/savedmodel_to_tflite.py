@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import backend_state
-from paritygate.convert.causes import one_line
 from paritygate.convert.contract import our_file
 from paritygate.convert.conversion import Calibration, Conversion, ConversionJob
+from paritygate.convert.error_origin import one_line
 from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
 from paritygate.errors import ConversionError, UsageError
 from paritygate.models.tensorflow.importing import import_tensorflow

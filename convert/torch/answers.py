@@ -9,7 +9,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paritygate.convert.causes import one_line
+from paritygate.convert.error_origin import one_line
 from paritygate.convert.torch.export_errors import ModuleError
 from paritygate.convert.torch.inputs import Rows, full_shape, input_draws
 from paritygate.convert.torch.sizes import example_sizes, fitting_sizes, possible_dims

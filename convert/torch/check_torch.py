@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.backends import version_of
-from paritygate.convert.causes import causes
 from paritygate.convert.contract import as_promised
 from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.error_origin import causes
 from paritygate.convert.torch.answers import check_answers, module_call
 from paritygate.errors import ArtifactIntegrityError, ConversionError, UsageError
 from paritygate.models.source_copy import CODE_FOLDER, load_source_copy, read_source_copy

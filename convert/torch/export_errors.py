@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from paritygate.convert.causes import causes, one_line, users_line
+from paritygate.convert.error_origin import causes, one_line, users_line
 from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
 from paritygate.errors import ConversionError, ParitygateError
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.conversion import ConversionJob
+from paritygate.convert.error_origin import causes, one_line, users_line
 from paritygate.convert.torch.export_errors import branch_on_values
 from paritygate.convert.torch.inputs import full_shape, torch_dtype
 from paritygate.convert.torch.sizes import example_sizes, summands

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
-from paritygate.convert.causes import one_line
 from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.error_origin import one_line
 from paritygate.convert.onnx.operators import unsupported_operators
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.onnx_file import finished, neutral_names

@@ -17,11 +17,11 @@ from typing import Any
 from paritygate.errors import NotRunHereError, ParitygateError, StorageError, UsageError
 from paritygate.files import digest_of_json, make_marked_folder, read_json
 from paritygate.pipelines.cache.folder import DIGESTS, make_cache_folder
-from paritygate.pipelines.cache.memory import Memory
+from paritygate.pipelines.cache.memory import DigestCache
 from paritygate.pipelines.cache.request import difference_of_requests, placed, request_of, unplaced
 from paritygate.pipelines.cache.states import (
+    Dependencies,
     NotKept,
-    Read,
     first_difference,
     read_now,
     union,
@@ -66,7 +66,7 @@ class JobDone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class CacheRequest:
     """A requested job: its key, the folders that it makes, and what may be cached of it."""
 
     job: ChildJob
@@ -83,10 +83,10 @@ class Cache:
     run: Path
     store: Store | None = None  # None where nothing is cached
     done: list[JobDone] = field(default_factory=list)  # in their order
-    _memory: Memory | None = None
+    _memory: DigestCache | None = None
     _checked: dict[tuple[str, object], bool] = field(default_factory=dict)
     # What the jobs so far read, as far as that is certain.
-    _all_read: list[Read] = field(default_factory=list)
+    _all_read: list[Dependencies] = field(default_factory=list)
     _used: list[Path] = field(default_factory=list)
     # Results besides those of jobs, which later runs can reuse.
     _found: set[str] = field(default_factory=set)
@@ -111,7 +111,7 @@ class Cache:
         """
         if self.store is None:
             return do_job(job, progress)
-        wanted = Wanted(
+        wanted = CacheRequest(
             job=job,
             key=self._key(job.name, job.args),
             folders={self._place(path): path for path in makes},
@@ -158,7 +158,7 @@ class Cache:
                 why = why or difference
         return None, why
 
-    def _why_again(self, wanted: Wanted) -> str:
+    def _why_again(self, wanted: CacheRequest) -> str:
         """Return why a job without any entry is done again; empty the first time."""
         not_kept = self.memory.why_not_kept(wanted.key)
         return (
@@ -170,7 +170,7 @@ class Cache:
         before = self._store.last_asked(job.what, but_in=self.run.name)
         return "" if before is None else difference_of_requests(before, self._asked(job.name, job.args))
 
-    def _judge(self, wanted: Wanted, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
+    def _judge(self, wanted: CacheRequest, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
         """Return the job's result from cached outputs of its models; where one is missing, do the job."""
         answers = wanted.answers
         assert answers is not None  # noqa: S101 - it is what is known
@@ -256,7 +256,7 @@ class Cache:
     def _asked(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         return request_of(name, args, self.run)
 
-    def _entry(self, job: str, made_at: str, read: Read, value: Any) -> Entry:  # noqa: ANN401 - JSON data, or an error
+    def _entry(self, job: str, made_at: str, read: Dependencies, value: Any) -> Entry:  # noqa: ANN401 - JSON data, or an error
         not_run = (str(value), value.hint) if isinstance(value, NotRunHereError) else None
         return Entry(
             folder=Path(),
@@ -270,10 +270,10 @@ class Cache:
         )
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> DigestCache:
         """The cached digests."""
         if self._memory is None:
-            self._memory = Memory(self._store.folder / DIGESTS)
+            self._memory = DigestCache(self._store.folder / DIGESTS)
         return self._memory
 
     def forget(self) -> None:
@@ -299,7 +299,7 @@ class Cache:
             return False
         return True
 
-    def _do(self, wanted: Wanted, why: str, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
+    def _do(self, wanted: CacheRequest, why: str, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
         job, answers, made_at = wanted.job, wanted.answers, _now()
         watched = job if answers is None else replace(job, args={**job.args, "answers": str(answers.folder)})
         value, accesses = self._watched(watched, wanted, progress)
@@ -319,7 +319,7 @@ class Cache:
             raise value
         return value
 
-    def _watched(self, job: ChildJob, wanted: Wanted, progress: Progress) -> tuple[Any, FileAccesses]:
+    def _watched(self, job: ChildJob, wanted: CacheRequest, progress: Progress) -> tuple[Any, FileAccesses]:
         """Return a job's result, or that it does not run on this machine, and what it read."""
         own = [job.folder, *wanted.folders.values()]
         listener = Listener(own if wanted.answers is None else [*own, wanted.answers.folder])
@@ -340,10 +340,10 @@ class Cache:
             self._checked.clear()
         return value, accesses
 
-    def _read(self, accesses: FileAccesses) -> Read:
+    def _read(self, accesses: FileAccesses) -> Dependencies:
         return read_now(accesses, self.run, self.memory)
 
-    def _kept(self, wanted: Wanted, value: Any, read: Callable[[], Read], made_at: str) -> str:  # noqa: ANN401 - JSON
+    def _kept(self, wanted: CacheRequest, value: Any, read: Callable[[], Dependencies], made_at: str) -> str:  # noqa: ANN401 - JSON
         """Cache a job's result and files for later runs, and return why not; empty on success."""
         try:
             reads = read()

@@ -40,7 +40,7 @@ _HEADER_BYTES = 16
 _NOT_KEPT = "not kept: "
 
 
-class Memory:
+class DigestCache:
     """Digests of files by an identity that changes whenever they are written, over many runs."""
 
     def __init__(self, path: Path) -> None:

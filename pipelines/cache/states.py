@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paritygate.files import digest_of_json
-from paritygate.pipelines.cache.memory import OF_SOURCE, Memory
+from paritygate.pipelines.cache.memory import OF_SOURCE, DigestCache
 from paritygate.pipelines.process.child import environment_of_child
 from paritygate.pipelines.process.file_access.accesses import FileAccesses
 from paritygate.pipelines.process.file_access.states import (
@@ -51,7 +51,7 @@ class NotKept(Exception):  # noqa: N818 - it is no error of the job
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Read:
+class Dependencies:
     """What a job read, by content. `@run@` replaces the run folder in paths.
 
     `bytecode` has `Memory.bytecode` of modules, and `imports` has `endings_of_module` of modules that were searched in
@@ -82,7 +82,7 @@ class Read:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Read:
+    def of_json(cls, data: Mapping[str, Any]) -> Dependencies:
         """Return it from JSON data of this module.
 
         Raises:
@@ -95,7 +95,7 @@ class Read:
         return cls(**{**data, "absent": tuple(data["absent"]), "looked_at": looked_at})
 
 
-def read_now(accesses: FileAccesses, run: Path, memory: Memory) -> Read:
+def read_now(accesses: FileAccesses, run: Path, memory: DigestCache) -> Dependencies:
     """Return what a job read, which has just ended.
 
     Raises:
@@ -122,7 +122,7 @@ def read_now(accesses: FileAccesses, run: Path, memory: Memory) -> Read:
     variables = environment_of_child()
     # A job that reads JSON files by their names would read those of `--json` too.
     with_reports = {path.rpartition("/")[0] for path in (*files, *accesses.contents) if path.endswith(".json")}
-    return Read(
+    return Dependencies(
         files={_named(path, run): digest for path, digest in {**files, **accesses.contents}.items()},
         bytecode={path: memory.bytecode(path) for path in sorted(accesses.bytecode)},
         folders={_named(path, run): names for path, names in accesses.folders.items() if path in with_reports},
@@ -162,7 +162,7 @@ def _packages_in(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
         raise NotKept(msg) from err
 
 
-def _digested(accesses: FileAccesses, memory: Memory) -> Iterator[tuple[str, str]]:
+def _digested(accesses: FileAccesses, memory: DigestCache) -> Iterator[tuple[str, str]]:
     """Yield each opened file, and its digest."""
     for path, identity in accesses.files.items():
         try:
@@ -178,11 +178,11 @@ def _digested(accesses: FileAccesses, memory: Memory) -> Iterator[tuple[str, str
         yield path, digest
 
 
-def union(reads: Iterable[Read]) -> Read:
+def union(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read."""
     merged: dict[str, Any] = {}
     for read in reads:
-        for item in fields(Read):
+        for item in fields(Dependencies):
             value, before = getattr(read, item.name), merged.get(item.name)
             if isinstance(value, dict):
                 merged[item.name] = {**(before or {}), **value}
@@ -190,15 +190,15 @@ def union(reads: Iterable[Read]) -> Read:
                 merged[item.name] = tuple(sorted({*(before or ()), *value}))
             else:
                 merged[item.name] = before or value
-    return Read(**merged)
+    return Dependencies(**merged)
 
 
-def union_outside_run(reads: Iterable[Read]) -> Read:
+def union_outside_run(reads: Iterable[Dependencies]) -> Dependencies:
     """Return all that several jobs of one run read outside of its folder."""
     merged = union(reads)
     outside: dict[str, Any] = {
         item.name: _outside_run(getattr(merged, item.name))
-        for item in fields(Read)
+        for item in fields(Dependencies)
         if isinstance(getattr(merged, item.name), dict) and item.name != "variables"
     }
     return replace(merged, **outside, absent=tuple(path for path in merged.absent if not path.startswith(RUN)))
@@ -208,7 +208,9 @@ def _outside_run(found: Mapping[str, _T]) -> dict[str, _T]:
     return {path: value for path, value in found.items() if not path.startswith(RUN)}
 
 
-def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[str, object], bool]) -> str:
+def first_difference(
+    read: Dependencies, run: Path, memory: DigestCache, checked: dict[tuple[str, object], bool]
+) -> str:
     """Return the first change since a job; empty for none.
 
     `checked` has results of this moment, and gets more.
@@ -272,7 +274,7 @@ def _shown(path: str, run: Path) -> str:
     return f"{named[len(RUN) + 1 :]} in the run folder" if named.startswith(RUN) else from_here(path)
 
 
-def _is_so(path: str, state: object, memory: Memory) -> bool:
+def _is_so(path: str, state: object, memory: DigestCache) -> bool:
     if state is None:
         return not os.path.exists(path)  # noqa: PTH110 - as it was written
     kind, value = state if isinstance(state, tuple) else ("content", state)
@@ -284,7 +286,7 @@ def _is_so(path: str, state: object, memory: Memory) -> bool:
         return False
 
 
-def _state_now(path: str, kind: str, memory: Memory) -> object:
+def _state_now(path: str, kind: str, memory: DigestCache) -> object:
     """Return the state of a path, of the given kind, or raise an OSError."""
     if kind in KINDS_OF_NAMES:
         return names_in(path, kind)

@@ -19,8 +19,8 @@ from typing import Any
 
 from paritygate.files import MARKER, digest_of_file, digest_of_json, read_json, write_json_atomically
 from paritygate.pipelines.cache.folder import STAGED, entries_in, key_folders, make_cache_folder
-from paritygate.pipelines.cache.memory import Memory
-from paritygate.pipelines.cache.states import Read
+from paritygate.pipelines.cache.memory import DigestCache
+from paritygate.pipelines.cache.states import Dependencies
 from paritygate.pipelines.process.child_result import NOT_OURS
 
 _ENTRY = "entry.json"
@@ -49,7 +49,7 @@ class Entry:
     job: str  # for messages
     made_at: str  # in UTC
     made_in: str  # a run
-    read: Read
+    read: Dependencies
     value: Any  # with `@run@` for the run folder
     made: tuple[Made, ...]
     not_run_here: tuple[str, str] | None = None  # why, and a hint, if that is the result
@@ -125,7 +125,7 @@ class Store:
         self._make_room(place)
         return final
 
-    def restore(self, entry: Entry, folders: Mapping[str, Path], memory: Memory) -> None:
+    def restore(self, entry: Entry, folders: Mapping[str, Path], memory: DigestCache) -> None:
         """Copy the files of an entry to the current folder of each place, and note their digests in `memory`.
 
         Raises:
@@ -198,7 +198,7 @@ def _read(folder: Path) -> Entry:
         job=data["job"],
         made_at=data["made_at"],
         made_in=data["made_in"],
-        read=Read.of_json(data["read"]),
+        read=Dependencies.of_json(data["read"]),
         value=data["value"],
         made=tuple(
             Made(place=item["place"], files=item["files"], folders=tuple(item["folders"])) for item in data["made"]

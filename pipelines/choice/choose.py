@@ -16,7 +16,7 @@ from paritygate.models.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption
-from paritygate.pipelines.run.comparisons import MADE_FROM, RAN, Binding
+from paritygate.pipelines.run.comparisons import MADE_FROM, RAN, StalenessCheck
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.workspace import RunFolder
@@ -48,7 +48,7 @@ def choose_stage(
     """
     current = evidence_to_choose_by(run) if evidence is None else evidence
     engines = _engines(run)
-    binding = Binding(run, Recording.load(run.reference))
+    binding = StalenessCheck(run, Recording.load(run.reference))
     current = about_what_is_there(current, binding)
     _check_binding(run, binding, current)
     part = run.resolved.spec.promote
@@ -79,7 +79,7 @@ def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def about_what_is_there(evidence: Evidence, binding: Binding) -> Evidence:
+def about_what_is_there(evidence: Evidence, binding: StalenessCheck) -> Evidence:
     """Return the evidence without other devices' entries about other files; variants that did not run have no file."""
 
     def current(entries: Iterable[EvidenceEntry]) -> tuple[EvidenceEntry, ...]:
@@ -108,7 +108,7 @@ def _reasons_against(choice: Choice) -> str:
     return ", ".join(f"{item.name}: {item.why_not}" for item in choice.candidates if item.why_not)
 
 
-def _check_binding(run: RunFolder, binding: Binding, evidence: Evidence) -> None:
+def _check_binding(run: RunFolder, binding: StalenessCheck, evidence: Evidence) -> None:
     """Check that the evidence was measured on these files, and judged as the spec asks now."""
     for device, document in evidence.by_device().items():
         for entry in document.variants:
@@ -135,7 +135,7 @@ def _again(run: RunFolder) -> str:
     return f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"
 
 
-def _check_artifact(run: RunFolder, binding: Binding, candidate: ReleaseOption) -> None:
+def _check_artifact(run: RunFolder, binding: StalenessCheck, candidate: ReleaseOption) -> None:
     """Check that the file that passed is the one in the run, because no other may be recommended."""
     artifact = run.artifact(candidate.name)
     for entry in (candidate.entry, *candidate.entries.values()):

@@ -106,7 +106,7 @@ class Result:
         """Add the result of a comparison."""
         if self.form not in {"junit", "github"}:
             return
-        from paritygate.pipelines.compare.hidden_inputs import hidden
+        from paritygate.pipelines.compare.redaction import hidden
         from paritygate.pipelines.report.ci.cases import suite_of_comparison
         from paritygate.pipelines.report.markdown_report import render_comparison
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paritygate.pipelines.run_spec import RunOutcome
 
 
-def is_said_again(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
+def replay_last_run(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
     """Print the outcomes of all runs if nothing has changed since, and return whether that is so."""
     finished_runs = [find_finished_run(item) for item in asked]
     runs = [run for run in finished_runs if run is not None]

@@ -13,7 +13,7 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, MeasurementError, NotRunHereError, ParitygateError
 from paritygate.files import MARKER, make_temporary_folder
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.compare.partial import PartialResult, PartialResultFile, side_not_opened
+from paritygate.pipelines.compare.progress_file import PartialResult, PartialResultFile, side_not_opened
 from paritygate.pipelines.compare.result import (
     CHILD_PROCESS,
     NOT_RUN_HERE,

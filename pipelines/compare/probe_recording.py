@@ -14,17 +14,17 @@ from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.signature import Signature
 from paritygate.validate.measure.valid_positions import PaddingMask
-from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.catalogue import to_record
 from paritygate.validate.probes.graph.activations import activation_floors
 from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
+from paritygate.validate.probes.input_stats import Surveyor
 from paritygate.validate.probes.inputs.probe import ProbeContext
 from paritygate.validate.probes.inputs.roles import InputRole
 from paritygate.validate.probes.inputs.survey import Survey
+from paritygate.validate.probes.probe_budget import Allowance, SamplesCost
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
 from paritygate.validate.reference.recorded import padding_of, positions_of
 from paritygate.validate.runners.opening import open_model

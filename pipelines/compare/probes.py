@@ -25,11 +25,11 @@ from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.measure.check import Check, Kind, Status
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
-from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
+from paritygate.validate.probes.skip_reasons import DropKind, drop_words
 from paritygate.validate.words.sentence import render, say
 
 if TYPE_CHECKING:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, NotAskedBeforeError, ParitygateError
+from paritygate.errors import BackendError, CacheMissError, ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.kept_answers import AnsweredAfresh, KeptAnswers
+from paritygate.pipelines.compare.output_cache import AnsweredAfresh, OutputCache
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.precision import Precision
 from paritygate.validate.emulation.unclipped import answer_beyond_ranges, write_without_ranges
 from paritygate.validate.emulation.unclipped_openvino import write_openvino_without_ranges
 from paritygate.validate.gate.candidate import ModelCandidate
-from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
-from paritygate.validate.probes.sessions.session import AskedBatch, SessionPlan
+from paritygate.validate.probes.probe_budget import SamplesCost, rows_asked_again
+from paritygate.validate.probes.sessions.session import RerunBatch, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.feeding import fit_inputs
@@ -53,7 +53,7 @@ class ComparisonContext:
     deadline: float  # by the monotonic clock
     samples: SamplesCost  # cost of the candidate's pass over the samples
     report: Progress
-    models: KeptAnswers
+    models: OutputCache
     failed_before: frozenset[int] = frozenset()  # positions of batches that fail, of the probe whose batches run again
 
 
@@ -94,7 +94,7 @@ def _why_not_afresh(job: ComparisonJob) -> str:
     return _EMULATED if job.is_emulated else ""
 
 
-def plain_opener(job: ComparisonJob, models: KeptAnswers, role: str) -> Callable[[], ModelCandidate]:
+def plain_opener(job: ComparisonJob, models: OutputCache, role: str) -> Callable[[], ModelCandidate]:
     """Return a function that opens the candidate without graph optimisations, under its own role."""
 
     def opened() -> ModelCandidate:
@@ -104,7 +104,7 @@ def plain_opener(job: ComparisonJob, models: KeptAnswers, role: str) -> Callable
     return opened
 
 
-def _batch(asked: AskedBatch) -> Batch:
+def _batch(asked: RerunBatch) -> Batch:
     return Batch(inputs=asked.stored.inputs, ids=[str(row) for row in range(asked.stored.record.rows)])
 
 
@@ -116,7 +116,7 @@ class _FreshProcess:
         self._outputs = outputs
         self._place = place
 
-    def __call__(self, asked: Sequence[AskedBatch]) -> list[Outputs | str]:
+    def __call__(self, asked: Sequence[RerunBatch]) -> list[Outputs | str]:
         return self._place.models.afresh([_batch(item) for item in asked], self._place.folder / _ANSWERS, self._answers)
 
     def _answers(self, asked: Mapping[str, Batch], answers: Path) -> AnsweredAfresh:
@@ -151,13 +151,13 @@ class Unclipped:
     """Runs an INT8 candidate without activation ranges; opened when first needed."""
 
     def __init__(
-        self, job: ComparisonJob, folder: Path, models: KeptAnswers | None = None, ref: ModelRef | None = None
+        self, job: ComparisonJob, folder: Path, models: OutputCache | None = None, ref: ModelRef | None = None
     ) -> None:
         """Prepare; `folder` may get the graph, and `ref` replaces the candidate's file."""
         self._device = job.device
         self._ref = ref or job.candidate
         self._folder = folder / _UNCLIPPED
-        self._models = models or KeptAnswers()
+        self._models = models or OutputCache()
         self._runner: Runner | None = None
         is_known = self._ref.kind in _WITHOUT_RANGES and not job.is_emulated
         self._is_possible = is_known and job.device == "cpu" and job.rules.precision is Precision.INT8
@@ -169,7 +169,7 @@ class Unclipped:
         try:
             self._runner = self._runner or self._models.opened(_UNCLIPPED, self._ref, self._open)
             return answer_beyond_ranges(self._runner.run(fit_inputs(batch, self._runner.signature)))
-        except NotAskedBeforeError:
+        except CacheMissError:
             raise
         except ParitygateError:
             # An error excuses nothing.

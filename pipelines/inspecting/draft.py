@@ -18,7 +18,7 @@ from paritygate.pipelines.inspecting.attempts import USUAL_TARGETS
 from paritygate.pipelines.inspecting.naming import GivenName
 from paritygate.pipelines.inspecting.spec_text import Place, flow_text, yaml_text
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
-from paritygate.pipelines.spec.fitting import fitting_targets
+from paritygate.pipelines.spec.compatible_targets import fitting_targets
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, TensorSpec, is_float_dtype
 from paritygate.text import counted, row_name

@@ -15,7 +15,7 @@ from paritygate.errors import BackendError, InputFileError, MissingBackendError,
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
-from paritygate.pipelines.compare.rows_apart import rows_apart
+from paritygate.pipelines.compare.independent_batch_dims import rows_apart
 from paritygate.pipelines.inspecting.attempts import impossible_targets
 from paritygate.pipelines.inspecting.choosing import choose_inputs, reading_only
 from paritygate.pipelines.inspecting.inspection import Inspection
@@ -25,10 +25,10 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.signature import BATCH, Dim, Signature, TensorSpec, is_float_dtype, rename_signature
 from paritygate.validate.measure.robust_scale import bulk_of, repeated_fills
 from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
+from paritygate.validate.probes.input_stats import Surveyor
 from paritygate.validate.probes.inputs.roles import InputRole, Role
 from paritygate.validate.probes.inputs.survey import Survey
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data, with_finite
-from paritygate.errors import ArtifactIntegrityError, NotAskedBeforeError, ParitygateError, UsageError
+from paritygate.errors import ArtifactIntegrityError, CacheMissError, ParitygateError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import is_int8_cut_off, machine_facts
@@ -22,10 +22,11 @@ from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
-from paritygate.pipelines.compare.excused.own_noise import Again, with_own_noise
+from paritygate.pipelines.compare.excused.reference_noise import RerunContext, with_own_noise
+from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
+from paritygate.pipelines.compare.infer_dims import signature_in_batch
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
-from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
-from paritygate.pipelines.compare.partial import PartialResultFile
+from paritygate.pipelines.compare.output_cache import OutputCache, kept_answers
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, floors_of_graph
 from paritygate.pipelines.compare.probes import (
     Answers,
@@ -36,6 +37,7 @@ from paritygate.pipelines.compare.probes import (
     recorded_probes,
     request_of,
 )
+from paritygate.pipelines.compare.progress_file import PartialResultFile
 from paritygate.pipelines.compare.result import (
     ComparisonResult,
     SideResult,
@@ -43,8 +45,6 @@ from paritygate.pipelines.compare.result import (
     output_result,
     stratum_result,
 )
-from paritygate.pipelines.compare.rows_apart import with_rows_apart
-from paritygate.pipelines.compare.seen_shapes import signature_in_batch
 from paritygate.pipelines.compare.served_version import check_served_version
 from paritygate.pipelines.compare.session_probes import ComparisonContext, plain_opener, why_not_plain
 from paritygate.pipelines.process.child import Progress
@@ -59,7 +59,7 @@ from paritygate.validate.measure.profile import with_activation_floors
 from paritygate.validate.measure.strata import strata_left_out
 from paritygate.validate.measure.tolerance import LIMIT_RULE, looser_than_default
 from paritygate.validate.measure.valid_positions import ValidWhere, valid_positions
-from paritygate.validate.probes.allowance import SamplesCost
+from paritygate.validate.probes.probe_budget import SamplesCost
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.earlier_recording import load_to_judge
 from paritygate.validate.reference.record import RecordPlan, record_reference
@@ -149,7 +149,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         values=0,
         seconds=models.measured("passes_cpu", time.process_time() - spent_before),
     )
-    again = Again(
+    again = RerunContext(
         candidate=candidate,
         expected=expected,
         read=read,
@@ -196,7 +196,7 @@ def _calibrated(job: ComparisonJob) -> Callable[[Batch], list[bool]] | None:
 
 
 def _causes(
-    job: ComparisonJob, result: GateResult, again: Again, place: ComparisonContext, times: tuple[float, float]
+    job: ComparisonJob, result: GateResult, again: RerunContext, place: ComparisonContext, times: tuple[float, float]
 ) -> list[Cause]:
     """Return the causes of failing rows; `times` are those of the comparison and of opening."""
     if all(check.status is not Status.FAIL for check in result.checks):
@@ -404,7 +404,7 @@ def _check_roles(job: ComparisonJob, signature: Signature) -> None:
 
 
 def _reference_again(
-    job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]], models: KeptAnswers
+    job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]], models: OutputCache
 ) -> Runner | None:
     """Return the reference, loaded again; None where only its outputs are here, or every call loads another one."""
     ref = job.source if job.reference.is_recorded else job.reference
@@ -413,7 +413,7 @@ def _reference_again(
     ref = _reference_by_order(job, ref)
     try:
         runner = models.opened("reference", ref, lambda: _open_model(job, ref, read))
-    except NotAskedBeforeError:
+    except CacheMissError:
         raise
     except ParitygateError:
         # Another machine may have neither the source nor its framework.
@@ -508,7 +508,7 @@ def _open_candidate(
     reference: _Reference,
     read: Callable[[], Iterator[Batch]],
     report: Progress,
-    models: KeptAnswers,
+    models: OutputCache,
 ) -> tuple[Candidate, SideResult, ComparisonJob]:
     """Return the candidate, its description, and the job with the names to compare its outputs by."""
     ref = job.candidate

@@ -27,7 +27,7 @@ from paritygate.pipelines.compare.first_rows import (
     first_rows,
     readable_batches,
 )
-from paritygate.pipelines.compare.rows_apart import with_rows_apart
+from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
 from paritygate.pipelines.jobs.dim_ties import SizesSeen
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision

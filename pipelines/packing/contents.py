@@ -11,8 +11,8 @@ from pathlib import Path
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, StorageError
 from paritygate.files import digest_of_file, read_json
-from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
+from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.run.released_to import RELEASED_TO
 from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder

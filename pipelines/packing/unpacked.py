@@ -35,7 +35,7 @@ def keep_pack(restored: Path, manifest: PackManifest) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Believed:
+class TrustedEvidence:
     """The run and evidence that a release may rest on.
 
     `run` has no benchmark, and `evidence` nothing from a pack, where that is not trusted. `pack` is the digest of the
@@ -48,7 +48,7 @@ class Believed:
     trust: str = ""
 
 
-def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trust: str) -> Believed:
+def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trust: str) -> TrustedEvidence:
     """Return the evidence that a release of a run may rest on: all of it for a run that was not unpacked.
 
     Without `devices` of the release, only the evidence's own device counts. `trust` is the digest of the pack that the
@@ -64,7 +64,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
         if trust:
             msg = f"--trust {trust} is not needed: {run.folder} was not unpacked, its evidence was made here"
             raise UsageError(msg, hint="leave --trust out")
-        return Believed(run=run, evidence=evidence)
+        return TrustedEvidence(run=run, evidence=evidence)
     pack = _Pack.of(run)
     if trust and trust != pack.digest:
         msg = f"--trust {trust} is not the digest of the pack that the run came in, which is {pack.digest}"
@@ -77,7 +77,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
             msg = f"--trust {trust} is not needed: everything that a release rests on was measured here"
             raise UsageError(msg, hint="leave --trust out")
         pack.check(run, evidence, foreign, has_own_speed=has_own_speed)
-        return Believed(run=run, evidence=evidence, pack=pack.digest, trust=trust)
+        return TrustedEvidence(run=run, evidence=evidence, pack=pack.digest, trust=trust)
     needed = [device for device in (evidence.device, *devices) if device in foreign]
     if needed:
         msg = f"the {needed[0]} evidence comes from a pack, not from this machine, and is not trusted"
@@ -89,7 +89,7 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
         )
         raise UsageError(msg, hint=hint)
     here = tuple(document for document in evidence.others if document.device not in foreign)
-    return Believed(
+    return TrustedEvidence(
         run=replace(run, is_without_benchmark=not has_own_speed),
         evidence=replace(evidence, others=here),
         pack=pack.digest,

@@ -12,7 +12,7 @@ from paritygate.codec import to_data
 from paritygate.errors import ConversionError
 from paritygate.files import make_marked_folder, temporary_folder
 from paritygate.machine import device_name
-from paritygate.pipelines.cache.cache import Cache, Wanted, cache_below
+from paritygate.pipelines.cache.cache import Cache, CacheRequest, cache_below
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
 from paritygate.pipelines.run.benchmark import take_over_benchmark
@@ -100,7 +100,7 @@ class _PlanningCache(Cache):
         )
         return result
 
-    def _judge(self, wanted: Wanted, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - never returns
+    def _judge(self, wanted: CacheRequest, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - never returns
         del progress
         job = PlannedJob(
             job=wanted.job.what,
@@ -111,7 +111,7 @@ class _PlanningCache(Cache):
         )
         raise self._not_done(job)
 
-    def _do(self, wanted: Wanted, why: str, progress: Progress) -> Any:  # noqa: ANN401 - never returns
+    def _do(self, wanted: CacheRequest, why: str, progress: Progress) -> Any:  # noqa: ANN401 - never returns
         del progress
         raise self._not_done(PlannedJob(job=wanted.job.what, would_be=DONE, why=why or _NOTHING_KNOWN))
 

@@ -35,9 +35,9 @@ from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, evidence_to_choose_by
 from paritygate.pipelines.choice.eligibility import unmet_requirements
 from paritygate.pipelines.choice.options import ReleaseOption
-from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
+from paritygate.pipelines.compare.redaction import hidden, without_inputs
 from paritygate.pipelines.compare.result import reasons
-from paritygate.pipelines.packing.unpacked import Believed, believed
+from paritygate.pipelines.packing.unpacked import TrustedEvidence, believed
 from paritygate.pipelines.release.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -51,7 +51,7 @@ from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs
-from paritygate.pipelines.run.comparisons import RAN, Binding
+from paritygate.pipelines.run.comparisons import RAN, StalenessCheck
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
 from paritygate.pipelines.run.released_to import note_release_to, write_released_to
@@ -200,7 +200,7 @@ def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
 
 def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> Mapping[str, str]:
     """Return what the run requires and did not pass. Refuse `despite` if there is nothing."""
-    binding = Binding(run, Recording.load(run.reference))
+    binding = StalenessCheck(run, Recording.load(run.reference))
     unmet = unmet_requirements(run, about_what_is_there(evidence, binding), choice.rules.devices)
     if not unmet and despite:
         msg = "all required variants passed, so --despite has no effect"
@@ -406,7 +406,7 @@ def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
     return failed
 
 
-def _reports(run: RunFolder, found: Believed, choice: Choice) -> dict[str, Callable[[], bytes]]:
+def _reports(run: RunFolder, found: TrustedEvidence, choice: Choice) -> dict[str, Callable[[], bytes]]:
     """Return the reports and the benchmark that are kept with the release."""
     is_hiding = run.resolved.hides_inputs(is_leaving=True)
 

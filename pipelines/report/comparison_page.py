@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paritygate.errors import UsageError
 from paritygate.files import write_bytes_atomically
-from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.drawings.plot import WIDTH
 from paritygate.pipelines.report.markdown_report import render_comparison

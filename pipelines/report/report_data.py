@@ -19,8 +19,8 @@ from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import read_benchmark
-from paritygate.pipelines.compare.hidden_inputs import hidden, may_say_why
 from paritygate.pipelines.compare.job import OBJECTS
+from paritygate.pipelines.compare.redaction import hidden, may_say_why
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_MEASURED, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.choice.limit_share import limit_share
+from paritygate.pipelines.choice.tolerance_used import limit_share
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, reasons
 from paritygate.pipelines.report.drawings.drawings import drawings_of
 from paritygate.pipelines.report.drawings.plot import Plot
-from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.not_covered import not_covered
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
+from paritygate.pipelines.report.repro_commands import FailedAlone, failed_alone
 from paritygate.pipelines.report.speed_section import speed_section
 from paritygate.pipelines.report.summary import findings_of
 from paritygate.pipelines.report.tables.conversion import conversion_table

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
-from paritygate.pipelines.choice.limit_share import limit_share
+from paritygate.pipelines.choice.tolerance_used import limit_share
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.report.figures import number, share, shorten, times
 from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
-from paritygate.pipelines.report.why import told_check, why, why_of_variant
+from paritygate.pipelines.report.why import headline_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
 from paritygate.validate.probes.catalogue import in_order
-from paritygate.validate.probes.edges import how_to_declare
+from paritygate.validate.probes.out_of_sample import how_to_declare
 
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult, ProbeFailureResult, ProbeResult
@@ -124,7 +124,7 @@ def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
         if name not in result.decisions and not is_float_dtype(output.dtype)
     ]
     counts += [match.missing + match.extra for match in result.matches.values()]
-    check_told = told_check(result) if result.verdict == "fail" else None
+    check_told = headline_check(result) if result.verdict == "fail" else None
     part = limit_share(
         (check.name, check.measured, check.limit) for check in (result.checks if check_told is None else [check_told])
     )
@@ -199,7 +199,7 @@ def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
 def _other_inputs(result: ComparisonResult) -> Iterator[Remark]:
     """Yield the inputs of both sides where they differ, unless the table already has that reason."""
     for check in result.checks:
-        if (check.name, check.status) == ("contract.inputs", "fail") and told_check(result) != check:
+        if (check.name, check.status) == ("contract.inputs", "fail") and headline_check(result) != check:
             yield Remark(kind="inputs", words=shorten(check.detail, _REMARK_LENGTH))
 
 

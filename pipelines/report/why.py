@@ -39,7 +39,7 @@ def why(result: ComparisonResult) -> str:
     return _sentence(bad[0], result) + (f" (and {', '.join(also)})" if also else "")
 
 
-def told_check(result: ComparisonResult) -> Check | None:
+def headline_check(result: ComparisonResult) -> Check | None:
     """Return the check in the sentence of a comparison that is no pass; None for a pass."""
     return next(iter(_bad(result)), None)
 

@@ -194,7 +194,7 @@ def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
     raise ArtifactIntegrityError(msg, hint=again)
 
 
-class Binding:
+class StalenessCheck:
     """Compares evidence with the files and the spec that the run has now.
 
     Probes that the command line left out are no change: evidence and releases list them.

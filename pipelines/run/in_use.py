@@ -13,7 +13,7 @@ from pathlib import Path
 from paritygate.files import MARKER
 
 
-class Hold:
+class RunLock:
     """A shared lock on a run folder; it ends with the object."""
 
     def __init__(self, folder: Path) -> None:

@@ -12,13 +12,13 @@ from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
-from paritygate.pipelines.compare.hidden_inputs import hidden
 from paritygate.pipelines.compare.job import compare, comparison_not_run, failed_comparison
+from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.rules.strictness import record_of
-from paritygate.pipelines.run.comparisons import Binding, RunComparison, comparison_of, emulated_comparison_of
+from paritygate.pipelines.run.comparisons import RunComparison, StalenessCheck, comparison_of, emulated_comparison_of
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
@@ -131,7 +131,7 @@ def evidence_of_others(run: RunFolder, recording: Recording, device: str) -> tup
     except InputFileError:
         last = None
     documents = () if last is None else last.documents()
-    binding = Binding(run, recording)
+    binding = StalenessCheck(run, recording)
     return tuple(
         binding.kept(document)
         for document in documents

@@ -20,7 +20,7 @@ from paritygate.pipelines.cache.cache import Cache, cache_below
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.process.child import DoJob, do_job
 from paritygate.pipelines.run.evidence import Evidence, read_evidence
-from paritygate.pipelines.run.in_use import Hold
+from paritygate.pipelines.run.in_use import RunLock
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import needed_backends
 
@@ -82,7 +82,7 @@ class RunFolder:
     is_scratch: bool = False  # new findings go to a separate folder; evidence, results and reports stay
     is_without_benchmark: bool = False  # its benchmark is ignored
     cache: Cache | None = None  # None where nothing is reused
-    hold: Hold | None = field(default=None, repr=False, compare=False)
+    hold: RunLock | None = field(default=None, repr=False, compare=False)
 
     @property
     def run_id(self) -> str:
@@ -208,7 +208,7 @@ def new_run(
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     folder = root / "runs" / resolved.name / f"{stamp}-{secrets.token_hex(2)}"
     make_marked_folder(folder)
-    hold = Hold(folder)
+    hold = RunLock(folder)
     path = None if samples_path is None else str(Path(samples_path).resolve())
     data = {
         "schema": _SCHEMA,
@@ -244,7 +244,7 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
         hint = "give the folder that export or run printed, a run's id, or latest; see them: convert-and-validate runs"
         raise InputFileError(msg, hint=hint)
     # Locked before it is read, so that nobody removes it meanwhile.
-    hold = Hold(folder) if is_held else None
+    hold = RunLock(folder) if is_held else None
     with storage_errors(path):
         try:
             data = read_json(path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ConversionError, ExitCode, MissingBackendError, ParitygateError, UsageError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
-from paritygate.pipelines.compare.hidden_inputs import without_inputs
+from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.process.child_result import reading_result
 from paritygate.pipelines.process.stages import stage

@@ -142,7 +142,7 @@ class ReferenceRefusedError(MeasurementError):
     """The reference is no basis for a verdict: not finite, not repeatable, or constant."""
 
 
-class NotAskedBeforeError(MeasurementError):
+class CacheMissError(MeasurementError):
     """A model may not run, and its outputs are not known."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, UnsupportedOperatorsError
-from paritygate.pipelines.compare.hidden_inputs import hidden, may_leave
+from paritygate.pipelines.compare.redaction import hidden, may_leave
 from paritygate.pipelines.compare.result import ErrorResult, error_result
 from paritygate.pipelines.run.workspace import FailedVariant
 from paritygate.text import hint_lines

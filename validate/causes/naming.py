@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from paritygate.errors import NotAskedBeforeError, ParitygateError
+from paritygate.errors import CacheMissError, ParitygateError
 from paritygate.validate.causes.cause import FACTS, LAST, TRIALS, Case, Trial
 from paritygate.validate.causes.rows import Measure, rows_taken
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, NOT_ASKED, NOT_CONFIRMED, Cause, Status
-from paritygate.validate.probes.own_faults import fault_words
+from paritygate.validate.probes.own_faults import internal_error_message
 from paritygate.validate.words.sentence import say
 
 _MOST_ROWS, _LEAST_ROWS = 8, 2
@@ -39,7 +39,7 @@ def seconds_for_causes(elapsed_s: float) -> float:
 def causes_of(case: Case) -> tuple[Cause, ...]:
     """Return the causes found and the trials skipped; none where no sample fails.
 
-    A fault of this tool is a cause of its own. NotAskedBeforeError passes: outputs are cached, and the candidate may
+    A fault of this tool is a cause of its own. CacheMissError passes: outputs are cached, and the candidate may
     not run.
     """
     case = replace(case, outputs=_failed_outputs(case))
@@ -47,10 +47,10 @@ def causes_of(case: Case) -> tuple[Cause, ...]:
         return ()
     try:
         return tuple(_causes_of(case))
-    except NotAskedBeforeError:
+    except CacheMissError:
         raise
     except Exception as err:  # noqa: BLE001 - whatever it is, the comparison stands without it
-        return (Cause(kind="unknown", outcome=FAULT, words=say("cause.fault", reason=fault_words(err))),)
+        return (Cause(kind="unknown", outcome=FAULT, words=say("cause.fault", reason=internal_error_message(err))),)
 
 
 def _failed_outputs(case: Case) -> frozenset[str]:
@@ -158,7 +158,7 @@ def _trials_of(case: Case) -> Iterator[Trial]:
 def _opened(trial: Trial) -> Candidate | None:
     try:
         return trial.open()
-    except NotAskedBeforeError:
+    except CacheMissError:
         raise
     except ParitygateError:
         # A model that cannot be opened so shows nothing.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paritygate.validate.probes.catalogue import PROBES
-from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, batches_in_words, drop_words
 from paritygate.validate.probes.inputs.edge import Edge, edges_in_words
+from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, batches_in_words, drop_words
 from paritygate.validate.words.sentence import Words, joined, render, say
 
 if TYPE_CHECKING:

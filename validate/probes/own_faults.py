@@ -11,7 +11,7 @@ import paritygate
 _PACKAGE = str(Path(paritygate.__file__).parent)
 
 
-def fault_words(error: Exception) -> str:
+def internal_error_message(error: Exception) -> str:
     """Print the traceback (a child process logs it) and return the error and its place as text."""
     traceback.print_exception(error, file=sys.stderr)
     frames = traceback.extract_tb(error.__traceback__)

@@ -22,13 +22,10 @@ from paritygate.validate.measure.measurement import repeat_difference
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
-from paritygate.validate.probes.allowance import Allowance
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.derive.divisions import THREE
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.drops import DropKind, Dropped, Drops, batches_in_words
-from paritygate.validate.probes.edges import edges_of, why_declared_not_to_occur
-from paritygate.validate.probes.inputs.edge import Edge, EdgeKind, where_rounded
+from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind, where_rounded
 from paritygate.validate.probes.inputs.probe import (
     ROWS_FACTOR,
     Probe,
@@ -38,12 +35,15 @@ from paritygate.validate.probes.inputs.probe import (
     why_too_large,
     with_reach,
 )
-from paritygate.validate.probes.own_faults import fault_words
+from paritygate.validate.probes.out_of_sample import edges_of, why_declared_not_to_occur
+from paritygate.validate.probes.own_faults import internal_error_message
+from paritygate.validate.probes.probe_budget import Allowance
 from paritygate.validate.probes.recording import INPUT, OUTPUT, BatchRecord, ProbeRecord, ProbesRecording
+from paritygate.validate.probes.skip_reasons import DropKind, Dropped, Drops, batches_in_words
 from paritygate.validate.probes.steady.flat_rows import STEADY_SHARE, FlatRows, moved_in_limits, why_flat_unsteady
-from paritygate.validate.reference.own_noise import NOISE_FACTOR, RowNoise, noise_by_row, rows_within
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
 from paritygate.validate.reference.recording import ChunkWriter
+from paritygate.validate.reference.reference_noise import NOISE_FACTOR, RowNoise, noise_by_row, rows_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,7 +142,7 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
         # Known errors, such as a full disk, are no fault of the probe.
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
-        error = f"while the reference was asked, {fault_words(err)}"
+        error = f"while the reference was asked, {internal_error_message(err)}"
     writer.flush()
     if not writer.chunks:
         folder.rmdir()
@@ -383,7 +383,7 @@ def _why_unfit(batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> str:
     """Return why outputs cannot be compared with; empty where they can."""
     # Outputs on NaN and infinity that neither samples nor roles show are undeclared.
     may_be_non_finite = plan.is_non_finite_declared and not any(
-        edge.kind in {EdgeKind.NAN, EdgeKind.INFINITY} for edge in edges_of(plan.context, batch)
+        edge.kind in {OutOfSampleKind.NAN, OutOfSampleKind.INFINITY} for edge in edges_of(plan.context, batch)
     )
     for name, profile in plan.profiles.items():
         if name not in first or dtype_name(first[name].dtype) != profile.dtype:

@@ -18,12 +18,12 @@ from paritygate.file_names import check_names
 from paritygate.files import write_json_atomically
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.valid_positions import ValidWhere, only_valid
-from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.inputs.edge import Edge
 from paritygate.validate.probes.inputs.roles import InputRole
-from paritygate.validate.reference.own_noise import RowNoise
+from paritygate.validate.probes.skip_reasons import DropKind, Dropped
 from paritygate.validate.reference.padded_outputs import UndeclaredPadding
 from paritygate.validate.reference.recording import read_chunks
+from paritygate.validate.reference.reference_noise import RowNoise
 
 if TYPE_CHECKING:
     import numpy as np

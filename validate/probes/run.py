@@ -26,13 +26,13 @@ from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.robust_scale import may_hold_fills
 from paritygate.validate.measure.tolerance import Limits, limits_of_made_up
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
-from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
-from paritygate.validate.probes.inputs.edge import Edge, EdgeKind, beyond_calibration, edges_in_words
+from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind, beyond_calibration, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
-from paritygate.validate.probes.own_faults import fault_words
-from paritygate.validate.probes.parts import RowSubset, parts_of
+from paritygate.validate.probes.own_faults import internal_error_message
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
-from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
+from paritygate.validate.probes.row_subset import RowSubset, parts_of
+from paritygate.validate.probes.skip_reasons import LEFT_OUT_FOR_WANT, DropKind
+from paritygate.validate.reference.reference_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.words.sentence import Words, render, say
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _run_probe(
         # Known errors, such as exchanged probes, end all probes.
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
-        error = error or f"while the candidate was asked, {fault_words(err)}"
+        error = error or f"while the candidate was asked, {internal_error_message(err)}"
         failures = judged.failed_alone
     findings = judged.findings
     return ProbeOutcome(
@@ -544,7 +544,7 @@ class JudgedProbe:
             self.fail(failed)
             return
         # Activations beyond their ranges are no property of the rows that samples lack.
-        is_calibration = all(edge.kind is EdgeKind.CALIBRATION for edge in failed.edges)
+        is_calibration = all(edge.kind is OutOfSampleKind.CALIBRATION for edge in failed.edges)
         is_finding = is_calibration or self._question.rules.edge is not EdgeRule.FAIL
         failed = replace(failed, is_finding=is_finding)
         words = edges_in_words(failed.edges)
@@ -615,7 +615,7 @@ def _is_scaled_by_samples(array: NDArray[np.generic], limits: Limits) -> bool:
 
 def _is_size(edges: Iterable[Edge]) -> bool:
     """Return whether rows have an undeclared size, for which a candidate has no contract."""
-    return any(edge.kind is EdgeKind.SIZE for edge in edges)
+    return any(edge.kind is OutOfSampleKind.SIZE for edge in edges)
 
 
 def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:

@@ -15,14 +15,14 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, BackendError, UsageError
-from paritygate.pipelines.compare.excused.own_noise import Again
+from paritygate.pipelines.compare.excused.reference_noise import RerunContext
 from paritygate.pipelines.compare.excused.replaced_answers import ReplacedAnswers, with_excused
 from paritygate.validate.gate.candidate import RefusedInputsError
 from paritygate.validate.gate.gate import GateResult
 from paritygate.validate.gate.verdict import flips_allowed
 from paritygate.validate.measure.check import Check, Status
 from paritygate.validate.measure.valid_positions import only_valid
-from paritygate.validate.reference.own_noise import rows_within
+from paritygate.validate.reference.reference_noise import rows_within
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.row_digest import has_rows
 from paritygate.validate.words.sentence import say
@@ -44,7 +44,7 @@ _STEPS = (1, -1, 2, -2)
 _NAMED = 3
 
 
-def without_jumps(result: GateResult, again: Again) -> GateResult:
+def without_jumps(result: GateResult, again: RerunContext) -> GateResult:
     """Return the result without the rows at which the reference jumps, if such rows cause all failures.
 
     The figures stay. Only checks that fail by these rows alone pass.
@@ -74,7 +74,7 @@ def without_jumps(result: GateResult, again: Again) -> GateResult:
 class _WithoutJumps(ReplacedAnswers):
     """The candidate, with the reference's outputs in rows where both models jump."""
 
-    def __init__(self, result: GateResult, again: Again, runner: Runner, cap: int) -> None:
+    def __init__(self, result: GateResult, again: RerunContext, runner: Runner, cap: int) -> None:
         super().__init__(again.candidate)
         self._limits = result.limits
         self._expected = again.expected

@@ -12,7 +12,7 @@ from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.release.repository.manifest import read_released_evidence
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.server_kind import ServerKind, kind_of
-from paritygate.pipelines.spec.fitting import fitting_targets
+from paritygate.pipelines.spec.compatible_targets import fitting_targets
 from paritygate.precision import Variant
 from paritygate.roots import Root
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from paritygate.errors import ExitCode, ParitygateError
-from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import NOT_ASKED, NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult, error_result
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.why import why, why_of_variant

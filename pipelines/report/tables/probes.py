@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paritygate.pipelines.compare.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
-from paritygate.pipelines.report.failed_alone import within_run
 from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.repro_commands import within_run
 from paritygate.pipelines.report.tables.table import Cell, Table, code, facts, figure, heads, status, text
 from paritygate.text import HIDDEN
 from paritygate.validate.probes.catalogue import ALL_PROBES

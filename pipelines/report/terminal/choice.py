@@ -8,8 +8,8 @@ from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.figures import Figures
-from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.choice.options import ReleaseOption
+from paritygate.pipelines.choice.tolerance_used import limit_share
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.summary import verdict_words
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from paritygate.pipelines.compare.result import NOT_ASKED, reasons
 from paritygate.text import counted, hint_lines
 from paritygate.validate.probes.catalogue import in_order
-from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
-from paritygate.validate.probes.edges import how_to_declare
+from paritygate.validate.probes.out_of_sample import how_to_declare
 from paritygate.validate.probes.outcome import finding_words
+from paritygate.validate.probes.skip_reasons import DropKind, batches_in_words, drop_words
 from paritygate.validate.words.sentence import missing_words, render, say
 
 if TYPE_CHECKING:

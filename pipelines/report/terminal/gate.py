@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from paritygate.errors import ExitCode
-from paritygate.pipelines.release.against import Held, HeldFigure
 from paritygate.pipelines.release.interface import INTERFACE
+from paritygate.pipelines.release.regression import HeldFigure, RegressionCheck
 from paritygate.pipelines.report.figures import near_one, number, share
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
@@ -17,12 +17,12 @@ from paritygate.text import counted, one_or_many
 _COLUMNS = heads("verdict", "variant", "figure", ">was", ">is", ">allowed")
 
 
-def print_held(held: Held, shown: Shown) -> None:
+def print_held(held: RegressionCheck, shown: Shown) -> None:
     """Print the comparison; when quiet, only worse figures and the verdict."""
     print_lines(_lines(held, shown), err=shown.to_stderr)
 
 
-def _lines(held: Held, shown: Shown) -> Iterator[str]:
+def _lines(held: RegressionCheck, shown: Shown) -> Iterator[str]:
     figures = held.worse if shown.is_quiet else held.figures
     if figures:
         rows = tuple(_row(item, held) for item in figures)
@@ -38,7 +38,7 @@ def _lines(held: Held, shown: Shown) -> Iterator[str]:
     yield from wrapped(f"verdict: {_verdict(held)}", width=shown.width)
 
 
-def _broken_clients(figures: Iterable[HeldFigure], held: Held) -> Iterator[str]:
+def _broken_clients(figures: Iterable[HeldFigure], held: RegressionCheck) -> Iterator[str]:
     """Yield what breaks clients of the release, one sentence for all variants that share it."""
     variants: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for item in figures:
@@ -50,12 +50,12 @@ def _broken_clients(figures: Iterable[HeldFigure], held: Held) -> Iterator[str]:
         yield f"worse: {message} ({ways})" if is_worse else f"note: {message}; allowed by --allow interface"
 
 
-def _release(held: Held) -> str:
+def _release(held: RegressionCheck) -> str:
     aliases = f", alias {', '.join(held.aliases)}" if held.aliases else ""
     return f"version {held.version}{aliases}"
 
 
-def _verdict(held: Held) -> str:
+def _verdict(held: RegressionCheck) -> str:
     if not held.version:
         return f"pass: {held.model}: {held.notes[0]}"
     count = len(held.worse)
@@ -68,7 +68,7 @@ def _verdict(held: Held) -> str:
     return f"pass: {held.model}: nothing is worse than in {_release(held)}"
 
 
-def _row(item: HeldFigure, held: Held) -> tuple[Cell, ...]:
+def _row(item: HeldFigure, held: RegressionCheck) -> tuple[Cell, ...]:
     # A single output needs no name.
     abouts = {other.about for other in held.figures if other.figure == item.figure}
     name = f"{item.figure} {item.about}" if len(abouts) > 1 else item.figure

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult, Speedup
-from paritygate.pipelines.choice.limit_share import limit_share
+from paritygate.pipelines.choice.tolerance_used import limit_share
 from paritygate.pipelines.report.figures import share
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.tables.speed import measured_speed, speedup_words

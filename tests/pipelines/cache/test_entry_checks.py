@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from paritygate.files import digest_of_json
-from paritygate.pipelines.cache.memory import Memory
-from paritygate.pipelines.cache.states import Read
+from paritygate.pipelines.cache.memory import DigestCache
+from paritygate.pipelines.cache.states import Dependencies
 from paritygate.pipelines.cache.store import Entry, Store
 
 _PLACE = "@run@/made"
@@ -24,7 +24,9 @@ def store(tmp_path: Path) -> Store:
     made.mkdir(parents=True)
     (made / "a").write_text("1")
     store = Store(tmp_path / "cache", most_bytes=10_000)
-    entry = Entry(folder=Path(), job="it", made_at="", made_in="first", read=Read(), value={"a": [1, 2.5]}, made=())
+    entry = Entry(
+        folder=Path(), job="it", made_at="", made_in="first", read=Dependencies(), value={"a": [1, 2.5]}, made=()
+    )
     store.save("key", entry, {_PLACE: made})
     return store
 
@@ -40,7 +42,7 @@ def _forge(store: Store, change: Any, *, is_digest_kept: bool = False) -> None: 
 
 def _restore(store: Store, target: Path) -> None:
     for entry in store.entries("key"):
-        store.restore(entry, {_PLACE: target}, Memory(store.folder / "digests.json"))
+        store.restore(entry, {_PLACE: target}, DigestCache(store.folder / "digests.json"))
 
 
 def test_what_was_kept_is_restored(store: Store, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from paritygate.pipelines.cache import memory as module
-from paritygate.pipelines.cache.memory import OF_SOURCE, Memory
+from paritygate.pipelines.cache.memory import OF_SOURCE, DigestCache
 from paritygate.pipelines.cache.request import request_of
-from paritygate.pipelines.cache.states import Read, first_difference
+from paritygate.pipelines.cache.states import Dependencies, first_difference
 
 # Longer than a step of the clock of this file system.
 _STEP_NS, _SETTLED_S = 20_000_000, 0.05
@@ -42,7 +42,7 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 def _is_remembered(path: Path) -> bool:
     """Return whether other content with all that is said of it kept has the digest of before."""
-    memory = Memory(path.with_suffix(".digests"))
+    memory = DigestCache(path.with_suffix(".digests"))
     found = path.stat()
     before = memory.digest(str(path), found)
     path.write_text("2")
@@ -94,7 +94,7 @@ def test_another_image_in_the_same_place_is_seen(tmp_path: Path) -> None:
     for text in ("1", "2"):
         _mount(_image(tmp_path, text), place)
         try:
-            memory = Memory(tmp_path / "digests.json")
+            memory = DigestCache(tmp_path / "digests.json")
             digests.append(((place / "file").stat(), memory.digest(str(place / "file"), (place / "file").stat())))
             memory.save()
         finally:
@@ -153,7 +153,7 @@ def test_bytecode_stands_for_its_source_only_where_python_makes_it_of_that(
     other.write_text("VALUE = -0.0" if is_of_source else "VALUE = 0.00")
     os.utime(other, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
     kept = importlib.util.cache_from_source(str(source))
-    read, memory = Read(bytecode={kept: OF_SOURCE}), Memory(tmp_path / "digests.json")
+    read, memory = Dependencies(bytecode={kept: OF_SOURCE}), DigestCache(tmp_path / "digests.json")
     assert (memory.bytecode(kept), first_difference(read, tmp_path / "run", memory, {})) == (OF_SOURCE, "")
 
     py_compile.compile(str(other), cfile=kept, doraise=True)

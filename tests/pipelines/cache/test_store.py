@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from paritygate.files import MARKER, make_marked_folder
-from paritygate.pipelines.cache.memory import Memory
-from paritygate.pipelines.cache.states import RUN, Read, first_difference
+from paritygate.pipelines.cache.memory import DigestCache
+from paritygate.pipelines.cache.states import RUN, Dependencies, first_difference
 from paritygate.pipelines.cache.store import Entry, Store
 from paritygate.pipelines.process.file_access.states import names_in
 
 _PLACE = "@run@/savedmodel-fp32"
 
 
-def _entry(read: Read) -> Entry:
+def _entry(read: Dependencies) -> Entry:
     return Entry(
         folder=Path(), job="it", made_at="2026-01-01 00:00 UTC", made_in="first", read=read, value=None, made=()
     )
@@ -34,8 +34,8 @@ def _made(run: Path) -> Path:
 
 def test_folders_with_nothing_in_them_are_restored(tmp_path: Path) -> None:
     first = _made(tmp_path / "first")
-    read = Read(folders={_PLACE: names_in(str(first)), f"{_PLACE}/assets": names_in(str(first / "assets"))})
-    store, memory = Store(tmp_path / "cache", most_bytes=10_000), Memory(tmp_path / "digests.json")
+    read = Dependencies(folders={_PLACE: names_in(str(first)), f"{_PLACE}/assets": names_in(str(first / "assets"))})
+    store, memory = Store(tmp_path / "cache", most_bytes=10_000), DigestCache(tmp_path / "digests.json")
     store.save("key", _entry(read), {_PLACE: first})
     (found,) = store.entries("key")
 
@@ -63,9 +63,9 @@ def test_folders_with_nothing_in_them_are_restored(tmp_path: Path) -> None:
 def test_what_differs_in_the_run_is_called_by_its_place_there(tmp_path: Path, change: object, said: str) -> None:
     run = tmp_path / "paritygate-plan-abc" / "run"
     folder = _made(run)
-    memory = Memory(tmp_path / "digests.json")
+    memory = DigestCache(tmp_path / "digests.json")
     index = folder / "variables" / "variables.index"
-    read = Read(
+    read = Dependencies(
         files={f"{_PLACE}/variables/variables.index": memory.digest(str(index), index.stat())},
         folders={_PLACE: names_in(str(folder)), RUN: names_in(str(run))},
     )

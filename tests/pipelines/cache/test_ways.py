@@ -22,8 +22,8 @@ import pytest
 from tests.pipelines.cache.watched import environment, watch
 from tests.pipelines.cache.ways import IN_MEMORY, OF_REUSED, REUSED, WAYS, Way, archive, database, furnish
 
-from paritygate.pipelines.cache.memory import Memory
-from paritygate.pipelines.cache.states import NotKept, Read, first_difference, read_now
+from paritygate.pipelines.cache.memory import DigestCache
+from paritygate.pipelines.cache.states import Dependencies, NotKept, first_difference, read_now
 from paritygate.pipelines.process.file_access.accesses import FileAccesses
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process reads")
@@ -93,7 +93,7 @@ def _tried(here: Path, way: Way) -> Found:
         listener.add_of_python(noted)
         read, not_kept = _read(listener.close(), here)
         way.change(here)
-        difference = first_difference(read, here / "run", Memory(here.with_suffix(".digests")), {})
+        difference = first_difference(read, here / "run", DigestCache(here.with_suffix(".digests")), {})
         shutil.rmtree(here / "own")
         (here / "own").mkdir()
         found = subprocess.run(_command(here), capture_output=True, check=True, text=True, env=environment())
@@ -102,12 +102,12 @@ def _tried(here: Path, way: Way) -> Found:
         )
 
 
-def _read(accesses: FileAccesses, here: Path) -> tuple[Read, str]:
-    memory = Memory(here.with_suffix(".digests"))
+def _read(accesses: FileAccesses, here: Path) -> tuple[Dependencies, str]:
+    memory = DigestCache(here.with_suffix(".digests"))
     try:
         return read_now(accesses, here / "run", memory), ""
     except NotKept as err:
-        return Read(), str(err)
+        return Dependencies(), str(err)
     finally:
         memory.save()
 

@@ -23,8 +23,8 @@ from paritygate.pipelines.benchmark.result import (
     VariantBenchmark,
 )
 from paritygate.pipelines.choice.choice import Choice, choose
-from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.choice.options import ChoiceRules
+from paritygate.pipelines.choice.tolerance_used import limit_share
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, SideResult
 from paritygate.pipelines.report.terminal.choice import exit_code_of_choice
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry, ReferenceFacts, SamplesFacts

@@ -16,7 +16,7 @@ from paritygate.pipelines.inspecting.draft import Draft, draft_of
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import AnswerFacts, InputFacts, ModelSurvey
-from paritygate.pipelines.spec.fitting import fitting_targets
+from paritygate.pipelines.spec.compatible_targets import fitting_targets
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.signature import Dim, Signature, TensorSpec

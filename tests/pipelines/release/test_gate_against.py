@@ -13,7 +13,7 @@ import pytest
 from tests.pipelines.conftest import changed_entry
 
 from paritygate.codec import from_data
-from paritygate.pipelines.release.against import _notes, _of_results, _Pair
+from paritygate.pipelines.release.regression import _notes, _of_results, _Pair
 from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.against import FIGURES
 from paritygate.validate.gold.figures import GoldStatistics

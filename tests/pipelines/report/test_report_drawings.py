@@ -9,7 +9,7 @@ import pytest
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 from tests.pipelines.report.test_report_html import read_page
 
-from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import LimitRange, OutputResult
 from paritygate.pipelines.report.drawings.drawings import drawings_of
 from paritygate.pipelines.report.drawings.plot import LEFT, WIDTH, Frame, Plot, nice_steps

@@ -17,11 +17,11 @@ from paritygate.pipelines.compare.result import (
     ProbesResult,
     RoleResult,
 )
-from paritygate.pipelines.report.failed_alone import failed_alone
 from paritygate.pipelines.report.figures import shorten
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
+from paritygate.pipelines.report.repro_commands import failed_alone
 from paritygate.pipelines.report.tables.conversion import conversion_table
 from paritygate.pipelines.report.tables.parity import parity_table
 from paritygate.pipelines.report.tables.probes import probe_tables, probe_words

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from paritygate.backends import backend_state
-from paritygate.pipelines.compare.hidden_inputs import without_inputs
+from paritygate.pipelines.compare.redaction import without_inputs
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.run import workspace

@@ -27,20 +27,20 @@ from paritygate.validate.measure.measurement import ComparisonPlan, OutputCompar
 from paritygate.validate.measure.tolerance import limits_for
 from paritygate.validate.probes.catalogue import PROBES
 from paritygate.validate.probes.graph.uses import uses_of_inputs
+from paritygate.validate.probes.input_stats import Surveyor
 from paritygate.validate.probes.inputs.probe import ProbeContext
 from paritygate.validate.probes.inputs.roles import DeclaredRole
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
-from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.opening import open_runner
 
 if TYPE_CHECKING:
     import onnx
 
-    from paritygate.validate.probes.allowance import Allowance
+    from paritygate.validate.probes.probe_budget import Allowance
     from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import fit_inputs

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from paritygate.validate.measure.check import Status
-from paritygate.validate.probes.edges import edges_of
-from paritygate.validate.probes.inputs.edge import EdgeKind
+from paritygate.validate.probes.inputs.edge import OutOfSampleKind
 from paritygate.validate.probes.inputs.probe import ProbeBatch
 from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
+from paritygate.validate.probes.out_of_sample import edges_of
 from paritygate.validate.probes.recording import ProbesRecording
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_only_a_mask_has_empty_rows(desk: ProbeDesk, *, declared: bool) -> None:
 
     found = edges_of(asked.context, ProbeBatch(inputs={"ids": ids, "chosen": chosen}, rows=2, about=""))
 
-    empty = [(str(edge), edge.rows) for edge in found if edge.kind is EdgeKind.EMPTY_MASK]
+    empty = [(str(edge), edge.rows) for edge in found if edge.kind is OutOfSampleKind.EMPTY_MASK]
     assert empty == ([("an empty row of chosen", (1,))] if declared else [])
 
 
@@ -198,7 +198,7 @@ def test_what_a_hint_says_of_values_reaches_as_far_as_they_do(desk: ProbeDesk) -
     asked = desk.ask(model, [{"x": np.linspace(1.0, 3.1234567, 8)}], names=[])
     batch = ProbeBatch(inputs={"x": np.array([16777217.0, -0.123456789])}, rows=2, about="")
 
-    (edge,) = (edge for edge in edges_of(asked.context, batch) if edge.kind is EdgeKind.VALUES)
+    (edge,) = (edge for edge in edges_of(asked.context, batch) if edge.kind is OutOfSampleKind.VALUES)
 
     assert edge.if_it_occurs == "roles: {x: {low: -0.123456789, high: 16777217}}"
     assert edge.if_it_never_occurs == "roles: {x: {low: 1, high: 3.1234567}}"

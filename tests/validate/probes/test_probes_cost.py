@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from paritygate.signature import Dim
-from paritygate.validate.probes.allowance import Allowance, SamplesCost, rows_asked_again
-from paritygate.validate.probes.drops import DropKind
+from paritygate.validate.probes.probe_budget import Allowance, SamplesCost, rows_asked_again
+from paritygate.validate.probes.skip_reasons import DropKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,12 +14,12 @@ from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.declared_limits import parse_tolerance
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Status
-from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.catalogue import PROBES
-from paritygate.validate.probes.drops import DropKind, Dropped, Drops, drop_words
 from paritygate.validate.probes.inputs.roles import DeclaredRole
+from paritygate.validate.probes.probe_budget import Allowance, SamplesCost
 from paritygate.validate.probes.recording import ProbeRecord
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
+from paritygate.validate.probes.skip_reasons import DropKind, Dropped, Drops, drop_words
 
 if TYPE_CHECKING:
     import onnx

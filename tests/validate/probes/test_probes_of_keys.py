@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.graph.uses import uses_of_inputs
 from paritygate.validate.probes.inputs.probe import ProbeBatch
 from paritygate.validate.probes.inputs.thresholds import Keys
+from paritygate.validate.probes.out_of_sample import edges_of
 
 if TYPE_CHECKING:
     import onnx

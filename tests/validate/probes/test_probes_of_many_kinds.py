@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.probes import record
-from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.catalogue import PROBES
-from paritygate.validate.probes.drops import DropKind
+from paritygate.validate.probes.input_stats import Surveyor
 from paritygate.validate.probes.inputs.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.inputs.roles import DeclaredRole, Role
 from paritygate.validate.probes.inputs.survey import Survey
-from paritygate.validate.probes.surveyor import Surveyor
+from paritygate.validate.probes.probe_budget import Allowance, SamplesCost
+from paritygate.validate.probes.skip_reasons import DropKind
 
 if TYPE_CHECKING:
     from conftest import Asked, ProbeDesk

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from paritygate.signature import Dim
-from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
 from paritygate.validate.probes.inputs.roles import DeclaredRole, Form, Role
+from paritygate.validate.probes.skip_reasons import DropKind, drop_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from paritygate.validate.probes.drops import DropKind
+from paritygate.validate.probes.skip_reasons import DropKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

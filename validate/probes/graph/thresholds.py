@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.validate.probes.graph.constants import Constants, attribute_of
+from paritygate.validate.probes.graph.discontinuity import Steadiness, Steps, is_trees, steadiness_of
 from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
-from paritygate.validate.probes.graph.steadiness import Steadiness, Steps, is_trees, steadiness_of
 from paritygate.validate.probes.graph.tables import rows_indexed
 from paritygate.validate.probes.inputs.thresholds import Buckets, Threshold
 

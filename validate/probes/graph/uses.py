@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.validate.probes.graph.constants import Constants, constants_of
+from paritygate.validate.probes.graph.discontinuity import goes_on_with_choices
 from paritygate.validate.probes.graph.divisions import divisions_in
 from paritygate.validate.probes.graph.flow import InputFlow, input_flow_from
 from paritygate.validate.probes.graph.keys import keys_in
 from paritygate.validate.probes.graph.masking import NO_MASKING, Masking, masking_by
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
-from paritygate.validate.probes.graph.steadiness import goes_on_with_choices
 from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, reaches, widest_range
 from paritygate.validate.probes.graph.thresholds import buckets_in, thresholds_in
 from paritygate.validate.probes.inputs.thresholds import Buckets, Division, Keys, Threshold

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class EdgeKind(str, Enum):
+class OutOfSampleKind(str, Enum):
     """The ways in which a row is unlike every sample."""
 
     EMPTY_MASK = "empty_mask"
@@ -34,7 +34,7 @@ class Edge:
     """
 
     input: str
-    kind: EdgeKind
+    kind: OutOfSampleKind
     words: str
     rows: tuple[int, ...]
     if_it_occurs: str = ""
@@ -53,7 +53,7 @@ def beyond_calibration(rows: int) -> Edge:
     """Return the edge of rows whose activations exceed the ranges that an INT8 variant was calibrated to."""
     return Edge(
         input="",
-        kind=EdgeKind.CALIBRATION,
+        kind=OutOfSampleKind.CALIBRATION,
         words="activations beyond the range that INT8 was calibrated on",
         rows=tuple(range(rows)),
         if_it_occurs="calibration: {source: PATH} with rows like these",
@@ -64,7 +64,7 @@ def where_rounded(name: str, rows: Iterable[int]) -> Edge:
     """Return the edge of rows that divide rounded numbers, where a correct conversion may round differently."""
     return Edge(
         input=name,
-        kind=EdgeKind.ROUNDED,
+        kind=OutOfSampleKind.ROUNDED,
         words=f"values of {name} at which a rounded number is divided",
         rows=tuple(rows),
     )
@@ -74,7 +74,7 @@ def of_no_table(name: str, rows: int) -> Edge:
     """Return the edge of rows with a text that no lookup table holds."""
     return Edge(
         input=name,
-        kind=EdgeKind.IDS,
+        kind=OutOfSampleKind.IDS,
         words=f"texts of {name} that no table holds",
         rows=tuple(range(rows)),
     )

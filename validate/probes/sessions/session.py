@@ -46,7 +46,7 @@ _BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AskedBatch:
+class RerunBatch:
     """A batch to repeat.
 
     `first` is the candidate's first output; None where it refused. `is_failed`: its own probe fails by it, so that only
@@ -77,7 +77,7 @@ class SessionPlan:
     why_not_plain: str
     open_plain: Callable[[], Candidate]
     why_not_afresh: str
-    answer_afresh: Callable[[Sequence[AskedBatch]], Iterable[Outputs | str]]
+    answer_afresh: Callable[[Sequence[RerunBatch]], Iterable[Outputs | str]]
     most_rows: int | None = None
     failed_before: frozenset[int] = frozenset()
     progress: Callable[[str], None] = lambda _: None
@@ -103,7 +103,7 @@ class SessionProbe:
         name: str,
         candidate: Candidate,
         recording: ProbesRecording,
-        asked: Sequence[AskedBatch],
+        asked: Sequence[RerunBatch],
         question: ProbeQuestion,
     ) -> None:
         """Start without results."""
@@ -116,14 +116,14 @@ class SessionProbe:
         self._of_all: list[ProbeFailure] = []
         self.batches = self.rows = 0
 
-    def answer(self, asked: AskedBatch, candidate: Candidate) -> Outputs | str:
+    def answer(self, asked: RerunBatch, candidate: Candidate) -> Outputs | str:
         """Return the output on a batch, or why there is none; safe to call from several threads."""
         try:
             return candidate.answer(self._judged.batch(asked.at, asked.stored))
         except RefusedInputsError as err:
             return str(err)
 
-    def judge(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True, when: str = "") -> None:
+    def judge(self, asked: RerunBatch, actual: Outputs | str, *, is_same_build: bool = True, when: str = "") -> None:
         """Judge an output, or the reason for none; with `is_same_build` it must also repeat the first output."""
         self._judged.when = when
         self.batches += 1
@@ -139,7 +139,7 @@ class SessionProbe:
         if self._judged.failed == before and asked.first is not None:
             self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
 
-    def _is_first_answer(self, asked: AskedBatch, actual: Outputs) -> bool:
+    def _is_first_answer(self, asked: RerunBatch, actual: Outputs) -> bool:
         """Return whether all compared outputs equal the first ones bit for bit."""
         first = asked.first or {}
         names = [name for name in actual if name in self._judged.held and name in asked.stored.outputs]
@@ -157,7 +157,7 @@ class SessionProbe:
         all_failures = self._of_all or self._judged.failures()
         return all_failures[:FAILURES_KEPT], len(all_failures)
 
-    def _hold_to_first(self, asked: AskedBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
+    def _hold_to_first(self, asked: RerunBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
         first = like(first, asked.stored.outputs)
         what = "own first answer" if is_same_build else "answer as it is deployed"
         failed = self._changed_values(asked, actual, first, what, is_same_build=is_same_build)
@@ -166,7 +166,7 @@ class SessionProbe:
             self._judged.fail(failed)
 
     def _changed_values(
-        self, asked: AskedBatch, actual: Outputs, first: Outputs, what: str, *, is_same_build: bool
+        self, asked: RerunBatch, actual: Outputs, first: Outputs, what: str, *, is_same_build: bool
     ) -> FailedBatch | None:
         for name, profile in self._profiles.items():
             # The rows are real, so the declared limit of repeats applies.
@@ -191,7 +191,7 @@ class SessionProbe:
                 )
         return None
 
-    def _changed_matches(self, asked: AskedBatch, actual: Outputs, first: Outputs, what: str) -> FailedBatch | None:
+    def _changed_matches(self, asked: RerunBatch, actual: Outputs, first: Outputs, what: str) -> FailedBatch | None:
         batch = self._judged.batch(asked.at, asked.stored)
         for rule in self._matches:
             changed = changed_detections(rule, batch, actual, first)
@@ -227,13 +227,13 @@ def _first_answers(
     question: ProbeQuestion,
     most_rows: int,
     failed_before: Collection[int],
-) -> tuple[AskedBatch, ...]:
+) -> tuple[RerunBatch, ...]:
     """Return at least one batch to repeat, in at most `most_rows` rows, with the candidate's first outputs."""
     probe = probe_asked(recording)
     if probe is None:
         return ()
     of_one = max(_ROWS_OF_ONE, min((batch.rows for batch in probe.batches), default=0))
-    batches: list[AskedBatch] = []
+    batches: list[RerunBatch] = []
     rows = size = 0
     for at, stored in enumerate(recording.batches(probe)):
         count = stored.record.rows
@@ -253,14 +253,14 @@ def _first_answers(
     return tuple(batches)
 
 
-def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> AskedBatch:
+def _first_answer(candidate: Candidate, judged: JudgedProbe, at: int, stored: StoredProbeBatch) -> RerunBatch:
     try:
         answer = candidate.answer(judged.batch(at, stored))
     except RefusedInputsError:
-        return AskedBatch(at=at, stored=stored, first=None, is_failed=True, is_judged=True)
+        return RerunBatch(at=at, stored=stored, first=None, is_failed=True, is_judged=True)
     judged.judge(at, stored, answer)
     first = {name: array for name, array in answer.items() if name in stored.outputs and name in judged.held}
-    return AskedBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0, is_judged=True)
+    return RerunBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0, is_judged=True)
 
 
 def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:

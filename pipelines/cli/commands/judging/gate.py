@@ -83,8 +83,8 @@ def command(
         --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
     """
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.release.against import FIRST_RELEASE, first_release, hold_against
     from paritygate.pipelines.release.promote import repository_of
+    from paritygate.pipelines.release.regression import FIRST_RELEASE, compare_with_release, first_release
     from paritygate.pipelines.release.repository.inspect import show
     from paritygate.pipelines.report.terminal.gate import print_held
     from paritygate.pipelines.report.terminal.printing import Shown
@@ -100,7 +100,7 @@ def command(
         write_json(json_target, to_data(first))
         return first.exit_code
     released = show(place, run.resolved.name, against)
-    comparison = hold_against(run, released, in_force, allowed=allowed)
+    comparison = compare_with_release(run, released, in_force, allowed=allowed)
     print_held(comparison, shown)
     write_json(json_target, to_data(comparison))
     return comparison.exit_code

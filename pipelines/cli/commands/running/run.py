@@ -96,14 +96,14 @@ def command(
         --no-promote --json -
     """
     from paritygate.pipelines.cache.finished_run import AskedOfRun
-    from paritygate.pipelines.cli.unchanged_run import is_said_again
+    from paritygate.pipelines.cli.unchanged_run import replay_last_run
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
     requests = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
     # These use current figures, or more of a run than the cache has.
     may_be_finished = is_cached and not is_benchmarking and not verbose and form in {"text", "json"}
-    if may_be_finished and is_said_again(requests, written, shown):
+    if may_be_finished and replay_last_run(requests, written, shown):
         return 0
     from paritygate.pipelines.cli.running import SpecRuns
     from paritygate.pipelines.run_spec import RunOptions, check_options, spec_to_run

@@ -19,7 +19,7 @@ from paritygate.convert.onnx.check_onnx import load_in_onnxruntime
 from paritygate.errors import ConversionError
 from paritygate.models.endpoint import limits_of
 from paritygate.models.onnx.file import OPTIMISER_HINT
-from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.ci.cases import suite_of_comparison
 from paritygate.pipelines.report.ci.github import annotations_of

@@ -10,7 +10,7 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.models.tensorflow.importing import import_tensorflow
-from paritygate.pipelines.compare.rows_apart import rows_apart
+from paritygate.pipelines.compare.independent_batch_dims import rows_apart
 from paritygate.signature import Signature, TensorSpec, with_declared_dims
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from onnx import helper
 
 from paritygate.codec import from_data
 from paritygate.pipelines.compare.result import ComparisonResult, reasons
-from paritygate.pipelines.report.failed_alone import failed_alone
+from paritygate.pipelines.report.repro_commands import failed_alone
 from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.report.terminal.comparison_details import finding_lines
 from paritygate.pipelines.selftest import trial

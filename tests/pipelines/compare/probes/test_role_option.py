@@ -10,7 +10,7 @@ import pytest
 from paritygate.pipelines.spec.roles import parse_roles
 from paritygate.text import in_full
 from paritygate.validate.measure.decisions import parse_decision
-from paritygate.validate.probes.edges import role_option
+from paritygate.validate.probes.out_of_sample import role_option
 
 
 @pytest.mark.parametrize(

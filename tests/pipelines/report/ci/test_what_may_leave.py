@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paritygate.codec import from_data, to_data
-from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
+from paritygate.pipelines.compare.redaction import hidden, without_inputs
 from paritygate.pipelines.compare.result import ComparisonResult, ErrorResult
 from paritygate.pipelines.report.ci.cases import suite_of_comparison
 from paritygate.pipelines.report.ci.junit import junit_xml

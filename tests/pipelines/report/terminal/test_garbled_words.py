@@ -19,7 +19,7 @@ from tests.pipelines.report.ci.test_compare_in_ci import (
 
 from paritygate import errors
 from paritygate.codec import from_data, to_data
-from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.ci.cases import suite_of_comparison
 from paritygate.pipelines.report.ci.github import annotations_of

@@ -19,14 +19,14 @@ from paritygate.validate.gate.candidate import Candidate
 from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.measure.check import Check, Kind, Status
-from paritygate.validate.reference.own_noise import (
+from paritygate.validate.reference.recorded import ExpectedOutputs
+from paritygate.validate.reference.reference_noise import (
     NOISE_FACTOR,
     RowNoise,
     largest_in_limits,
     noise_by_row,
     rows_within,
 )
-from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.row_digest import has_rows
 from paritygate.validate.samples.split import RowsLeftOut
@@ -46,7 +46,7 @@ _OF_ROWS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "dec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Again:
+class RerunContext:
     """All that repeats a comparison."""
 
     candidate: Candidate
@@ -65,7 +65,7 @@ class Again:
         )
 
 
-def with_own_noise(result: GateResult, again: Again) -> GateResult:
+def with_own_noise(result: GateResult, again: RerunContext) -> GateResult:
     """Return the result, with the reference's own noise as the limit of rows where it is more.
 
     The figures stay. Only checks that fail by such rows alone pass.
@@ -85,7 +85,7 @@ def with_own_noise(result: GateResult, again: Again) -> GateResult:
     excusing = {place: item for place, item in noise.items() if item.warning is None and item.noise}
     if not excusing:
         return replace(result, checks=(*result.checks, *unsound))
-    within_noise = _HeldToNoise(again.candidate, excusing, result, again)
+    within_noise = _NoiseAdjusted(again.candidate, excusing, result, again)
     excused = again.run(within_noise)
     return with_excused(result, excused, _OF_ROWS, "noise.excused_rows", *within_noise.checks(), *unsound)
 
@@ -121,7 +121,7 @@ class _NoisyRow:
     warning: Check | None = None
 
 
-def _noise_of(rows: frozenset[str], result: GateResult, again: Again, runner: Runner) -> dict[_Place, _NoisyRow]:
+def _noise_of(rows: frozenset[str], result: GateResult, again: RerunContext, runner: Runner) -> dict[_Place, _NoisyRow]:
     """Run the reference on these rows, each alone and in its batch."""
     reader = again.expected.open_reader()
     noisy_rows: dict[_Place, _NoisyRow] = {}
@@ -172,11 +172,11 @@ def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Ar
     )
 
 
-class _HeldToNoise(ReplacedAnswers):
+class _NoiseAdjusted(ReplacedAnswers):
     """The candidate, with the reference's outputs where it is within the reference's own noise."""
 
     def __init__(
-        self, candidate: Candidate, rows: Mapping[_Place, _NoisyRow], result: GateResult, again: Again
+        self, candidate: Candidate, rows: Mapping[_Place, _NoisyRow], result: GateResult, again: RerunContext
     ) -> None:
         super().__init__(candidate)
         self._rows = rows

@@ -18,7 +18,7 @@ import numpy as np
 
 from paritygate.signature import is_float_dtype
 from paritygate.text import in_full
-from paritygate.validate.probes.inputs.edge import Edge, EdgeKind
+from paritygate.validate.probes.inputs.edge import Edge, OutOfSampleKind
 from paritygate.validate.probes.inputs.padding import Padding, kinds_by_row, real_positions
 from paritygate.validate.probes.inputs.roles import InputRole, Role
 
@@ -50,7 +50,7 @@ class _Found:
     """Something that no sample holds; `at` flags rows, or has one flag for all rows."""
 
     input: str
-    kind: EdgeKind
+    kind: OutOfSampleKind
     words: str
     at: Flags
     if_it_occurs: str
@@ -133,7 +133,7 @@ class _OfInput:
         if Padding.EMPTY not in kinds:
             yield _Found(
                 input=self.name,
-                kind=EdgeKind.EMPTY_MASK,
+                kind=OutOfSampleKind.EMPTY_MASK,
                 words=f"an empty row of {self.name}",
                 at=by_kind[Padding.EMPTY],
                 if_it_occurs=self._roles("empty: true"),
@@ -144,7 +144,7 @@ class _OfInput:
             if kind not in kinds:
                 yield _Found(
                     input=self.name,
-                    kind=EdgeKind.PADDING,
+                    kind=OutOfSampleKind.PADDING,
                     words=words.format(input=self.name),
                     at=by_kind[kind],
                     if_it_occurs=self._roles(f"padding: {_listed([*seen, kind])}"),
@@ -155,7 +155,7 @@ class _OfInput:
         is_short = ~(by_kind[Padding.EMPTY] | by_kind[Padding.NONE]) & (real.sum(axis=1) < (shortest or 0))
         yield _Found(
             input=self.name,
-            kind=EdgeKind.SHORT,
+            kind=OutOfSampleKind.SHORT,
             words=f"fewer real positions in {self.name}",
             at=is_short,
             if_it_occurs=self._roles("shortest: 1"),
@@ -177,7 +177,7 @@ class _OfInput:
         ):
             yield _Found(
                 input=self.name,
-                kind=EdgeKind.IDS,
+                kind=OutOfSampleKind.IDS,
                 words=f"ids of {self.name} {words} {low if words == 'below' else high}",
                 at=self._by_row(flags),
                 if_it_occurs=self._roles(f"low: {min(low, int(wide.min()))}, high: {max(high, int(wide.max()))}"),
@@ -241,7 +241,7 @@ class _OfInput:
                 declared.high is not None and bool((finite > high).any())]  # fmt: skip
         yield _Found(
             input=self.name,
-            kind=EdgeKind.VALUES,
+            kind=OutOfSampleKind.VALUES,
             words=f"{words} {self.name} beyond those seen",
             at=self._by_row(flags),
             if_it_occurs=self._roles(
@@ -259,14 +259,14 @@ class _OfInput:
             return
         wide, declared = array.astype(np.float64), self.role.declared
         for kind, flags, is_seen, may_occur in (
-            (EdgeKind.NAN, np.isnan(wide), self.seen.has_nan, declared.nan),
-            (EdgeKind.INFINITY, np.isinf(wide), self.seen.has_infinity, declared.infinity),
+            (OutOfSampleKind.NAN, np.isnan(wide), self.seen.has_nan, declared.nan),
+            (OutOfSampleKind.INFINITY, np.isinf(wide), self.seen.has_infinity, declared.infinity),
         ):
             if not is_seen:
                 yield _Found(
                     input=self.name,
                     kind=kind,
-                    words=f"{'NaN' if kind is EdgeKind.NAN else 'infinity'} in {self.name}",
+                    words=f"{'NaN' if kind is OutOfSampleKind.NAN else 'infinity'} in {self.name}",
                     at=self._by_row(flags),
                     if_it_occurs=self._roles(f"{kind}: true"),
                     if_it_never_occurs=self._roles(f"{kind}: false"),
@@ -294,7 +294,7 @@ def _sizes(context: ProbeContext, dim: OpenDim, batch: ProbeBatch) -> Iterator[_
     before = "" if dim.is_named else f"{named.rstrip(',')} in model.inputs, and "
     yield _Found(
         input=name,
-        kind=EdgeKind.SIZE,
+        kind=OutOfSampleKind.SIZE,
         words=f"a {'smaller' if size < low else 'larger'} size of {dim.name} ({name}, axis {axis})",
         at=np.ones(1, dtype=bool),
         if_it_occurs=before + dims.format(name=shown, low=min(least, size), high=max(largest, size)),

@@ -59,7 +59,7 @@ class HeldFigure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class RegressionCheck:
     """Hold the comparison of a run with a release."""
 
     schema_version: int = 1
@@ -88,9 +88,9 @@ class _Pair:
     was: EvidenceEntry
 
 
-def hold_against(
+def compare_with_release(
     run: RunFolder, released: ReleaseDetails, factors: Mapping[str, float], *, allowed: Collection[str] = ()
-) -> Held:
+) -> RegressionCheck:
     """Return whether the variants of a release are worse in a run.
 
     The evidence of both sides and the release's manifest are checked. `factors` replace those of the spec and the
@@ -142,7 +142,7 @@ def hold_against(
     figures += _interfaces(run, released, is_allowed=INTERFACE in allowed)
     if any(item.is_worse for item in figures):
         codes.append(int(ExitCode.PARITY_FAILED))
-    return Held(
+    return RegressionCheck(
         model=released.model,
         run=str(run.folder),
         version=released.version,
@@ -155,7 +155,7 @@ def hold_against(
     )
 
 
-def first_release(run: RunFolder, repository: Root, factors: Mapping[str, float]) -> Held | None:
+def first_release(run: RunFolder, repository: Root, factors: Mapping[str, float]) -> RegressionCheck | None:
     """Return a result without figures if the model has no release; None if it has one.
 
     Raises:
@@ -165,7 +165,7 @@ def first_release(run: RunFolder, repository: Root, factors: Mapping[str, float]
     if has_records(repository, name):
         return None
     note = f"{name} has no release in {repository}, so there was nothing to compare with"
-    return Held(
+    return RegressionCheck(
         model=name,
         run=str(run.folder),
         version=0,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.batch import Batch
-from paritygate.pipelines.compare import kept_samples
-from paritygate.pipelines.compare.kept_samples import SamplesKeeper, read_kept_samples
+from paritygate.pipelines.compare import sample_cache
+from paritygate.pipelines.compare.sample_cache import SamplesKeeper, read_kept_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_a_look_at_the_first_batch_keeps_nothing_from_being_kept_later(tmp_path:
 
 
 def test_what_is_too_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_samples, "_MOST_BYTES", 16)
+    monkeypatch.setattr(sample_cache, "_MOST_BYTES", 16)
 
     assert _kept(tmp_path, _BATCHES) is None
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paritygate.convert import causes
-from paritygate.convert.causes import users_line
+from paritygate.convert import error_origin
+from paritygate.convert.error_origin import users_line
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_users_line_is_shown_without_a_colon_at_its_end(tmp_path: Path, line
     "place", ["convert/torch/exporters.py", "models/torch/loading.py", "validate/runners/torch.py"]
 )
 def test_a_line_of_this_package_is_never_shown_as_the_users(place: str) -> None:
-    package = Path(causes.__file__).parents[1]
+    package = Path(error_origin.__file__).parents[1]
     with pytest.raises(ZeroDivisionError) as caught:
         exec(compile("1 / 0", str(package / place), "exec"))  # noqa: S102 - a frame of that file
     err = caught.value

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import MeasurementError, NotAskedBeforeError
+from paritygate.errors import CacheMissError, MeasurementError
 from paritygate.files import read_json, write_json_atomically
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.compare.kept_samples import SamplesKeeper, read_kept_samples
+from paritygate.pipelines.compare.sample_cache import SamplesKeeper, read_kept_samples
 from paritygate.pipelines.process.child import ANSWERS_FILE, SAMPLES
 from paritygate.signature import Signature
 from paritygate.validate.reference.recording import ChunkWriter, read_chunks
@@ -29,7 +29,7 @@ from paritygate.validate.runners.runner import Runner, RuntimeFacts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.pipelines.compare.kept_samples import Read
+    from paritygate.pipelines.compare.sample_cache import Dependencies
 
     Arrays = Mapping[str, NDArray[np.generic]]
     from paritygate.batch import Batch
@@ -57,7 +57,7 @@ class _Opened:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _LoadedBefore(LoadedModel):
+class _CachedModel(LoadedModel):
     """A model that is not loaded, with the digest that it had."""
 
     known_digest: str | None = None
@@ -76,20 +76,20 @@ class AnsweredAfresh:
     refused: Mapping[str, str]  # the reason, by the case of the inputs
 
 
-class KeptAnswers:
+class OutputCache:
     """Runs every model, without any cache."""
 
     def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
         """Return a model that is ready to run; each model of the comparison has another role.
 
         Raises:
-            NotAskedBeforeError: The cache has no such model, and none is to be opened.
+            CacheMissError: The cache has no such model, and none is to be opened.
             ParitygateError: As `open_it`.
         """
         del role, ref
         return open_it()
 
-    def samples(self, open_them: Callable[[], Read]) -> Read:
+    def samples(self, open_them: Callable[[], Dependencies]) -> Dependencies:
         """Return the function that reads the samples; raises as `open_them`."""
         return open_them()
 
@@ -110,7 +110,7 @@ class KeptAnswers:
             ask: Runs batches by case, and writes outputs into an empty folder.
 
         Raises:
-            NotAskedBeforeError: The cache has no such outputs, and no process is to run.
+            CacheMissError: The cache has no such outputs, and no process is to run.
             ParitygateError: As `ask`.
         """
         folder.mkdir(exist_ok=True)
@@ -118,15 +118,15 @@ class KeptAnswers:
         return _in_order(by_case, folder, ask(by_case, folder))
 
 
-def kept_answers(folder: Path | None, *, is_judged_only: bool) -> KeptAnswers:
+def kept_answers(folder: Path | None, *, is_judged_only: bool) -> OutputCache:
     """Return the cache of outputs in a folder, which runs no model if `is_judged_only`; none without a folder.
 
     Raises:
-        NotAskedBeforeError: The outputs should be there, and are not.
+        CacheMissError: The outputs should be there, and are not.
     """
     if folder is None:
-        return KeptAnswers()
-    return _Known(folder) if is_judged_only else _Keeping(folder)
+        return OutputCache()
+    return _Known(folder) if is_judged_only else _RecordingRunner(folder)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -156,7 +156,7 @@ class _Kept:
         return {"opened": to_data(opened), "chunks": self.writer.chunks}
 
 
-class _Keeping(KeptAnswers):
+class _RecordingRunner(OutputCache):
     """Keeps outputs, once for equal inputs, as long as they depend on nothing else."""
 
     def __init__(self, folder: Path) -> None:
@@ -179,7 +179,7 @@ class _Keeping(KeptAnswers):
         self._kept[role] = entry
         return _Asked(runner, lambda inputs, answer: self._keep(entry, inputs, answer))
 
-    def samples(self, open_them: Callable[[], Read]) -> Read:
+    def samples(self, open_them: Callable[[], Dependencies]) -> Dependencies:
         self._samples = SamplesKeeper(self._folder / SAMPLES)
         return self._samples.keeping(open_them())
 
@@ -259,7 +259,7 @@ class _Asked(Runner):
         return [answer[spec.name] for spec in self.signature.outputs]
 
 
-class _Known(KeptAnswers):
+class _Known(OutputCache):
     """Looks outputs up, and runs no model."""
 
     def __init__(self, folder: Path) -> None:
@@ -279,10 +279,10 @@ class _Known(KeptAnswers):
             _not_asked(f"the outputs of the {role} had other names")
         stored = read_chunks(self._folder / role, self._models[role]["chunks"])
         runner = _LookedUp(model, {batch.case or "": batch.outputs for batch in stored})
-        runner.loaded = _LoadedBefore(ref=replace(ref, kind=model.kind), known_digest=model.digest)
+        runner.loaded = _CachedModel(ref=replace(ref, kind=model.kind), known_digest=model.digest)
         return runner
 
-    def samples(self, open_them: Callable[[], Read]) -> Read:
+    def samples(self, open_them: Callable[[], Dependencies]) -> Dependencies:
         return open_them() if self._samples is None else read_kept_samples(self._folder / SAMPLES, self._samples)
 
     def measured(self, name: str, seconds: float) -> float:
@@ -334,7 +334,7 @@ def _in_order(cases: Iterable[str], folder: Path, answered: AnsweredAfresh) -> l
 
 def _not_asked(what: str) -> NoReturn:
     msg = f"{what} when this was compared before"
-    raise NotAskedBeforeError(msg, hint="compare anew")
+    raise CacheMissError(msg, hint="compare anew")
 
 
 def _digest_of(arrays: Arrays) -> str:

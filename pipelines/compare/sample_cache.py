@@ -22,7 +22,7 @@ _MOST_BYTES = 32 << 20
 _INPUT = "input/"
 _GOLD = "gold"
 
-Read = Callable[[], Iterator[Batch]]
+Dependencies = Callable[[], Iterator[Batch]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class SamplesKeeper:
         self._found: dict[str, Any] | None = None
         self._is_begun = False
 
-    def keeping(self, read: Read) -> Read:
+    def keeping(self, read: Dependencies) -> Dependencies:
         """Return a function that reads the samples and keeps them."""
 
         def reading() -> Iterator[Batch]:
@@ -89,7 +89,7 @@ def _is_added(writer: ChunkWriter, batch: Batch, arrays: Mapping[str, NDArray[np
     return True
 
 
-def read_kept_samples(folder: Path, kept: Mapping[str, Any]) -> Read:
+def read_kept_samples(folder: Path, kept: Mapping[str, Any]) -> Dependencies:
     """Return a function that reads the kept batches."""
     others = [from_data(_KeptBatch, item) for item in kept["batches"]]
 
