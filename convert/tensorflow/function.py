@@ -17,8 +17,8 @@ from paritygate.convert.conversion import Conversion
 from paritygate.convert.error_origin import causes, users_line
 from paritygate.convert.onnx.operators import unknown_operators, unsupported_operators
 from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version, save_onnx
+from paritygate.convert.tensorflow.deterministic_order import deterministic_order
 from paritygate.convert.tensorflow.operators import HANDLERS
-from paritygate.convert.tensorflow.steady_order import steady_order
 from paritygate.convert.tensorflow.tables import handlers, take_tables
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import opset_of, signature_of_onnx
@@ -114,7 +114,7 @@ def _converted(concrete: Any, specs: list[Any], opset: int) -> onnx.ModelProto: 
     outputs = {tensor.name: name for name, tensor in concrete.structured_outputs.items()}
     frozen = tf_loader.from_function(concrete, list(inputs), list(outputs))
     tables = take_tables(concrete, frozen)
-    with tf.Graph().as_default() as graph, steady_order():
+    with tf.Graph().as_default() as graph, deterministic_order():
         tf.import_graph_def(frozen, name="")
         converted = tfonnx.process_tf_graph(
             graph,

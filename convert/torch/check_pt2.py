@@ -8,8 +8,8 @@ from dataclasses import replace
 from paritygate.backends import version_of
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.torch.answers import check_answers, module_call
 from paritygate.convert.torch.program import tied_dims
+from paritygate.convert.torch.shape_check import check_all_sizes, module_call
 from paritygate.convert.torch.sizes import example_sizes
 from paritygate.models.torch.module import as_named_module
 from paritygate.models.torch.names import named_file
@@ -34,7 +34,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     module = program.module()
     named, signature = named_file(taking_its_names(program, module, module), file_names)
     expected = None if job.model is None else module_call(as_named_module(job.model, signature, job.rename))
-    answered = check_answers(
+    answered = check_all_sizes(
         module_call(named),
         signature,
         expected=expected,

@@ -12,7 +12,7 @@ from paritygate.backends import version_of
 from paritygate.convert.contract import as_promised
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.error_origin import causes
-from paritygate.convert.torch.answers import check_answers, module_call
+from paritygate.convert.torch.shape_check import check_all_sizes, module_call
 from paritygate.errors import ArtifactIntegrityError, ConversionError, UsageError
 from paritygate.models.source_copy import CODE_FOLDER, load_source_copy, read_source_copy
 from paritygate.models.torch.module import as_named_module, put_in_eval_mode
@@ -43,7 +43,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         with _missing_files(job):
             return call_copied(inputs)
 
-    answered = check_answers(
+    answered = check_all_sizes(
         call, signature, expected=module_call(source), is_module=True, rows=job.rows, ties=job.ties
     )
     facts = {"loaded_in": f"torch {version_of('torch')}"}

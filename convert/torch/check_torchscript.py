@@ -7,7 +7,7 @@ from dataclasses import replace
 from paritygate.backends import version_of
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.torch.answers import check_answers, module_call
+from paritygate.convert.torch.shape_check import check_all_sizes, module_call
 from paritygate.models.torch.archive import names_in_archive
 from paritygate.models.torch.module import as_named_module
 from paritygate.models.torch.names import KnownNames, named_file
@@ -22,7 +22,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         in_file = names_in_archive(path)
     named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=in_file, rename={}))
     expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
-    answered = check_answers(
+    answered = check_all_sizes(
         module_call(named),
         signature,
         expected=expected,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from paritygate.backends import require_backend
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
-from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.export_errors import explained
 from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges
+from paritygate.convert.torch.shape_check import check_all_sizes, module_call, onnx_call
 from paritygate.models.torch.names import named_file
 from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2, notes_of, taking_its_names
 
@@ -47,7 +47,7 @@ def convert(job: ConversionJob) -> Conversion:
     exported = _export(program, interface, job.opset or _OPSET)
     exported.save(str(path), external_data=_weight_bytes(program) >= EXTERNAL_DATA_BYTES)
     conversion = finished(path, signature, job.opset, notes, job.ties)
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
+    check_all_sizes(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
     return conversion
 
 

@@ -14,12 +14,12 @@ from paritygate.backends import require_backend
 from paritygate.convert.contract import as_promised, notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
-from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.branches import branching_sizes
 from paritygate.convert.torch.export_errors import ModuleError, explained
 from paritygate.convert.torch.exportable import plain_settings, plainly_computed, with_packed_outputs, without_fast_path
 from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges, declared_signature, example, refuse_script_module, tied_dims
+from paritygate.convert.torch.shape_check import check_all_sizes, module_call, onnx_call
 from paritygate.convert.torch.sizes import example_sizes
 from paritygate.convert.torch.torch_to_torchscript import traced, tracing
 from paritygate.convert.torch.torchscript_to_onnx import export_script
@@ -171,7 +171,7 @@ def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, st
     # Exporters treat 1 like any other size, and trace one branch on a size.
     if not signature.symbols or _NOT_IN_NUMPY in {spec.dtype for spec in (*signature.inputs, *signature.outputs)}:
         return conversion, True
-    answered = check_answers(
+    answered = check_all_sizes(
         onnx_call(path, signature),
         signature,
         expected=module_call(module.named),

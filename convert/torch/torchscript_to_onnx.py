@@ -17,8 +17,8 @@ from paritygate.convert.contract import notes_left_out
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.error_origin import one_line
 from paritygate.convert.onnx.operators import unsupported_operators
-from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.onnx_file import finished, neutral_names
+from paritygate.convert.torch.shape_check import check_all_sizes, module_call, onnx_call
 from paritygate.convert.torch.torch_to_torchscript import traced
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.models.torch.archive import names_in_archive
@@ -54,7 +54,7 @@ def convert(job: ConversionJob) -> Conversion:
     export_script(script, arrays, signature, job.opset, path)
     notes = (*notes_of(module), eval_note, *notes_left_out(unused_outputs(named)))
     conversion = finished(path, signature, job.opset, notes)
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
+    check_all_sizes(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
     return conversion
 
 

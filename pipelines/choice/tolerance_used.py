@@ -9,7 +9,7 @@ from collections.abc import Iterable
 _CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 
 
-def limit_share(checks: Iterable[tuple[str, float | None, float | None]]) -> float | None:
+def tolerance_used(checks: Iterable[tuple[str, float | None, float | None]]) -> float | None:
     """Return the largest measured / limit of the checks of differences, given as (name, measured, limit).
 
     None as a measured number or limit means a value that is not finite. The share is at most 1 exactly where these

@@ -118,7 +118,7 @@ class OutputCache:
         return _in_order(by_case, folder, ask(by_case, folder))
 
 
-def kept_answers(folder: Path | None, *, is_judged_only: bool) -> OutputCache:
+def output_cache(folder: Path | None, *, is_judged_only: bool) -> OutputCache:
     """Return the cache of outputs in a folder, which runs no model if `is_judged_only`; none without a folder.
 
     Raises:

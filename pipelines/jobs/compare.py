@@ -22,11 +22,11 @@ from paritygate.models.recorded_source import check_is_recorded
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.compare.excused.jumping_rows import without_jumps
-from paritygate.pipelines.compare.excused.reference_noise import RerunContext, with_own_noise
+from paritygate.pipelines.compare.excused.reference_noise import RerunContext, with_reference_noise
 from paritygate.pipelines.compare.independent_batch_dims import with_rows_apart
 from paritygate.pipelines.compare.infer_dims import signature_in_batch
 from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
-from paritygate.pipelines.compare.output_cache import OutputCache, kept_answers
+from paritygate.pipelines.compare.output_cache import OutputCache, output_cache
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, floors_of_graph
 from paritygate.pipelines.compare.probes import (
     Answers,
@@ -106,7 +106,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     answers_in = args.get("answers")
-    models = kept_answers(
+    models = output_cache(
         None if answers_in is None else Path(answers_in), is_judged_only=bool(args.get("is_judged_only"))
     )
     read = models.samples(functools.partial(open_samples, job.samples))
@@ -159,7 +159,7 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
         # Opened once for all reruns.
         open_reference=functools.cache(lambda: _reference_again(job, opened, read, models)),
     )
-    result = without_jumps(with_own_noise(result, again), again)
+    result = without_jumps(with_reference_noise(result, again), again)
     deadline = started + float(args["time_limit_s"])
     place = ComparisonContext(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
     answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)

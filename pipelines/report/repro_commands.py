@@ -12,14 +12,14 @@ _RUN = '"$RUN"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FailedAlone:
+class ReproCommand:
     """A failure of a probe, as text, and its command."""
 
     title: str
     command: str
 
 
-def failed_alone(result: ComparisonResult, folder: Path) -> tuple[FailedAlone, ...]:
+def repro_commands(result: ComparisonResult, folder: Path) -> tuple[ReproCommand, ...]:
     """Return the command of each listed failure and finding, without duplicates."""
     by_command: dict[str, list[str]] = {}
     for name, probe in result.probes.asked.items():
@@ -27,7 +27,7 @@ def failed_alone(result: ComparisonResult, folder: Path) -> tuple[FailedAlone, .
             if failure.again:
                 by_command.setdefault(failure.again, []).append(f"{name}, {failure.about}")
     return tuple(
-        FailedAlone(title="; ".join(dict.fromkeys(titles)), command=_short(command, folder))
+        ReproCommand(title="; ".join(dict.fromkeys(titles)), command=_short(command, folder))
         for command, titles in by_command.items()
     )
 

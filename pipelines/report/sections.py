@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.choice.tolerance_used import limit_share
+from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, reasons
 from paritygate.pipelines.report.drawings.drawings import drawings_of
 from paritygate.pipelines.report.drawings.plot import Plot
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.not_covered import not_covered
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
-from paritygate.pipelines.report.repro_commands import FailedAlone, failed_alone
+from paritygate.pipelines.report.repro_commands import ReproCommand, repro_commands
 from paritygate.pipelines.report.speed_section import speed_section
 from paritygate.pipelines.report.summary import findings_of
 from paritygate.pipelines.report.tables.conversion import conversion_table
@@ -78,7 +78,7 @@ class VariantSection:
     before: tuple[Table, ...]
     probe_words: tuple[str, ...]
     probes: tuple[Table, ...]
-    alone: tuple[FailedAlone, ...]
+    alone: tuple[ReproCommand, ...]
     probe_details: tuple[Table, ...]
     outputs: tuple[OutputSection, ...]
     apart: tuple[Table, ...]
@@ -124,7 +124,7 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
     before: tuple[Table, ...] = ()
     probes: tuple[Table, ...] = ()
     words: tuple[str, ...] = ()
-    alone: tuple[FailedAlone, ...] = ()
+    alone: tuple[ReproCommand, ...] = ()
     details: tuple[Table, ...] = ()
     outputs: tuple[OutputSection, ...] = ()
     apart: tuple[Table, ...] = ()
@@ -137,7 +137,7 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
         probes, words = probe_tables(result, folder), probe_words(result)
         # Commands follow the table of the failures or findings.
         place = max((at for at, table in enumerate(probes, 1) if table.caption in {FAILED_AT, FOUND_AT}), default=1)
-        alone, probes, details = failed_alone(result, folder), probes[:place], probes[place:]
+        alone, probes, details = repro_commands(result, folder), probes[:place], probes[place:]
         apart = strata_tables(result)
         after = (tolerance_table(result), sides_table(result))
     return VariantSection(
@@ -233,7 +233,7 @@ def _in_release(variant: VariantReport, report: ReportData) -> str:
         if point is not None and point.speedup is not None:
             words.append(f"{times(point.speedup.ratio)} as fast as the source")
     checks = variant.result.checks if variant.result is not None else ()
-    part = limit_share((check.name, check.measured, check.limit) for check in checks)
+    part = tolerance_used((check.name, check.measured, check.limit) for check in checks)
     if part is not None:
         words.append(f"its difference at {share(part, 1.0)} of the nearest limit" if part else "its answers equal")
     return ", ".join(words)

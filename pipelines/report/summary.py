@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.models.half_precision import LOAD_IN_FP32, half_precision_words
-from paritygate.pipelines.choice.tolerance_used import limit_share
+from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.report.figures import number, share, shorten, times
 from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
@@ -125,7 +125,7 @@ def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
     ]
     counts += [match.missing + match.extra for match in result.matches.values()]
     check_told = headline_check(result) if result.verdict == "fail" else None
-    part = limit_share(
+    part = tolerance_used(
         (check.name, check.measured, check.limit) for check in (result.checks if check_told is None else [check_told])
     )
     return figure(number(sum(counts)) if counts else _NOTHING), figure(_NOTHING if part is None else share(part, 1.0))

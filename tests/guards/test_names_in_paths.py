@@ -183,7 +183,7 @@ OWN = {
 }
 # Modules that divide numbers, and join no paths.
 NUMBERS = {
-    "convert/torch/answers.py",
+    "convert/torch/shape_check.py",
     "pipelines/benchmark/load.py",
     "pipelines/cli/console.py",
     "pipelines/report/terminal/tune.py",

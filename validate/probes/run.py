@@ -223,7 +223,7 @@ def _run_probe(
         raise
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
         error = error or f"while the candidate was asked, {internal_error_message(err)}"
-        failures = judged.failed_alone
+        failures = judged.repro_commands
     findings = judged.findings
     return ProbeOutcome(
         name=probe.name,
@@ -579,7 +579,7 @@ class JudgedProbe:
         return self._found
 
     @property
-    def failed_alone(self) -> list[ProbeFailure]:
+    def repro_commands(self) -> list[ProbeFailure]:
         """The batches that have failed so far."""
         return self._failures
 

@@ -65,7 +65,7 @@ class RerunContext:
         )
 
 
-def with_own_noise(result: GateResult, again: RerunContext) -> GateResult:
+def with_reference_noise(result: GateResult, again: RerunContext) -> GateResult:
     """Return the result, with the reference's own noise as the limit of rows where it is more.
 
     The figures stay. Only checks that fail by such rows alone pass.

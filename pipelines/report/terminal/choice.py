@@ -9,7 +9,7 @@ from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.figures import Figures
 from paritygate.pipelines.choice.options import ReleaseOption
-from paritygate.pipelines.choice.tolerance_used import limit_share
+from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.report.figures import number, share, times
 from paritygate.pipelines.report.summary import verdict_words
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
@@ -87,7 +87,7 @@ def _figures(part: str, figures: Figures) -> tuple[Cell, ...]:
 
 def _of_limit(option: ReleaseOption) -> str:
     checks = () if option.entry.result is None else option.entry.result.checks
-    part = limit_share((check.name, check.measured, check.limit) for check in checks)
+    part = tolerance_used((check.name, check.measured, check.limit) for check in checks)
     return "-" if part is None else share(part, 1.0)
 
 

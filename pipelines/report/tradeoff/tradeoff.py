@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult, Speedup
-from paritygate.pipelines.choice.tolerance_used import limit_share
+from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.report.figures import share
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.tables.speed import measured_speed, speedup_words
@@ -63,7 +63,7 @@ def _point(variant: VariantReport, report: ReportData, benchmark: BenchmarkResul
     result = variant.result
     if result is None or not result.is_measured:
         return f"{variant.name}: its difference was not measured."
-    part = limit_share((check.name, check.measured, check.limit) for check in result.checks)
+    part = tolerance_used((check.name, check.measured, check.limit) for check in result.checks)
     if part is None:
         return f"{variant.name}: it has no float output whose difference could be drawn."
     speed, why = measured_speed(variant, benchmark)

@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.convert.conftest import Bench, Converted, assert_near, sign
 
-from paritygate.convert.torch import answers as torch_answers
-from paritygate.convert.torch import torch_to_onnx
+from paritygate.convert.torch import shape_check, torch_to_onnx
 from paritygate.errors import ConversionError, UnsupportedOperatorsError, UsageError
 
 if TYPE_CHECKING:
@@ -329,7 +328,7 @@ def test_sizes_of_one_branch_alone_may_be_promised(bench: Bench) -> None:
 def test_inputs_that_would_be_very_large_are_tried_smaller_and_that_is_said(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_answers, "_MOST_VALUES_ELSEWHERE", 400)
+    monkeypatch.setattr(shape_check, "_MOST_VALUES_ELSEWHERE", 400)
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 1000))
     converted = bench.convert("torch", model=torch.nn.ReLU(), signature=signature)
     assert "it was tried at batch=100 and not at 1000, where its inputs are 4000 values" in converted.conversion.notes
@@ -338,7 +337,7 @@ def test_inputs_that_would_be_very_large_are_tried_smaller_and_that_is_said(
 def test_what_is_too_large_at_any_other_size_is_not_tried_and_that_is_said(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_answers, "_MOST_VALUES_ELSEWHERE", 32)
+    monkeypatch.setattr(shape_check, "_MOST_VALUES_ELSEWHERE", 32)
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 1000))
     converted = bench.convert("torch", model=torch.nn.ReLU(), signature=signature)
     assert "it was not tried at batch=1000, where its inputs are 4000 values" in converted.conversion.notes

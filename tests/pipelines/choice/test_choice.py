@@ -24,7 +24,7 @@ from paritygate.pipelines.benchmark.result import (
 )
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.choice.options import ChoiceRules
-from paritygate.pipelines.choice.tolerance_used import limit_share
+from paritygate.pipelines.choice.tolerance_used import tolerance_used
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, SideResult
 from paritygate.pipelines.report.terminal.choice import exit_code_of_choice
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry, ReferenceFacts, SamplesFacts
@@ -792,4 +792,4 @@ def test_limits_of_the_spec_are_checked_by_the_same_rules() -> None:
 def test_a_difference_is_told_as_a_part_of_the_nearest_limit(
     checks: list[tuple[str, float | None, float | None]], share: float | None
 ) -> None:
-    assert limit_share(checks) == share
+    assert tolerance_used(checks) == share

@@ -21,7 +21,7 @@ from paritygate.pipelines.report.figures import shorten
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
-from paritygate.pipelines.report.repro_commands import failed_alone
+from paritygate.pipelines.report.repro_commands import repro_commands
 from paritygate.pipelines.report.tables.conversion import conversion_table
 from paritygate.pipelines.report.tables.parity import parity_table
 from paritygate.pipelines.report.tables.probes import probe_tables, probe_words
@@ -216,7 +216,7 @@ def test_the_command_to_see_a_failure_alone_is_a_block_that_runs_from_anywhere(r
     again = shlex.join(["validate", f"{report.folder}/a b.npz", "--run", str(report.folder), "--tolerance", "x=1 2"])
     result = _failed(report, again)
 
-    (alone,) = failed_alone(result, report.folder)
+    (alone,) = repro_commands(result, report.folder)
 
     assert alone.title == "values, x: zeros; values, x: ones"
     assignment, _, command = alone.command.partition("; ")
@@ -227,8 +227,8 @@ def test_the_command_to_see_a_failure_alone_is_a_block_that_runs_from_anywhere(r
     assert f"{alone.command}\n" in render_markdown(_with(report, result))
     # The folder once is as short where it stands, and another folder is another one.
     for other in ("validate --probes values", f"validate --run {report.folder}", f"validate {report.folder}2/a --b c"):
-        assert [item.command for item in failed_alone(_failed(report, other), report.folder)] == [other]
-    assert failed_alone(_failed(report, ""), Path("/")) == ()
+        assert [item.command for item in repro_commands(_failed(report, other), report.folder)] == [other]
+    assert repro_commands(_failed(report, ""), Path("/")) == ()
 
 
 @pytest.mark.parametrize(

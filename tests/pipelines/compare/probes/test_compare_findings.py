@@ -15,7 +15,7 @@ from onnx import helper
 
 from paritygate.codec import from_data
 from paritygate.pipelines.compare.result import ComparisonResult, reasons
-from paritygate.pipelines.report.repro_commands import failed_alone
+from paritygate.pipelines.report.repro_commands import repro_commands
 from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.report.terminal.comparison_details import finding_lines
 from paritygate.pipelines.selftest import trial
@@ -177,7 +177,7 @@ def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
     assert [row[5].text, row[6].text] == [f"roles: {{attention_mask: {{empty: {said}}}}}" for said in ("true", "false")]
     assert row[7].text.startswith("kept/masks-")
     assert "edge finding, which fails nothing unless the spec has edge: fail." in " ".join(probe_words(result))
-    (alone,) = failed_alone(result, bench.folder)
+    (alone,) = repro_commands(result, bench.folder)
     assert alone.title == "masks, an empty row alone (attention_mask)"
 
 

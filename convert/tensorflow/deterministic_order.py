@@ -15,7 +15,7 @@ _NUMBER = "_paritygate_number"
 
 
 @contextmanager
-def steady_order() -> Iterator[None]:
+def deterministic_order() -> Iterator[None]:
     """Number the nodes that tf2onnx makes inside the context, and let it order them by these numbers."""
     from tf2onnx.graph import Node
     from tf2onnx.optimizer.einsum_optimizer import EinsumSubOp

@@ -66,7 +66,7 @@ class Answered:
     is_near: bool = True
 
 
-def check_answers(  # noqa: PLR0913 - what is compared, and how closely
+def check_all_sizes(  # noqa: PLR0913 - what is compared, and how closely
     candidate: _Call,
     signature: Signature,
     *,
@@ -444,7 +444,7 @@ def _described(tensor: torch.Tensor) -> str:
 
 
 def module_call(named: torch.nn.Module) -> _Call:
-    """Return a named module as `check_answers` calls it: tensors on the CPU, no gradients, no autocast."""
+    """Return a named module as `check_all_sizes` calls it: tensors on the CPU, no gradients, no autocast."""
 
     def call(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         import torch
@@ -457,7 +457,7 @@ def module_call(named: torch.nn.Module) -> _Call:
 
 
 def onnx_call(path: Path, signature: Signature) -> _Call:
-    """Return an ONNX file as `check_answers` calls it, in ONNX Runtime on the CPU."""
+    """Return an ONNX file as `check_all_sizes` calls it, in ONNX Runtime on the CPU."""
     import onnxruntime
 
     from paritygate.convert.onnx.check_onnx import load_in_onnxruntime
