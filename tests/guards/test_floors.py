@@ -7,7 +7,8 @@ folder holds more modules than a reader takes in at once. The Python API is the 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,10 +75,16 @@ def modules_imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
-def upward_imports(text: str, part: str) -> list[str]:
-    """Return the imports in a file of `part` that go up, sideways or by a relative name, as `line: module`."""
+@functools.cache
+def modules_imported_in(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return what a file imports. Its tree is not kept, because a million nodes make Python's collector slow."""
+    return tuple(modules_imported(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def upward_imports(imports: Iterable[tuple[int, str]], part: str) -> list[str]:
+    """Return the imports of a file of `part` that go up, sideways or by a relative name, as `line: module`."""
     found: dict[int, str] = {}
-    for line, module in modules_imported(ast.parse(text)):
+    for line, module in imports:
         names = module.split(".")
         is_relative = module.startswith(".")
         is_of_part = names[0] == "paritygate" and len(names) > 1 and names[1] in PARTS
@@ -103,7 +110,7 @@ def test_a_part_imports_only_what_it_stands_on(project_root: Path, part: str) ->
     assert [
         f"{path.relative_to(project_root)}:{found}"
         for path in files
-        for found in upward_imports(path.read_text(encoding="utf-8"), part)
+        for found in upward_imports(modules_imported_in(path), part)
     ] == []
 
 
@@ -122,7 +129,7 @@ def test_a_part_imports_only_what_it_stands_on(project_root: Path, part: str) ->
     ],
 )
 def test_this_guard_sees_an_import_that_goes_up_or_sideways(part: str, statement: str) -> None:
-    assert len(upward_imports(statement, part)) == 1
+    assert len(upward_imports(modules_imported(ast.parse(statement)), part)) == 1
 
 
 @pytest.mark.parametrize(
@@ -135,21 +142,21 @@ def test_this_guard_sees_an_import_that_goes_up_or_sideways(part: str, statement
     ],
 )
 def test_this_guard_lets_an_import_down_pass(part: str, statement: str) -> None:
-    assert upward_imports(statement, part) == []
+    assert upward_imports(modules_imported(ast.parse(statement)), part) == []
 
 
 def imports_by_module(project_root: Path) -> dict[str, set[str]]:
     """Return which of our modules each module imports, those imported for their types or inside a function included."""
     package = project_root / "src/paritygate"
-    trees = {}
+    paths = {}
     for part in MAY_IMPORT:
         for path in files_of(project_root, part):
             place = path.relative_to(package if part == "ground floor" else project_root)
             name = ".".join(("paritygate", *place.with_suffix("").parts)).removesuffix(".__init__")
-            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+            paths[name] = path
     return {
-        name: {module for _, module in modules_imported(tree) if module in trees} - {name}
-        for name, tree in trees.items()
+        name: {module for _, module in modules_imported_in(path) if module in paths} - {name}
+        for name, path in paths.items()
     }
 
 
@@ -158,7 +165,7 @@ def test_nothing_imports_the_entrances(project_root: Path) -> None:
     found = {
         f"{path.relative_to(project_root)}: {module}"
         for path in files
-        for _, module in modules_imported(ast.parse(path.read_text(encoding="utf-8")))
+        for _, module in modules_imported_in(path)
         if module in {*API, "paritygate.__main__"} | {f"paritygate.{name}" for name in paritygate.__all__}
     }
 
@@ -167,11 +174,7 @@ def test_nothing_imports_the_entrances(project_root: Path) -> None:
 
 def test_the_api_imports_nothing_of_the_command_line(project_root: Path) -> None:
     package = project_root / "src/paritygate"
-    imported = {
-        module
-        for path in (package / "api").glob("*.py")
-        for _, module in modules_imported(ast.parse(path.read_text(encoding="utf-8")))
-    }
+    imported = {module for path in (package / "api").glob("*.py") for _, module in modules_imported_in(path)}
 
     assert "paritygate.pipelines.compare.job" in imported
     assert [module for module in imported if module.startswith("paritygate.pipelines.cli")] == []

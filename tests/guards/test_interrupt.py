@@ -53,17 +53,30 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> N
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("module", ["pipelines/report/terminal/backends", "pipelines/cli/app", "text", "errors"])
-def test_bytecode_that_a_full_disk_cut_off_is_no_interrupt(module: str, tmp_path: Path) -> None:
-    # Python keeps its bytecode there, and not beside the modules.
-    variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+def _backends(bytecode: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command whose Python keeps its bytecode in a folder, and not beside the modules."""
+    variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "paritygate", "backends"]
-    subprocess.run(command, env=variables, check=True, capture_output=True)
-    (compiled,) = (path for path in tmp_path.rglob("*.pyc") if f"paritygate/{module}." in str(path))
-    os.truncate(compiled, 100)
+    return subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
 
-    done = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
 
+@pytest.fixture(scope="module")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the bytecode of all that the command imports."""
+    folder = tmp_path_factory.mktemp("bytecode")
+    assert _backends(folder).returncode == 0
+    return folder
+
+
+@pytest.mark.parametrize("module", ["pipelines/report/terminal/backends", "pipelines/cli/app", "text", "errors"])
+def test_bytecode_that_a_full_disk_cut_off_is_no_interrupt(module: str, bytecode: Path) -> None:
+    (compiled,) = (path for path in bytecode.rglob("*.pyc") if f"paritygate/{module}." in str(path))
+    whole = compiled.read_bytes()
+    compiled.write_bytes(whole[:100])
+
+    done = _backends(bytecode)
+
+    compiled.write_bytes(whole)
     assert done.returncode == 5, done.stderr
     error, hint = done.stderr.splitlines()[-2:]
     assert error == "error: unexpected EOFError: marshal data too short"
