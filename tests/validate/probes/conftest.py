@@ -283,6 +283,12 @@ def _gate(candidate: ModelCandidate, asked: Asked, question: ProbeQuestion) -> t
     return tuple(f"{check.name}: {check.detail}" for check in checks if check.status is Status.FAIL)
 
 
+@pytest.fixture(scope="session")
+def desk_of() -> Callable[[Path], ProbeDesk]:
+    """Return how a desk is made that keeps its files in a folder."""
+    return ProbeDesk
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> ProbeDesk:
     """Return a desk that keeps its files in a folder of the test."""

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from paritygate.signature import Dim
 
 if TYPE_CHECKING:
-    from conftest import ProbeDesk
+    from pathlib import Path
+
+    from conftest import Asked, ProbeDesk
 
 Array = NDArray[Any]
 Weights = dict[str, Array]
@@ -38,7 +40,6 @@ class Kind:
     weights: Weights
     samples: Samples
     dims: Mapping[str, Dim] = field(default_factory=dict)
-    max_rows: int = 64
 
 
 def _padded(seed: int, lengths: tuple[int, ...], *, rows: int, ids: int, size: int) -> Samples:
@@ -775,11 +776,26 @@ _FAULTS = (
 )
 
 
+@pytest.fixture(scope="module")
+def asked_of(desk_of: Callable[[Path], ProbeDesk], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Asked]:
+    """Return a function that returns the reference of a kind with its probes, recorded once for all faults."""
+    desk = desk_of(tmp_path_factory.mktemp("references"))
+
+    @functools.cache
+    def asked(name: str) -> Asked:
+        kind = _kinds()[name]
+        return desk.ask(desk.model(kind.text, kind.weights), kind.samples, dims=kind.dims)
+
+    return asked
+
+
 @pytest.mark.parametrize("fault", _FAULTS, ids=[fault.name for fault in _FAULTS])
-def test_the_right_probe_finds_a_fault_that_ordinary_samples_hide(fault: Fault, desk: ProbeDesk) -> None:
+def test_the_right_probe_finds_a_fault_that_ordinary_samples_hide(
+    fault: Fault, desk: ProbeDesk, asked_of: Callable[[str], Asked]
+) -> None:
     kind = _kinds()[fault.kind]
     assert fault.old in kind.text
-    asked = desk.ask(desk.model(kind.text, kind.weights), kind.samples, dims=kind.dims, max_rows=kind.max_rows)
+    asked = asked_of(fault.kind)
     text = kind.text.replace(fault.old, fault.new) if fault.old else kind.text
     edge = "warn" if fault.edge else "fail"
     answered = desk.answer(asked, desk.model(text, {**kind.weights, **fault.weights(kind.weights)}), edge=edge)
@@ -802,7 +818,7 @@ def _with_edge(samples: Samples, edge: str) -> Samples:
 def test_what_samples_hold_is_no_edge(fault: Fault, desk: ProbeDesk) -> None:
     kind = _kinds()[fault.kind]
     samples = _with_edge(kind.samples, fault.edge)
-    asked = desk.ask(desk.model(kind.text, kind.weights), samples, dims=kind.dims, max_rows=kind.max_rows)
+    asked = desk.ask(desk.model(kind.text, kind.weights), samples, dims=kind.dims)
     text = kind.text.replace(fault.old, fault.new) if fault.old else kind.text
 
     candidate = desk.model(text, {**kind.weights, **fault.weights(kind.weights)})
@@ -813,10 +829,9 @@ def test_what_samples_hold_is_no_edge(fault: Fault, desk: ProbeDesk) -> None:
 
 
 @pytest.mark.parametrize("kind", _kinds())
-def test_a_copy_of_the_reference_fails_no_probe(kind: str, desk: ProbeDesk) -> None:
+def test_a_copy_of_the_reference_fails_no_probe(kind: str, desk: ProbeDesk, asked_of: Callable[[str], Asked]) -> None:
     made = _kinds()[kind]
-    model = desk.model(made.text, made.weights)
-    answered = desk.answer(desk.ask(model, made.samples, dims=made.dims), model)
+    answered = desk.answer(asked_of(kind), desk.model(made.text, made.weights))
     assert answered.failed == {}
     assert sum(outcome.rows for outcome in answered.outcomes) > 0
 
@@ -838,10 +853,12 @@ def test_a_copy_of_the_reference_fails_no_probe(kind: str, desk: ProbeDesk) -> N
     ],
 )
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_lower_precision_excuses_no_fault(fault: str, probe: str, precision: str, desk: ProbeDesk) -> None:
+def test_lower_precision_excuses_no_fault(
+    fault: str, probe: str, precision: str, desk: ProbeDesk, asked_of: Callable[[str], Asked]
+) -> None:
     planted = next(item for item in _FAULTS if item.name == fault)
     kind = _kinds()[planted.kind]
-    asked = desk.ask(desk.model(kind.text, kind.weights), kind.samples, dims=kind.dims)
+    asked = asked_of(planted.kind)
     text = kind.text.replace(planted.old, planted.new) if planted.old else kind.text
     model = desk.model(text, {**kind.weights, **planted.weights(kind.weights)})
     assert probe in desk.answer(asked, model, precision=precision).failed
@@ -856,10 +873,12 @@ def test_lower_precision_excuses_no_fault(fault: str, probe: str, precision: str
         ("inputs are exchanged", "sensitivity"),
     ],
 )
-def test_int8_is_held_to_what_samples_hold_and_to_finite_answers(fault: str, probe: str, desk: ProbeDesk) -> None:
+def test_int8_is_held_to_what_samples_hold_and_to_finite_answers(
+    fault: str, probe: str, desk: ProbeDesk, asked_of: Callable[[str], Asked]
+) -> None:
     planted = next(item for item in _FAULTS if item.name == fault)
     kind = _kinds()[planted.kind]
-    asked = desk.ask(desk.model(kind.text, kind.weights), kind.samples, dims=kind.dims)
+    asked = asked_of(planted.kind)
     text = kind.text.replace(planted.old, planted.new) if planted.old else kind.text
     model = desk.model(text, {**kind.weights, **planted.weights(kind.weights)})
     assert probe in desk.answer(asked, model, precision="int8").failed
