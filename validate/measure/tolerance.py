@@ -261,9 +261,9 @@ class Limits:
             return bulk
         own: NDArray[np.float64] = np.asarray(distance * growth)
         own = np.maximum(bulk, own, out=own) if own.ndim else np.maximum(bulk, own)
-        of_bulk = np.broadcast_to(bulk, expected.shape)
-        from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
         for row in _rows_beyond(own, bulk):
+            of_bulk = np.broadcast_to(bulk, expected.shape)
+            from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
             is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
             # Columns are one quantity here: behind an added mask, each has another share of masked values.
             unit = np.ones(()) if self.is_table else of_bulk[row]
