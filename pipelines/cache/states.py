@@ -237,17 +237,16 @@ def first_difference(
         *(((path, ("size", size))) for path, size in read.sizes.items()),
         *(((path, None)) for path in read.absent),
     )
-    for named, state in wanted:
-        path = _place(named, run)
-        key = (path, state)
+    for key in wanted:
         is_so = checked.get(key)
         if is_so is None:
-            is_so = _is_so(path, state, memory)
+            named, state = key
+            is_so = _is_so(_place(named, run), state, memory)
             if not named.startswith(RUN):
                 # The run's own files are made meanwhile.
                 checked[key] = is_so
         if not is_so:
-            return _difference(path, state, run)
+            return _difference(_place(key[0], run), key[1], run)
     return ""
 
 

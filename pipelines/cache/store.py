@@ -184,7 +184,7 @@ def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
 def _read(folder: Path) -> Entry:
     data = read_json(folder / _ENTRY)
     digest = data.pop(_DIGEST)
-    if data["schema"] != _SCHEMA or digest != _digest_of(data):
+    if data["schema"] != _SCHEMA or digest != digest_of_json(data):
         msg = "another version wrote the entry, or the entry changed"
         raise ValueError(msg)
     if data["key"] != folder.parent.name:

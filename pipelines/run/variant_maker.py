@@ -160,7 +160,8 @@ class VariantMaker:
             made = self._convert(job, variant, files)
             with reading_result(job):
                 signature, made_by = from_data(Signature, made["signature"]), _made_by(made, base, finding)
-                check_record({"files": file_digests(files), "main": made["main"], "variant": name})
+                digests = file_digests(files)
+                check_record({"files": digests, "main": made["main"], "variant": name})
                 ties = dict(made["ties"]) if base is None else self._ties
             if base is None and not self._is_fit_known:
                 # No child checked the limits of a reused export.
@@ -178,7 +179,7 @@ class VariantMaker:
             folder=final,
             main=made["main"],
             signature=signature,
-            files=file_digests(final),
+            files=digests,
             made_by=made_by,
         )
         artifact.save()

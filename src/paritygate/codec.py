@@ -39,6 +39,7 @@ _NEEDED = {
 
 # Pydantic's key in the metadata of a field.
 _EXCLUDED = "exclude"
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class _Dataclass(Protocol):
@@ -61,15 +62,18 @@ def to_data(value: object) -> Any:
     Raises:
         TypeError: It holds something else.
     """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
     data: Any = value
-    if is_dataclass(value) and not isinstance(value, type):
-        written = (item.name for item in fields(value) if _EXCLUDED not in item.metadata)
+    written = _written_names(kind)
+    if written is not None:
         data = {name: to_data(getattr(value, name)) for name in written}
     elif isinstance(value, Mapping):
         data = {str(key): to_data(item) for key, item in value.items()}
     elif isinstance(value, list | tuple):
         # For language models, such a list has a number for each word.
-        data = [item if type(item) is float else to_data(item) for item in value]
+        data = [item if type(item) in _SCALARS else to_data(item) for item in value]
     elif isinstance(value, set | frozenset):
         data = sorted(to_data(item) for item in value)
     elif isinstance(value, Path | Enum):
@@ -80,6 +84,14 @@ def to_data(value: object) -> Any:
         msg = f"{type(value).__name__} has no JSON data"
         raise TypeError(msg)
     return data
+
+
+@functools.cache
+def _written_names(kind: type) -> tuple[str, ...] | None:
+    """Return the fields of a dataclass in its JSON data; None for another type."""
+    if not is_dataclass(kind):
+        return None
+    return tuple(item.name for item in fields(kind) if _EXCLUDED not in item.metadata)
 
 
 def unwritten(*, default: Any) -> Any:  # noqa: ANN401 - of the type of the field, as `dataclasses.field` has it

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 # Bits of a float32 that name the bin: 8 exponent and 7 mantissa bits; the sign is always zero.
@@ -21,62 +20,91 @@ FIRST_OCTAVE = -126
 OCTAVES = 255
 # A quantile is at most this fraction above the true one, for magnitudes of at least 1.2e-38.
 RESOLUTION = 2.0**-_MANTISSA_BITS
-# Above this many values counting all bins at once is cheaper than adding value by value.
-_DENSE_FROM = 4096
+# Bins of fewer values are kept one by one: most batches are small, and all the counters fill 256 KB.
+_FEW = 4096
 _LARGEST_BIN = int(np.finfo(np.float32).max.view(np.uint32)) >> _SHIFT
 
 
-def empty_histogram() -> NDArray[np.int64]:
-    """Return a histogram of nothing: `BINS` zeros."""
-    return np.zeros(BINS, dtype=np.int64)
+class Histogram:
+    """Counts of magnitudes, in fixed memory. The sum of two is the histogram of both."""
+
+    __slots__ = ("_counts", "_few", "_size")
+
+    def __init__(self) -> None:
+        """Count nothing."""
+        self._few: list[NDArray[np.intp]] = []
+        self._counts: NDArray[np.int64] | None = None  # instead of the few
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """The number of magnitudes."""
+        return self._size
+
+    def add(self, magnitudes: NDArray[np.float64]) -> None:
+        """Count `magnitudes`: any shape, finite, >= 0."""
+        with np.errstate(over="ignore"):
+            values = magnitudes.astype(np.float32).ravel()
+        # Counting takes these integers; it would copy any others first, which takes longer than all else here.
+        bins = np.right_shift(values.view(np.uint32), _SHIFT, dtype=np.intp)
+        # Numbers beyond float32 count as its largest number.
+        np.minimum(bins, _LARGEST_BIN, out=bins)
+        self._size += bins.size
+        if self._counts is None:
+            self._few.append(bins)
+            self._count_many()
+        elif bins.size < _FEW:
+            np.add.at(self._counts, bins, 1)
+        else:
+            self._counts += _counted(bins)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """Return the histogram of both."""
+        both = Histogram()
+        both._size = self._size + other._size
+        if self._counts is None and other._counts is None:
+            both._few = [*self._few, *other._few]
+            both._count_many()
+        else:
+            both._counts = self.counts() + other.counts()
+        return both
+
+    def _count_many(self) -> None:
+        if self._size >= _FEW:
+            self._counts, self._few = _counted(*self._few), []
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return the number of magnitudes in each of the `BINS`."""
+        return _counted(*self._few) if self._counts is None else self._counts
+
+    def octaves(self) -> NDArray[np.int64]:
+        """Return the counts between powers of two, shape (256,).
+
+        Entry `i` has those from `2 ** (FIRST_OCTAVE + i - 1)` to twice that, and entry 0 zero and all below
+        `2 ** FIRST_OCTAVE`. Magnitudes count as rounded to float32.
+        """
+        counts: NDArray[np.int64] = self.counts().reshape(-1, 1 << _MANTISSA_BITS).sum(axis=1)
+        return counts
+
+    def quantiles(self, *fractions: float) -> list[float]:
+        """Return for each fraction (0..1) a value that at least so many magnitudes do not exceed; NaN for none.
+
+        It is the upper edge of a bin: never below the true quantile, and above it by `RESOLUTION` of it at most.
+        """
+        if not self._size:
+            return [float("nan") for _ in fractions]
+        # Rank by integers where the product is exact enough: round() guards 0.999 * 1000 = 998.9999...
+        ranks = [max(1, math.ceil(round(fraction * self._size, 9))) for fraction in fractions]
+        if self._counts is None:
+            ordered = np.sort(np.concatenate(self._few))
+            return [_edge(int(ordered[rank - 1])) for rank in ranks]
+        return [_edge(int(place)) for place in np.searchsorted(np.cumsum(self._counts), ranks)]
 
 
-def add_magnitudes(histogram: NDArray[np.int64], magnitudes: NDArray[np.float64]) -> None:
-    """Count `magnitudes` (any shape, finite, >= 0) into `histogram`, in place."""
-    with np.errstate(over="ignore"):
-        values = magnitudes.astype(np.float32).ravel()
-    # Counting takes these integers; it would copy any others first, which takes longer than all else here.
-    bins = np.right_shift(values.view(np.uint32), _SHIFT, dtype=np.intp)
-    # Numbers beyond float32 count as its largest number.
-    np.minimum(bins, _LARGEST_BIN, out=bins)
-    if bins.size < _DENSE_FROM:
-        np.add.at(histogram, bins, 1)
-    else:
-        histogram += np.bincount(bins, minlength=BINS)
+def _counted(*bins: NDArray[np.intp]) -> NDArray[np.int64]:
+    return np.bincount(np.concatenate([np.zeros(0, dtype=np.intp), *bins]), minlength=BINS)
 
 
-def octaves(histogram: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the counts between powers of two, shape (256,): `2 ** (FIRST_OCTAVE + i - 1)` up to twice that at `i`.
-
-    Entry 0 holds zero and all below `2 ** FIRST_OCTAVE`. Magnitudes count as rounded to float32.
-    """
-    counts: NDArray[np.int64] = histogram.reshape(-1, 1 << _MANTISSA_BITS).sum(axis=1)
-    return counts
-
-
-def quantile(histogram: NDArray[np.int64], fraction: float) -> float:
-    """Return a value that at least `fraction` (0..1) of the counted magnitudes do not exceed; NaN if none was counted.
-
-    It is the upper edge of a bin: never below the true quantile, and above it by `RESOLUTION` of it at most.
-    """
-    return quantiles(histogram, (fraction,))[0]
-
-
-def quantiles(histogram: NDArray[np.int64], fractions: Sequence[float]) -> list[float]:
-    """Return `quantile` of each fraction; all the bins are added up once."""
-    counted = np.cumsum(histogram)
-    return [_quantile(counted, fraction) for fraction in fractions]
-
-
-def _quantile(counted: NDArray[np.int64], fraction: float) -> float:
-    total = int(counted[-1])
-    if total == 0:
-        return float("nan")
-    # Rank by integers where the product is exact enough: round() guards 0.999 * 1000 = 998.9999...
-    rank = max(1, int(np.ceil(round(fraction * total, 9))))
-    index = int(np.searchsorted(counted, rank))
-    if index == 0:
-        # The lowest bin holds zero and the smallest subnormals, and almost always means zero.
-        return 0.0
-    edge = np.array([((index + 1) << _SHIFT) - 1], dtype=np.uint32).view(np.float32)[0]
-    return float(edge)
+def _edge(place: int) -> float:
+    """Return the upper edge of a bin; the lowest one almost always means zero, beside the smallest subnormals."""
+    return float(np.uint32(((place + 1) << _SHIFT) - 1).view(np.float32)) if place else 0.0

@@ -17,7 +17,6 @@ from paritygate.validate.measure.blocks import by_block
 from paritygate.validate.measure.decisions import Decision, DecisionState
 from paritygate.validate.measure.drawing import Drawing
 from paritygate.validate.measure.figures import DecisionStatistics
-from paritygate.validate.measure.histogram import octaves
 from paritygate.validate.measure.plot_data import Sketch, drawn
 from paritygate.validate.measure.profile import OutputProfile
 from paritygate.validate.measure.row_pattern import RowPattern, SeenBatch
@@ -283,7 +282,7 @@ class OutputComparison:
         self._current = {}
         self._end_counts()
         if not self._passes:
-            self._octaves = {name: octaves(self._states[name].histogram) for name in self._sketches}
+            self._octaves = {name: self._states[name].histogram.octaves() for name in self._sketches}
         self._rows = max(self._rows, self._pass_rows)
         self._batches = max(self._batches, self._pass_batches)
         self._pass_rows = self._pass_batches = 0

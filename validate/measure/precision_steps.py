@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,11 +63,18 @@ class Step:
 
 
 def _steps_of(dtype: str, magnitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+    step, smallest_normal, smallest = _steps_of_dtype(dtype)
+    steps = np.ldexp(step, np.frexp(magnitudes)[1] - 1)
+    return np.where(magnitudes < smallest_normal, smallest, steps)
+
+
+@functools.cache
+def _steps_of_dtype(dtype: str) -> tuple[float, float, float]:
+    """Return the step at 1, the smallest normal number, and the smallest number."""
     import ml_dtypes
 
     info = ml_dtypes.finfo(dtype)
-    steps = np.ldexp(float(info.eps), np.frexp(magnitudes)[1] - 1)
-    return np.where(magnitudes < float(info.smallest_normal), float(info.smallest_subnormal), steps)
+    return float(info.eps), float(info.smallest_normal), float(info.smallest_subnormal)
 
 
 def below_steps(step: Step, difference: float, magnitude: float, *, is_own_limit: bool) -> Words:

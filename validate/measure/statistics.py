@@ -18,7 +18,7 @@ from paritygate.codec import with_finite
 from paritygate.validate.measure.blocks import blocks_of_rows, by_channel, by_threads, on_axis, rows_of, values_of_block
 from paritygate.validate.measure.bounds import mean_interval_95
 from paritygate.validate.measure.figures import WorstRow
-from paritygate.validate.measure.histogram import add_magnitudes, empty_histogram, quantile, quantiles
+from paritygate.validate.measure.histogram import Histogram
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ class DiffState:
     left_out: int = 0
     beyond: int = 0
     first_wrong_fill: tuple[str, float] | None = None
-    histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
-    limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
+    histogram: Histogram = field(default_factory=Histogram)
+    limit_histogram: Histogram = field(default_factory=Histogram)
     nearest: WorstRow | None = None
     worst: list[WorstRow] = field(default_factory=list)
 
@@ -252,8 +252,8 @@ def _update(
     with np.errstate(over="ignore"):
         in_limits = magnitude / (np.maximum(limits, _SMALLEST_UNIT) if state.has_exact_channels else limits)
     _add_sums(state, difference, magnitude, is_kept, of_mean)
-    add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
-    add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
+    state.histogram.add(magnitude if is_kept is None else magnitude[is_kept])
+    state.limit_histogram.add(in_limits if is_kept is None else in_limits[is_kept])
     block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
     _add_nearest(state, block)
     products = _RowProducts.of(block, difference, wide_actual, wide_expected)
@@ -689,7 +689,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
     low, high = mean_interval_95(state.mean, variance, compared) if compared else (nothing, nothing)
     largest = state.max_abs if compared else nothing
 
-    p50, p90, p99, p999 = (min(value, largest) for value in quantiles(state.histogram, (0.5, 0.9, 0.99, 0.999)))
+    p50, p90, p99, p999 = (min(value, largest) for value in state.histogram.quantiles(0.5, 0.9, 0.99, 0.999))
     slope, off_slope = _slope(state)
     with np.errstate(invalid="ignore"):
         mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
@@ -728,7 +728,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         rms_by_channel=rms_by_channel,
         bias_by_channel=bias_by_channel,
         count_by_channel=state.count,
-        p9999_in_limits=quantile(state.limit_histogram, 0.9999),
+        p9999_in_limits=state.limit_histogram.quantiles(0.9999)[0],
         worst_rows=tuple(map(with_finite, state.worst)),
     )
 

@@ -261,20 +261,32 @@ class Limits:
             return bulk
         own: NDArray[np.float64] = np.asarray(distance * growth)
         own = np.maximum(bulk, own, out=own) if own.ndim else np.maximum(bulk, own)
-        of_bulk = np.broadcast_to(bulk, expected.shape)
+        rows = _rows_beyond(own, bulk)
+        if rows.size:
+            self._grow_rows(own, rows, expected, growth, np.broadcast_to(bulk, expected.shape))
+        if name in self.uncapped:
+            # Far from the others, a value is rounded in proportion to its size.
+            most = on_axis(self.uncapped[name], self.axis, expected.ndim)
+            own = np.maximum(own, np.minimum(most, distance * self.share[name]))
+        return own
+
+    def _grow_rows(
+        self,
+        own: NDArray[np.float64],
+        rows: NDArray[np.intp],
+        expected: NDArray[np.float64],
+        growth: float,
+        of_bulk: NDArray[np.float64],
+    ) -> None:
+        """Widen the limits `own` of these rows by the spread of each."""
         from_center = np.broadcast_to(on_axis(self.center, self.axis, expected.ndim), expected.shape)
-        for row in _rows_beyond(own, bulk):
+        for row in rows:
             is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
             # Columns are one quantity here: behind an added mask, each has another share of masked values.
             unit = np.ones(()) if self.is_table else of_bulk[row]
             apart = expected[row] if self.is_table else expected[row] - from_center[row]
             spread = spread_within((apart / unit)[is_ordinary]) * growth
             own[row] = np.maximum(own[row], unit * spread)
-        if name in self.uncapped:
-            # Far from the others, a value is rounded in proportion to its size.
-            most = on_axis(self.uncapped[name], self.axis, expected.ndim)
-            own = np.maximum(own, np.minimum(most, distance * self.share[name]))
-        return own
 
     def _largest_of_rows(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the largest ordinary magnitude in each row, by channel, in a shape that broadcasts over the values.

@@ -5,6 +5,7 @@ So no code can depend on the wording. A value whose name is not in `_MAY_LEAVE` 
 
 from __future__ import annotations
 
+import functools
 import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,29 +83,40 @@ def _formatted(value: Any, format_spec: str) -> str:  # noqa: ANN401 - a value o
     return format(value, format_spec)
 
 
-class _Writer(string.Formatter):
-    """Writes values: `{rows:#row}` counts, `{count:is|are}` agrees, and `{share:.0 %}` has a space before the sign."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401 - a value of a sentence
-        if _is_words(value):
-            return render(value)
-        if isinstance(value, list):
-            return ", ".join(self.format_field(item, format_spec) for item in value)
-        return _formatted(value, format_spec)
-
-    def convert_field(self, value: Any, conversion: str | None) -> Any:  # noqa: ANN401 - a value of a sentence
-        if value == HIDDEN or conversion is None:
-            return value
-        return [repr(item) for item in value] if isinstance(value, list) else repr(value)
+def _converted(value: Any, conversion: str | None) -> Any:  # noqa: ANN401 - a value of a sentence
+    if value == HIDDEN or conversion is None:
+        return value
+    return [repr(item) for item in value] if isinstance(value, list) else repr(value)
 
 
-_WRITER = _Writer()
+def _shown(value: Any, format_spec: str) -> str:  # noqa: ANN401 - a value of a sentence
+    """Return a value as text.
+
+    `{rows:#row}` counts, `{count:is|are}` agrees, and `{share:.0 %}` has a space before the sign.
+    """
+    if _is_words(value):
+        return render(value)
+    if isinstance(value, list):
+        return ", ".join(_shown(item, format_spec) for item in value)
+    return _formatted(value, format_spec)
+
+
+@functools.cache
+def _parts(key: str) -> tuple[tuple[str, str | None, str | None, str | None], ...]:
+    """Return the parts of a sentence of the table: a text, and the name, format and conversion of the value after."""
+    return tuple(string.Formatter().parse(SENTENCES[key]))
+
+
+_NO_WORDS = frozenset({str, int, float, bool, type(None)})
 # Without the row, these have nothing more to show.
 _OF_ONE_ROW = frozenset({"worst_row", "lowest_row", "worst_value", "fill_values.first", "fill_values.only"})
 _HIDDEN_AS = {"in_rows": "in_rows.hidden"}
 
 
 def _is_words(value: Any) -> bool:  # noqa: ANN401 - a value of a sentence
+    # Nearly every value is one of these, and the rest takes long.
+    if type(value) in _NO_WORDS:
+        return False
     return isinstance(value, Sentence) or (
         isinstance(value, Sequence)
         and not isinstance(value, str)
@@ -135,7 +147,10 @@ def render(words: Any) -> str:  # noqa: ANN401 - sentences, or their JSON data
 
 def _written(sentence: Sentence) -> str:
     try:
-        return _WRITER.vformat(SENTENCES[sentence.key], (), sentence.values)
+        return "".join(
+            text if name is None else f"{text}{_shown(_converted(sentence.values[name], conversion), spec or '')}"
+            for text, name, spec, conversion in _parts(sentence.key)
+        )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         # A file may be of another version, or forged.
         return "(a sentence of another version)"

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from paritygate.validate.measure import statistics
-from paritygate.validate.measure.histogram import RESOLUTION, add_magnitudes, empty_histogram, quantile
+from paritygate.validate.measure.histogram import RESOLUTION, Histogram
 from paritygate.validate.measure.profile import OutputProfile, profile_outputs
 from paritygate.validate.measure.statistics import DiffState, DiffStatistics, RowFigures
 from paritygate.validate.measure.tolerance import Limits
@@ -213,12 +213,12 @@ def test_the_counts_of_what_is_not_finite_tell_who_is_to_blame(
 def test_a_quantile_is_never_below_the_true_one_and_above_it_by_the_resolution_at_most(
     magnitudes: NDArray[np.float64], fraction: float
 ) -> None:
-    histogram = empty_histogram()
-    add_magnitudes(histogram, magnitudes)
+    histogram = Histogram()
+    histogram.add(magnitudes)
     rank = max(1, math.ceil(round(fraction * magnitudes.size, 9)))
     true = float(np.sort(magnitudes)[rank - 1])
 
-    found = quantile(histogram, fraction)
+    found = histogram.quantiles(fraction)[0]
 
     if true < _SMALLEST_NORMAL:
         assert found <= 2 * _SMALLEST_NORMAL
@@ -227,18 +227,32 @@ def test_a_quantile_is_never_below_the_true_one_and_above_it_by_the_resolution_a
 
 
 def test_a_quantile_of_nothing_is_not_a_number() -> None:
-    assert math.isnan(quantile(empty_histogram(), 0.5))
+    assert math.isnan(Histogram().quantiles(0.5)[0])
 
 
 def test_histograms_of_few_and_of_many_values_are_the_same() -> None:
     values = np.abs(np.random.default_rng(0).standard_normal(10_000))
-    at_once, in_parts = empty_histogram(), empty_histogram()
-    add_magnitudes(at_once, values)
+    fractions = (0.001, 0.5, 0.9, 0.999, 1.0)
+    at_once, in_parts, few, sums = Histogram(), Histogram(), Histogram(), Histogram()
+    at_once.add(values)
     for part in np.array_split(values, 100):
-        add_magnitudes(in_parts, part)
+        in_parts.add(part)
+        own = Histogram()
+        own.add(part)
+        sums = sums + own
+        if few.size < 4000:
+            few.add(part)
+    same_few = Histogram() + few
+    many = few + at_once
 
-    assert (at_once == in_parts).all()
-    assert at_once.sum() == 10_000
+    for histogram in (in_parts, sums):
+        assert (at_once.counts() == histogram.counts()).all()
+        assert at_once.quantiles(*fractions) == histogram.quantiles(*fractions)
+    assert at_once.counts().sum() == at_once.size == 10_000
+    assert same_few.quantiles(*fractions) == few.quantiles(*fractions)
+    assert (many.counts() == few.counts() + at_once.counts()).all()
+    ordered = np.sort(values[: few.size].astype(np.float32))
+    assert all(few.quantiles(at / few.size)[0] >= ordered[at - 1] for at in range(1, few.size, 50))
 
 
 @pytest.mark.parametrize("dtype", _DTYPES, ids=str)
@@ -436,4 +450,5 @@ def test_memory_does_not_grow_with_the_number_of_rows() -> None:
         state = statistics.update(state, expected + np.float32(1e-4), expected, [f"{batch}/{row}" for row in range(16)])
 
     assert len(state.worst) == 10
-    assert state.histogram.size == empty_histogram().size
+    assert state.histogram.size == 200 * 16 * 4
+    assert not state.histogram._few

@@ -21,7 +21,7 @@ from paritygate.codec import from_data, to_data
 from paritygate.precision import Precision
 from paritygate.validate.measure.decisions import Decision, Rule
 from paritygate.validate.measure.drawing import CELLS, Drawing
-from paritygate.validate.measure.histogram import FIRST_OCTAVE, add_magnitudes, empty_histogram, octaves
+from paritygate.validate.measure.histogram import FIRST_OCTAVE, Histogram
 from paritygate.validate.measure.measurement import ComparisonPlan, Measurement, OutputComparison
 from paritygate.validate.measure.plot_data import Grid, Maxima, empty_sketch
 from paritygate.validate.measure.profile import profile_outputs
@@ -81,9 +81,9 @@ def test_a_grid_counts_every_value_in_its_own_cell(expected: Floats, actual: Flo
 
 @given(hnp.arrays(np.float32, 60, elements=st.floats(0, 2.0**100, width=32)))
 def test_octaves_count_every_difference_between_its_powers_of_two(magnitudes: NDArray[np.float32]) -> None:
-    histogram = empty_histogram()
-    add_magnitudes(histogram, magnitudes.astype(np.float64))
-    counts = octaves(histogram)
+    histogram = Histogram()
+    histogram.add(magnitudes.astype(np.float64))
+    counts = histogram.octaves()
 
     assert counts.sum() == magnitudes.size
     for at in np.flatnonzero(counts):
