@@ -69,7 +69,7 @@ class DigestCache:
         digest = self._known.get(key) or self._own.get(key)
         if digest is None:
             begin = time.time_ns()
-            digest = digest_of_file(Path(path))
+            digest = digest_of_file(path)
             self._add(key, digest, begin, found)
         return digest
 
@@ -85,7 +85,7 @@ class DigestCache:
         """Return whether a module runs by its source, or by bytecode that Python makes of it."""
         return self._of_bytecode("compiled", path, _runs_source) == OF_SOURCE
 
-    def _of_bytecode(self, what: str, path: str, find: Callable[[bytes, Path, os.stat_result], str]) -> str:
+    def _of_bytecode(self, what: str, path: str, find: Callable[[bytes, str, os.stat_result], str]) -> str:
         """Return the result of `find` for bytecode and its source; `OF_SOURCE` where there is no bytecode."""
         source = source_of_bytecode(path)
         try:
@@ -96,7 +96,7 @@ class DigestCache:
             state = self._known.get(key) if is_told else None
             if state is None:
                 begin = time.time_ns()
-                state = find(Path(path).read_bytes(), Path(source or path), of)
+                state = find(_content(path), source or path, of)
                 if is_told:
                     self._add(key, state, begin, cached, of)
         except OSError:
@@ -149,14 +149,19 @@ def _key(found: os.stat_result) -> str:
     return ":".join(map(str, identity_of(found)))
 
 
-def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
+def _content(path: str) -> bytes:
+    with open(path, "rb") as stream:  # noqa: PTH123 - thousands of paths, as they were written
+        return stream.read()
+
+
+def _what_runs(kept: bytes, source: str, of: os.stat_result) -> str:
     # importlib._bootstrap_external: magic number, flags, and time and size of the source, or its digest.
     flags, stamp = int.from_bytes(kept[4:8], "little"), kept[8:_HEADER_BYTES]
     if len(kept) < _HEADER_BYTES:
         return OF_SOURCE
     if flags:
         # Children check the source whatever the flags are.
-        is_of_source = importlib.util.source_hash(source.read_bytes()) == stamp
+        is_of_source = importlib.util.source_hash(_content(source)) == stamp
     else:
         written, size = int(of.st_mtime) & 0xFFFFFFFF, of.st_size & 0xFFFFFFFF
         is_of_source = stamp == written.to_bytes(4, "little") + size.to_bytes(4, "little")
@@ -164,7 +169,7 @@ def _what_runs(kept: bytes, source: Path, of: os.stat_result) -> str:
     return f"sha256:{code}" if is_of_source else OF_SOURCE
 
 
-def _runs_source(kept: bytes, source: Path, of: os.stat_result) -> str:
+def _runs_source(kept: bytes, source: str, of: os.stat_result) -> str:
     """Return `OF_SOURCE` for bytecode that Python makes of its source, or ignores."""
     if _what_runs(kept, source, of) == OF_SOURCE:
         return OF_SOURCE
@@ -173,7 +178,7 @@ def _runs_source(kept: bytes, source: Path, of: os.stat_result) -> str:
         code = marshal.loads(kept[_HEADER_BYTES:])  # noqa: S302 - a child would run it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = compile(source.read_bytes(), str(source), "exec", dont_inherit=True, optimize=0)
+            made = compile(_content(source), source, "exec", dont_inherit=True, optimize=0)
     except (EOFError, RecursionError, SyntaxError, TypeError, ValueError):
         return _OF_ITS_OWN
     return OF_SOURCE if kept[: len(MAGIC_NUMBER)] == MAGIC_NUMBER and code == made else _OF_ITS_OWN

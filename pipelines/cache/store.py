@@ -17,7 +17,14 @@ from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from paritygate.files import MARKER, digest_of_file, digest_of_json, read_json, write_json_atomically
+from paritygate.files import (
+    MARKER,
+    digest_of_file,
+    digest_of_json,
+    read_json,
+    write_bytes_atomically,
+    write_json_atomically,
+)
 from paritygate.pipelines.cache.folder import STAGED, entries_in, key_folders, make_cache_folder
 from paritygate.pipelines.cache.memory import DigestCache
 from paritygate.pipelines.cache.states import Dependencies
@@ -111,7 +118,9 @@ class Store:
                 "read": entry.read.to_json(),
                 "not_run_here": entry.not_run_here,
             }
-            write_json_atomically(staged / _ENTRY, {**data, _DIGEST: _digest_of(data)})
+            # Python writes many times faster without indentation, and the lists of files are long.
+            text = json.dumps({**data, _DIGEST: _digest_of(data)}, ensure_ascii=False, allow_nan=False)
+            write_bytes_atomically(staged / _ENTRY, text.encode())
             if asked is not None:
                 request_data = {"job": entry.job, "made_in": entry.made_in, "asked": dict(asked)}
                 write_json_atomically(staged / _ASKED, request_data)

@@ -27,7 +27,6 @@ from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.child_result import HINT_OF_GARBAGE, NOT_OURS, reading_result
-from paritygate.pipelines.process.telemetry import send_nothing
 
 if TYPE_CHECKING:
     from paritygate.pipelines.process.file_access.listener import Listener
@@ -197,6 +196,8 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
     Raises:
         ParitygateError: The job's error, or `job.crash_error` for any other exception.
     """
+    from paritygate.pipelines.process.telemetry import send_nothing
+
     send_nothing()
     try:
         return importlib.import_module(JOBS[job.name]).run(job.all_args, progress)

@@ -17,7 +17,6 @@ from typing import Any
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
-from paritygate.pipelines.process.telemetry import send_nothing
 
 # Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
 JOBS: Mapping[str, str] = {
@@ -107,10 +106,11 @@ def main(request: str, descriptor: str) -> int:
     _keep_to_oneself(int(descriptor))
     data = json.loads(Path(request).read_text(encoding="utf-8"))
     outcome: dict[str, Any]
-    send_nothing()
     # The parent imports this module only for the table.
     from paritygate.pipelines.process.installed import compile_own_modules
+    from paritygate.pipelines.process.telemetry import send_nothing
 
+    send_nothing()
     compile_own_modules()
     is_watched = "notes" in data
     if is_watched:

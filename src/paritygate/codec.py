@@ -5,11 +5,26 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import field, fields, is_dataclass, replace
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import digest_of_json, json_of
@@ -18,7 +33,9 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 _T = TypeVar("_T")
+_Reader = Callable[[Any], Any]
 
+_SCALARS = frozenset({str, bool, int, float, type(None)})
 # The most characters shown of a wrong value.
 _SHOWN = 60
 # Pydantic's names of problems, and the type that is needed.
@@ -109,11 +126,19 @@ def from_data(kind: type[_T], data: object) -> _T:
         ValueError: The data do not fit; the message names the first wrong field.
         ParitygateError: The object itself refuses its values.
     """
+    # Encoding half of a surrogate pair, which is no text, is a ValueError.
+    text = json.dumps(data, ensure_ascii=False).encode()
+    try:
+        return cast("_T", read_as(kind, json.loads(text)))
+    except (AssertionError, NameError, OverflowError, RecursionError, TypeError, UnreadError, ValueError):
+        # Pydantic reads more types, and names the wrong field.
+        return _validated(kind, text)
+
+
+def _validated(kind: type[_T], text: bytes) -> _T:
     from pydantic import ValidationError
 
     try:
-        # Encoding half of a surrogate pair, which is no text, is a ValueError.
-        text = json.dumps(data, ensure_ascii=False).encode()
         value: _T = _adapter(cast("Any", kind)).validate_json(text, strict=True)
     except ValidationError as err:
         more = f" (and {err.error_count() - 1} more)" if err.error_count() > 1 else ""
@@ -185,18 +210,21 @@ class Floats:
     None becomes infinity, which no limit on a difference allows.
     """
 
+    reads = list[float | None]
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:  # noqa: ANN401 - as pydantic calls it
         """Return the schema of a list of numbers that becomes an array."""
         from pydantic import AfterValidator
 
-        return AfterValidator(_array).__get_pydantic_core_schema__(list[float | None], handler)
+        return AfterValidator(cls.read).__get_pydantic_core_schema__(cls.reads, handler)
 
+    @staticmethod
+    def read(values: list[float | None]) -> Any:  # noqa: ANN401 - numpy is imported where an array is read
+        """Return the array."""
+        import numpy as np
 
-def _array(values: list[float | None]) -> Any:  # noqa: ANN401 - numpy is imported where an array is read
-    import numpy as np
-
-    return np.array([math.inf if value is None else value for value in values], dtype=np.float64)
+        return np.array([math.inf if value is None else value for value in values], dtype=np.float64)
 
 
 def finite_or_none(value: float | None) -> float | None:
@@ -222,3 +250,161 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - a type
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
+
+
+class UnreadError(Exception):
+    """The data do not fit, or the type is none of those that are read here."""
+
+
+def read_as(kind: Any, data: Any) -> Any:  # noqa: ANN401 - a type, and what `json.loads` returned
+    """Return the object of a type that the data describe, read by its annotations.
+
+    Building a schema of pydantic takes longer than the reading. Data that fit are read as strict pydantic reads them.
+
+    Raises:
+        UnreadError: They do not fit, or the type is unknown here.
+    """
+    return _reader_of(kind)(data)
+
+
+@functools.cache
+def _reader_of(kind: Any) -> _Reader:  # noqa: ANN401 - a type
+    """Return what reads a type; raise UnreadError for a type that is unknown here."""
+    make = _GENERIC.get(get_origin(kind))
+    if make is not None:
+        return make(get_args(kind))
+    if kind in {Any, object}:
+        return lambda value: value
+    if kind in _SCALARS:
+        return _number if kind is float else functools.partial(_exact, kind)
+    if kind is Path:
+        return lambda value: Path(_exact(str, value))
+    if _is_enum(kind):
+        return functools.partial(_one_of, {(str, item.value): item for item in kind})
+    if isinstance(kind, type) and is_dataclass(kind):
+        return functools.partial(_object, kind)
+    raise UnreadError
+
+
+def _is_enum(kind: Any) -> bool:  # noqa: ANN401 - a type
+    return isinstance(kind, type) and issubclass(kind, Enum) and all(type(item.value) is str for item in kind)
+
+
+def _exact(kind: type, value: Any) -> Any:  # noqa: ANN401 - JSON data
+    if type(value) is not kind:
+        raise UnreadError
+    return value
+
+
+def _number(value: Any) -> float:  # noqa: ANN401 - JSON data
+    return float(value if type(value) is int else _exact(float, value))
+
+
+def _one_of(allowed: Mapping[tuple[type, Any], Any], value: Any) -> Any:  # noqa: ANN401 - JSON data
+    key = (type(value), value)
+    if isinstance(value, dict | list) or key not in allowed:
+        raise UnreadError
+    return allowed[key]
+
+
+def _literal(values: tuple[Any, ...]) -> _Reader:
+    return functools.partial(_one_of, {(type(value), value): value for value in values})
+
+
+def _annotated(arguments: tuple[Any, ...]) -> _Reader:
+    # As `Floats` of the codec.
+    mark = arguments[-1]
+    if not hasattr(mark, "reads"):
+        raise UnreadError
+    read = _reader_of(mark.reads)
+    return lambda value: mark.read(read(value))
+
+
+def _list(make: Callable[[list[Any]], Any], arguments: tuple[Any, ...]) -> _Reader:
+    read = _reader_of(arguments[0])
+    return lambda value: make([read(item) for item in _exact(list, value)])
+
+
+def _tuple(arguments: tuple[Any, ...]) -> _Reader:
+    if arguments[1:] == (...,):
+        return _list(tuple, arguments)
+    readers = tuple(map(_reader_of, arguments))
+
+    def read(value: object) -> object:
+        if len(_exact(list, value)) != len(readers):
+            raise UnreadError
+        return tuple(read(item) for read, item in zip(readers, _exact(list, value), strict=True))
+
+    return read
+
+
+def _mapping(arguments: tuple[Any, ...]) -> _Reader:
+    if _json_type(arguments[0]) is not str:
+        raise UnreadError
+    read_name, read = map(_reader_of, arguments)
+    return lambda value: {read_name(name): read(item) for name, item in _exact(dict, value).items()}
+
+
+def _alternatives(kinds: tuple[Any, ...]) -> _Reader:
+    """Return what reads one of several types, which must differ by their JSON types alone."""
+    readers = {_json_type(kind): _reader_of(kind) for kind in kinds}
+    if len(readers) < len(kinds):
+        raise UnreadError
+    if float in readers:
+        readers.setdefault(int, _number)
+
+    def read(value: object) -> object:
+        reader = readers.get(type(value))
+        if reader is None:
+            raise UnreadError
+        return reader(value)
+
+    return read
+
+
+_GENERIC: Mapping[Any, Callable[[tuple[Any, ...]], _Reader]] = {
+    Annotated: _annotated,
+    Literal: _literal,
+    Mapping: _mapping,
+    Union: _alternatives,
+    dict: _mapping,
+    frozenset: functools.partial(_list, frozenset),
+    list: functools.partial(_list, list),
+    tuple: _tuple,
+    types.UnionType: _alternatives,
+}
+_JSON_TYPES = {Mapping: dict, dict: dict, frozenset: list, list: list, tuple: list}
+
+
+def _json_type(kind: Any) -> type:  # noqa: ANN401 - a type
+    """Return the type that JSON has for a type; raise UnreadError if that is not certain."""
+    if kind in _SCALARS:
+        return kind  # type: ignore[no-any-return]  # it is a type
+    if kind is Path or _is_enum(kind):
+        return str
+    found = dict if is_dataclass(kind) else _JSON_TYPES.get(get_origin(kind))
+    if found is None:
+        raise UnreadError
+    return found
+
+
+@functools.cache
+def _fields_of(kind: Any) -> tuple[tuple[str, _Reader, bool], ...]:  # noqa: ANN401 - a dataclass
+    """Return name and reader of each field of a dataclass, and whether it is needed."""
+    hints, parts = get_type_hints(kind, include_extras=True), fields(kind)
+    if not all(part.init for part in parts):
+        raise UnreadError
+    return tuple(
+        (part.name, _reader_of(hints[part.name]), part.default is MISSING and part.default_factory is MISSING)
+        for part in parts
+    )
+
+
+def _object(kind: type, value: object) -> object:
+    data, found = _exact(dict, value), {}
+    for name, read, is_needed in _fields_of(kind):
+        if name in data:
+            found[name] = read(data[name])
+        elif is_needed:
+            raise UnreadError
+    return kind(**found)

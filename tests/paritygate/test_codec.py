@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import InitVar
 from enum import Enum
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
+from paritygate.codec import UnreadError, digest_of, from_data, read_as, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import read_json, write_json_atomically
 from paritygate.validate.measure.profile import FloatArray
@@ -145,3 +149,71 @@ def test_a_number_that_is_not_finite_is_no_json_of_ours(tmp_path: Path, number: 
 
     with pytest.raises(ValueError, match="is not a finite number"):
         read_json(path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Odd:
+    by_kind: Mapping[_Kind, int] = dataclasses.field(default_factory=dict)
+    either: float | str | tuple[int, ...] | None = None
+    both: tuple[str, int] = ("", 0)
+    rule: Literal["a", "b"] = "a"
+    floor: FloatArray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    any_of_two: int | bool = 0
+    later: _Odd | None = None
+    anything: Any = None
+
+    def __post_init__(self) -> None:
+        if self.both[1] < 0:
+            msg = "both is negative"
+            raise ValueError(msg)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"by_kind": {"one": 3}},
+        {"by_kind": {"two": 3}},
+        {"either": 1},
+        {"either": 1.5},
+        {"either": "1"},
+        {"either": [1, 2]},
+        {"either": [1.0]},
+        {"either": True},
+        {"either": 10**400},
+        {"both": ["a", 1]},
+        {"both": ["a", -1]},
+        {"both": ["a"]},
+        {"both": ["a", True]},
+        {"rule": "b"},
+        {"rule": "c"},
+        {"rule": ["a"]},
+        {"floor": [1, None]},
+        {"floor": None},
+        {"any_of_two": True},
+        {"later": {"later": {"rule": "b"}, "unknown": 1}},
+        {"later": {"later": {"rule": 1}}},
+        {"anything": {"a": [1, {"b": None}]}},
+        [],
+        None,
+    ],
+)
+def test_what_is_read_without_pydantic_is_what_it_reads(data: object) -> None:
+    schema = pydantic.TypeAdapter(_Odd)
+    try:
+        expected = repr(schema.validate_json(json.dumps(data), strict=True))
+    except pydantic.ValidationError:
+        with pytest.raises(ValueError, match=r"."):
+            from_data(_Odd, data)
+        with pytest.raises((UnreadError, ValueError, OverflowError)):
+            read_as(_Odd, data)
+    else:
+        assert repr(from_data(_Odd, data)) == expected
+        with contextlib.suppress(OverflowError):
+            assert repr(read_as(_Odd, data)) == expected
+
+
+@pytest.mark.parametrize("kind", [str | Path, int | list[int] | tuple[int, ...], set[int], InitVar[int]])
+def test_a_type_that_is_not_certain_is_left_to_pydantic(kind: object) -> None:
+    with pytest.raises(UnreadError):
+        read_as(kind, "a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import fcntl
+import functools
 import os
 import select
 import socket
@@ -176,15 +177,16 @@ class Listener:
         were searched for in each folder where all searches are known.
         """
         at_first = self._listed_at_first or {}
+        realpath = functools.cache(os.path.realpath)
         counts = collections.Counter(at_first)
         for path, count in noted.items():
-            counts[os.path.realpath(path)] += count
-        packages = {os.path.realpath(path) for path in for_packages}
+            counts[realpath(path)] += count
+        packages = set(map(realpath, for_packages))
         searched: dict[str, list[str]] = {}
         for path, names in searched_for.items():
-            searched.setdefault(os.path.realpath(path), []).extend(names)
+            searched.setdefault(realpath(path), []).extend(names)
         for path in self._seen.modules_in:
-            real = os.path.realpath(path)
+            real = realpath(path)
             if real in counts and self._seen.listed[real] == counts[real]:
                 self.accesses.folders.pop(path, None)
                 self.accesses.modules_in[path] = self._seen.modules_in[path]

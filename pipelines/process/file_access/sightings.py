@@ -20,6 +20,7 @@ from paritygate.pipelines.process.file_access.accesses import FileAccesses
 from paritygate.pipelines.process.file_access.notes import ABSENT, BYTECODE, LINK, LOOK, NO_FILE
 from paritygate.pipelines.process.file_access.places import Places, WatchedPlace
 from paritygate.pipelines.process.file_access.states import (
+    ALL_NAMES,
     CLOCK_STEP_NS,
     NAMES_BUT_REPORTS,
     NAMES_OF_MODULES,
@@ -27,7 +28,7 @@ from paritygate.pipelines.process.file_access.states import (
     content_of,
     endings_of_module,
     identity_of,
-    names_in,
+    names_of_kinds,
     target_of,
 )
 
@@ -499,10 +500,11 @@ class Sightings:
             self.accesses.files.setdefault(path, identity_of(state))
 
     def _list(self, path: str, place: WatchedPlace) -> None:
-        if path not in self.accesses.folders:
-            self.accesses.folders[path] = names_in(path)
-            self.accesses.without_reports[path] = names_in(path, NAMES_BUT_REPORTS)
-        self.modules_in.setdefault(path, names_in(path, NAMES_OF_MODULES))
+        if path not in self.accesses.folders or path not in self.modules_in:
+            names, but_reports, of_modules = names_of_kinds(path, ALL_NAMES, NAMES_BUT_REPORTS, NAMES_OF_MODULES)
+            self.accesses.folders.setdefault(path, names)
+            self.accesses.without_reports.setdefault(path, but_reports)
+            self.modules_in.setdefault(path, of_modules)
         self._cross(place)
 
     def _appears(self, path: str, pid: int) -> None:

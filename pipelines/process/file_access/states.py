@@ -6,7 +6,7 @@ import hashlib
 import importlib.machinery
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # Which names in a folder count: all, all except files of `--json`, modules and packages, or only packages.
 ALL_NAMES = "names"
@@ -39,7 +39,14 @@ def names_in(folder: str, kind: str = ALL_NAMES) -> str:
     Raises:
         OSError: The folder cannot be listed.
     """
-    return _digest_of_names(_counting(folder, kind))
+    return next(names_of_kinds(folder, kind))
+
+
+def names_of_kinds(folder: str, *kinds: str) -> Iterator[str]:
+    """Yield `names_in` for several kinds, of one look into the folder."""
+    names = _listed(folder)
+    for kind in kinds:
+        yield _digest_of_names(_counting(folder, names, kind))
 
 
 def _is_report(path: str, name: str) -> bool:
@@ -59,7 +66,7 @@ def _is_report(path: str, name: str) -> bool:
 def name_added(folder: str, before: str, kind: str) -> str | None:
     """Return a name that was added to a folder since `names_in` returned `before`; None if none explains it."""
     try:
-        names = _counting(folder, kind)
+        names = _counting(folder, _listed(folder), kind)
         newest = sorted(names, key=lambda name: os.lstat(os.path.join(folder, name[1:])).st_ctime_ns, reverse=True)  # noqa: PTH118 - of many
     except OSError:
         return None
@@ -70,10 +77,14 @@ def name_added(folder: str, before: str, kind: str) -> str | None:
     return None
 
 
-def _counting(folder: str, kind: str) -> list[str]:
-    """Return the names that count, each after a letter for its kind."""
+def _listed(folder: str) -> list[str]:
+    """Return the names in a folder without `__pycache__`, each after a letter for its kind."""
     with os.scandir(folder) as listing:
-        names = [f"{_letter(entry)}{entry.name}" for entry in listing if entry.name != "__pycache__"]
+        return [f"{_letter(entry)}{entry.name}" for entry in listing if entry.name != "__pycache__"]
+
+
+def _counting(folder: str, names: list[str], kind: str) -> list[str]:
+    """Return the names that count, of those in a folder."""
     if kind == NAMES_BUT_REPORTS:
         return [name for name in names if not _is_report(f"{folder}/{name[1:]}", name)]
     if kind == NAMES_OF_MODULES:
