@@ -46,7 +46,7 @@ def _parquet(path: Path, columns: dict[str, list[object]]) -> None:
 
 
 def _ran(desk: Desk, spec: str = "new.yaml") -> Called:
-    return desk.json("run", spec, "--target", "onnx-fp16", *_QUICK)
+    return desk.json("run", spec, "--target", "onnx-fp16", "--no-promote", *_QUICK)
 
 
 @pytest.mark.parametrize(("name", "write"), [("rows.csv", _csv), ("rows.parquet", _parquet)])
