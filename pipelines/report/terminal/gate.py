@@ -32,8 +32,8 @@ def _lines(held: RegressionCheck, shown: Shown) -> Iterator[str]:
         yield from wrapped(words, width=shown.width)
     if held.missing:
         names = ", ".join(held.missing)
-        words = f"missing: {names}: {_release(held)} has it, and the run does not"
-        yield from wrapped(f"{words} (--allow {FEWER_VARIANTS} lets it pass)", width=shown.width)
+        words = f"missing: {names}: {_release(held)} has it, and the run does not; to accept that, add"
+        yield from wrapped(f"{words} --allow {FEWER_VARIANTS}", width=shown.width)
     if not shown.is_quiet:
         for words in held.not_compared:
             yield from wrapped(f"not compared: {words}", width=shown.width)
