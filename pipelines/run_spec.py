@@ -12,6 +12,7 @@ from paritygate.errors import ExitCode, ParitygateError, UsageError
 from paritygate.machine import device_name
 from paritygate.pipelines.cache.cache import JobDone
 from paritygate.pipelines.choice.choose import choose_stage
+from paritygate.pipelines.choice.eligibility import LEFT_OUT
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.afterwards import Afterwards
@@ -19,6 +20,7 @@ from paritygate.pipelines.release.promote import (
     FailedRunError,
     NothingToRelease,
     failed_run,
+    is_only_part,
     promote_command,
     promote_stage,
     repository_of,
@@ -33,7 +35,14 @@ from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.relaxed_rules import check_asks_enough
 from paritygate.pipelines.run.stopped import noting_why_it_stops
 from paritygate.pipelines.run.validate import validate_stage
-from paritygate.pipelines.run.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.pipelines.run.workspace import (
+    DEFAULT_ROOT,
+    FailedVariant,
+    RunFolder,
+    required_left_out,
+    required_variants,
+    worst_code,
+)
 from paritygate.pipelines.spec.benchmark_plan import check_price, is_benchmark_wanted, is_speed_needed, plan_of
 from paritygate.pipelines.spec.loading import load_spec_to_run
 from paritygate.pipelines.spec.names import check_alias
@@ -107,6 +116,7 @@ class RunOutcome:
             "run": str(self.run.folder),
             "exit_code": self.exit_code,
             "required": list(required_variants(self.run)),
+            "required_left_out": list(required_left_out(self.run)),
             "variants": {
                 name: to_data(self.results[name]) if name in self.results else None
                 for name in self.run.resolved.target_names
@@ -181,11 +191,12 @@ def exit_code_of_run(
 def _unmet(
     run: RunFolder, results: Mapping[str, ComparisonResult], failures: Mapping[str, FailedVariant], device: str
 ) -> dict[str, str]:
-    """Return the verdicts of required variants that did not pass, which `exit_code_of_run` counts."""
+    """Return the verdicts of required variants that did not pass, and those that `--target` left out."""
     verdicts = {name: outcome.verdict for name, outcome in failures.items()}
     verdicts.update({name: outcome.verdict for name, outcome in results.items()})
     required = {name: verdicts.get(name, _NOT_MEASURED) for name in required_variants(run, device)}
-    return {name: verdict for name, verdict in required.items() if verdict != "pass"}
+    unmet = {name: verdict for name, verdict in required.items() if verdict != "pass"}
+    return unmet | dict.fromkeys(required_left_out(run, device), LEFT_OUT)
 
 
 def run_spec(
@@ -308,6 +319,9 @@ def _without_release(
     outcome: RunOutcome, repository: Root, err: ParitygateError, unmet: Mapping[str, str]
 ) -> RunOutcome:
     """Return the outcome with the reason why there is no release, and what a later release needs."""
+    if is_only_part(unmet):
+        # What was run passed, but the release that was asked for lacks the rest.
+        outcome = replace(outcome, exit_code=int(ExitCode.NOT_MEASURED))
     if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
         return replace(outcome, not_released=str(err), would_release=err.would_release, advice=advice)

@@ -43,8 +43,9 @@ def main(place: Path) -> int:
     repository = next(filter(_has_release, (Path("artifacts/repository"), _ROOT / "repository")), None)
     if repository is None:
         repository = _ROOT / "repository"
-        run = ["run", _MODEL, "--target", _VARIANT, "--root", str(_ROOT)]
-        if _call(run):
+        run = ["run", _MODEL, "--target", _VARIANT, "--no-promote", "--root", str(_ROOT)]
+        promote = ["promote", "--run", "latest", "--despite", "the demo serves one variant", "--root", str(_ROOT)]
+        if _call(run) or _call(promote):
             return 1
     models = _ROOT / "models"
     if _call(

@@ -14,11 +14,13 @@ from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
-from paritygate.pipelines.run.workspace import RunFolder, required_variants
+from paritygate.pipelines.run.workspace import RunFolder, required_left_out, required_variants
 from paritygate.precision import Variant
 
 _CPU = "cpu"
 _EMULATED = "emulated"
+# The verdict of a required variant that `--target` left out.
+LEFT_OUT = "left out by --target"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +172,7 @@ _WORST_FIRST = ("error", NOT_AVAILABLE, "fail", "inconclusive")
 
 
 def unmet_requirements(run: RunFolder, evidence: Evidence, devices: Collection[str]) -> dict[str, str]:
-    """Return the required variants that did not pass, each with its verdict.
+    """Return the required variants that did not pass, each with its verdict; `LEFT_OUT` for those not in the run.
 
     Results on devices of the release count; those on others only where there are none. A variant has to pass on every
     device that counts and runs it, and to run on at least one.
@@ -186,4 +188,4 @@ def unmet_requirements(run: RunFolder, evidence: Evidence, devices: Collection[s
             unmet_by_name[name] = unmet
         elif "pass" not in verdicts:
             unmet_by_name[name] = NOT_RUN_HERE if verdicts else "not measured"
-    return unmet_by_name
+    return unmet_by_name | dict.fromkeys(required_left_out(run), LEFT_OUT)

@@ -374,7 +374,7 @@ target_option = click.option(
     "targets",
     multiple=True,
     metavar="NAME",
-    help="Make only this one of the spec's targets; required ones left out decide nothing. Repeatable.",
+    help="Make only this one of the spec's targets; nothing is released without the required ones. Repeatable.",
 )
 constraint_option = click.option(
     "--constraint",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
-from paritygate.errors import ParitygateError, UsageError
+from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import SourceKind
+from paritygate.pipelines.inspecting.label_column import without_label
 from paritygate.pipelines.inspecting.picture_guess import guess_pictures
 from paritygate.pipelines.inspecting.reading import ModelFacts
-from paritygate.signature import TensorSpec, is_float_dtype
+from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
 from paritygate.validate.samples.pictures import holds_pictures
 from paritygate.validate.samples.samples import SampleSource, open_samples
@@ -61,6 +63,7 @@ class _Wanted:
     optional: tuple[str, ...] = ()
     takes_any: bool = False
     specs: Mapping[str, TensorSpec] = field(default_factory=dict)
+    signature: Signature | None = None
 
 
 def choose_inputs(loaded: LoadedModel, facts: ModelFacts, samples: SampleSource) -> InputChoice:
@@ -114,7 +117,7 @@ def reading_only(read: Callable[[], Iterator[Batch]], kept: Sequence[str] | None
 def _wanted(loaded: LoadedModel, facts: ModelFacts) -> _Wanted | None:
     if facts.signature is not None:
         specs = {spec.name: spec for spec in facts.signature.inputs}
-        return _Wanted(needed=tuple(specs), specs=specs)
+        return _Wanted(needed=tuple(specs), specs=specs, signature=facts.signature)
     if loaded.ref.kind is SourceKind.TORCH:
         from paritygate.models.torch.module import parameters_of_forward
 
@@ -192,6 +195,9 @@ def _of_table(loaded: LoadedModel, wanted: _Wanted, samples: SampleSource, colum
     check_points(samples, unused, choices, None if spec is None or spec.shape is None else spec.shape[1])
     if not choices:
         return InputChoice(samples=samples)
+    if labelled := without_label(samples, wanted.signature, [column.name for column in columns], choices[0]):
+        # Last, because a name such as `churned` alone does not show that the model takes no such number.
+        choices.append(labelled)
     fitting = _fitting(loaded, wanted, samples, missing[0], rest, choices)
     return _choice(samples, columns, {**rest, missing[0]: tuple(fitting)}, guessed=missing)
 
@@ -222,7 +228,7 @@ def _fitting(  # noqa: PLR0913, PLR0917 - the model, its inputs, and what they m
     if isinstance(width, int):
         chosen = next((columns for columns in candidates if len(columns) == width), None)
         reason = f"the input has {width} numbers a row"
-    elif spec is None and loaded.ref.kind is SourceKind.TORCH:
+    elif (spec is None and loaded.ref.kind is SourceKind.TORCH) or loaded.ref.kind is SourceKind.ONNX:
         chosen, reason = _answered(loaded, wanted, samples, name, rest, candidates)
     else:
         return candidates[0]
@@ -243,8 +249,7 @@ def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
     rest: Mapping[str, tuple[str, ...]],
     candidates: Sequence[Sequence[str]],
 ) -> tuple[Sequence[str] | None, str]:
-    from paritygate.models.torch.module import answer_of
-
+    answer = _answering(loaded)
     reason = ""
     for columns in candidates:
         read = replace(samples, batch_size=2, columns={**rest, name: tuple(columns)})
@@ -252,7 +257,9 @@ def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
         if batch is None:
             return columns, ""
         try:
-            answer_of(loaded.model, batch.inputs)
+            answer(batch.inputs)
+        except BackendError as err:
+            reason = reason or str(err).splitlines()[0]
         except ParitygateError:
             raise
         except Exception as err:  # noqa: BLE001 - a module raises whatever it raises
@@ -260,6 +267,16 @@ def _answered(  # noqa: PLR0913, PLR0917 - as _fitting
         else:
             return columns, ""
     return None, reason
+
+
+def _answering(loaded: LoadedModel) -> Callable[[Mapping[str, NDArray[np.generic]]], object]:
+    if loaded.ref.kind is SourceKind.TORCH:
+        from paritygate.models.torch.module import answer_of
+
+        return functools.partial(answer_of, loaded.model)
+    from paritygate.validate.runners.opening import open_runner
+
+    return open_runner(loaded).run
 
 
 def _with_casts(loaded: LoadedModel, wanted: _Wanted | None, samples: SampleSource) -> SampleSource:

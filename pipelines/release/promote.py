@@ -33,7 +33,7 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, evidence_to_choose_by
-from paritygate.pipelines.choice.eligibility import unmet_requirements
+from paritygate.pipelines.choice.eligibility import LEFT_OUT, unmet_requirements
 from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.compare.redaction import hidden, without_inputs
 from paritygate.pipelines.compare.result import reasons
@@ -50,7 +50,7 @@ from paritygate.pipelines.release.repository.release import StoredRelease, promo
 from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
-from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs
+from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs, run_command
 from paritygate.pipelines.run.comparisons import RAN, StalenessCheck
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
@@ -208,6 +208,11 @@ def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> 
     return unmet
 
 
+def is_only_part(unmet: Mapping[str, str]) -> bool:
+    """Return whether a run lacks nothing but required variants that `--target` left out."""
+    return set(unmet.values()) == {LEFT_OUT}
+
+
 def failed_run(
     run: RunFolder, repository: Root, unmet: Mapping[str, str], choice: Choice, alias: str | None
 ) -> FailedRunError:
@@ -216,11 +221,16 @@ def failed_run(
     `unmet` has the verdict of each required variant that did not pass.
     """
     names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
+    is_part = LEFT_OUT in unmet.values()
+    if is_only_part(unmet):
+        names = f"{', '.join(unmet)} ({LEFT_OUT})"
     stays = f", and alias {alias} is neither set nor moved" if alias else ""
-    msg = f"required and not passed: {names}; so nothing is released{stays}"
+    msg = f"required and not {'run' if is_only_part(unmet) else 'passed'}: {names}; so nothing is released{stays}"
     see = f"see why in {run.folder / 'report.html'}"
     if set(unmet.values()) == {"inconclusive"}:
         see = "give more samples, as many and such as the lines above ask for, and run it again"
+    if is_part:
+        see = f"make all targets: {run_command(run)}"
     declared = run.resolved.spec.promote.fallback
     note = ""
     if declared in {"source", "replace"}:

@@ -27,6 +27,8 @@ from paritygate.signature import is_float_dtype
 
 # What is allowed where a model has no release yet.
 FIRST_RELEASE = "first-release"
+# What is allowed where a run has fewer variants than the release, on purpose.
+FEWER_VARIANTS = "fewer-variants"
 
 # Below this part of its limit a difference counts as this part, so that factors have something to multiply.
 _SMALL_SHARE = 0.05
@@ -70,8 +72,9 @@ class RegressionCheck:
     factors: Mapping[str, float]
     figures: tuple[HeldFigure, ...]  # the worse first
     not_compared: tuple[str, ...]  # each with its reason
+    missing: tuple[str, ...] = ()  # variants of the release that the run lacks, unless that is allowed
     notes: tuple[str, ...]
-    exit_code: int  # 1 if something is worse; else that of a released variant that was not measured; else 0
+    exit_code: int  # 1 if something is worse or missing; else that of a released variant that was not measured; else 0
 
     @property
     def worse(self) -> tuple[HeldFigure, ...]:
@@ -94,7 +97,7 @@ def compare_with_release(
     """Return whether the variants of a release are worse in a run.
 
     The evidence of both sides and the release's manifest are checked. `factors` replace those of the spec and the
-    defaults. `allowed` has the deliberate changes: `INTERFACE`, or none.
+    defaults. `allowed` has the deliberate changes: `INTERFACE`, `FEWER_VARIANTS`, or none.
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is corrupt.
@@ -111,6 +114,9 @@ def compare_with_release(
     left_out: list[str] = []
     codes = [int(ExitCode.PASS)]
     pairs: list[_Pair] = []
+    missing = () if FEWER_VARIANTS in allowed else _missing(evidence, released)
+    if missing:
+        codes.append(int(ExitCode.PARITY_FAILED))
     for entry in released.manifest["variants"]:
         name = entry["name"]
         if entry["role"] == "source":
@@ -150,6 +156,7 @@ def compare_with_release(
         factors=in_force,
         figures=tuple(sorted(figures, key=lambda item: not item.is_worse)),
         not_compared=tuple(left_out),
+        missing=missing,
         notes=tuple(dict.fromkeys(note for pair in pairs for note in _notes(pair))),
         exit_code=worst_code(codes),
     )
@@ -244,6 +251,12 @@ def _code_of_missing(run: RunFolder, name: str) -> int:
     """Return the exit code of a released variant that the run could not make; 0 if the run did not include it."""
     failure = run.failures().get(name)
     return int(ExitCode.PASS) if failure is None or failure.verdict in _SKIPPED else failure.exit_code
+
+
+def _missing(evidence: Evidence, released: ReleaseDetails) -> tuple[str, ...]:
+    """Return the released variants that the run lacks: they are no targets, or not available for the model any more."""
+    names = [entry["name"] for entry in released.manifest["variants"] if entry["role"] != "source"]
+    return tuple(name for name in names if (entry := evidence.entry(name)) is None or entry.verdict == NOT_AVAILABLE)
 
 
 def _of_results(pair: _Pair, factors: Mapping[str, float]) -> Iterator[HeldFigure]:

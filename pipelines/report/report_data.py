@@ -243,7 +243,7 @@ def _why_not_measured(
     """Return reason and hint if there is no comparison of this artifact on these samples; None if there is."""
     again = _validate_command(run)
     if artifact is None:
-        return "it was not exported", _run_command(run)
+        return "it was not exported", run_command(run)
     if entry is None or entry.result is None:
         return "it was exported, and no evidence of a comparison was written", again
     if not entry.result.is_measured:
@@ -317,7 +317,7 @@ def _commands(run: RunFolder) -> tuple[tuple[str, str], ...]:
     return (
         ("Compare these files once more", _validate_command(run)),
         ("Measure their speed", benchmark),
-        ("Do the whole run again", _run_command(run)),
+        ("Do the whole run again", run_command(run)),
     )
 
 
@@ -325,7 +325,8 @@ def _validate_command(run: RunFolder) -> str:
     return f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"
 
 
-def _run_command(run: RunFolder) -> str:
+def run_command(run: RunFolder) -> str:
+    """Return the command that makes all targets of the run's spec."""
     origin = Path(run.resolved.origin)
     # A packaged spec has a name; a file gets a path that works from anywhere.
     spec = str(run.resolved.folder / origin.name) if origin.suffix else run.resolved.origin

@@ -15,6 +15,7 @@ from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.report.figures import number, share, shorten, times
 from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.pipelines.report.why import headline_check, why, why_of_variant
+from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted, first_line_of
 from paritygate.validate.gate.declared_limits import DEFAULT_LIMIT, limits_of_result
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from paritygate.pipelines.report.tables.table import Cell
 
 _NOTHING = "-"
+_FULL = frozenset({Precision.FP32, Precision.TF32})
 # Short enough for a column.
 _NOT_AVAILABLE = "not available"
 # Sentences are cut to these lengths; the report has all of them.
@@ -168,6 +170,7 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
         *_looks_like(measured),
         *_emulated(report),
         *_clamped(report),
+        *_mostly_kept(report),
         *_hints(report),
         *_warnings(measured),
         *_findings(measured),
@@ -185,6 +188,7 @@ def _half_precision(report: ReportData) -> Iterator[Remark]:
 def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
     """Return the remarks on one comparison."""
     return (
+        *_lower_precision(result),
         *_causes({"": result}),
         *_other_inputs(result),
         *_left_out(result),
@@ -194,6 +198,16 @@ def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
         *_warnings({"": result}),
         *_findings({"": result}),
     )
+
+
+def _lower_precision(result: ComparisonResult) -> Iterator[Remark]:
+    """Yield how to judge a failed candidate by the limits of the precision that its weights have."""
+    found = result.candidate.precision_found
+    if result.verdict == "fail" and result.precision == Precision.FP32 and found not in {None, *_FULL}:
+        words = (
+            f"the candidate's weights are {found}, judged as {result.precision}; if you meant that: --precision {found}"
+        )
+        yield Remark(kind="hint", words=words)
 
 
 def _other_inputs(result: ComparisonResult) -> Iterator[Remark]:
@@ -297,6 +311,18 @@ def _clamped(report: ReportData) -> Iterator[Remark]:
             more = f"; and {len(changed) - 1} more: see the report" if len(changed) > 1 else ""
             words = f"constants beyond the range of its precision were changed: {changed[0]}{more}"
             pairs.append((words, variant.name))
+    return _first(_shared("note", pairs))
+
+
+def _mostly_kept(report: ReportData) -> Iterator[Remark]:
+    """Yield how many operators stay in FP32, for variants of a lower precision of which most do."""
+    pairs = []
+    for variant in report.variants:
+        facts = variant.artifact.made_by.get("facts", {}) if variant.artifact is not None else {}
+        kept = len(facts.get("nodes_kept", ()))
+        total = kept + int(facts.get("nodes_converted", 0))
+        if 2 * kept > total:
+            pairs.append((f"{kept} of {total} operators stay FP32", variant.name))
     return _first(_shared("note", pairs))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,8 +21,9 @@ from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.process.child import DoJob, do_job
 from paritygate.pipelines.run.evidence import Evidence, read_evidence
 from paritygate.pipelines.run.in_use import RunLock
-from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.pipelines.spec.schema import LeftOutTargets, ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import needed_backends
+from paritygate.precision import Variant
 
 DEFAULT_ROOT = Path("artifacts")
 SCRATCH = "scratch"
@@ -216,6 +217,7 @@ def new_run(
         "folder": str(resolved.folder),
         "origin": resolved.origin,
         "samples_path": path,
+        "left_out": to_data(resolved.left_out),
     }
     write_json_atomically(folder / _SPEC_FILE, data)
     place = folder.resolve()
@@ -254,7 +256,12 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
                 if not isinstance(data[name], kind):
                     msg = f"{name} is {data[name]!r}, and no text"
                     raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
-            resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
+            resolved = ResolvedSpec(
+                spec=Spec.model_validate(spec),
+                folder=Path(data["folder"]),
+                origin=data["origin"],
+                left_out=from_data(LeftOutTargets, data.get("left_out", {})),
+            )
         except (KeyError, TypeError, ValueError) as err:
             msg = f"{path} is corrupt: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run", command="convert-and-validate run SPEC") from err
@@ -295,20 +302,30 @@ def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, .
     spec = run.resolved.spec
     if spec.required is not None:
         return tuple(spec.required)
+    return _runnable(run, run.resolved.variants, device) or run.resolved.target_names
+
+
+def required_left_out(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
+    """Return the variants that a release requires and `--target` left out, by the rule of `required_variants`."""
+    left_out = run.resolved.left_out
+    return left_out.required + _runnable(run, map(Variant.parse, left_out.others), device)
+
+
+def _runnable(run: RunFolder, variants: Iterable[Variant], device: str | None) -> tuple[str, ...]:
+    """Return the variants whose backends are installed and that run on the device, as far as is known."""
     evidence = _readable_evidence(run)
     where = device or ("cpu" if evidence is None else evidence.device.partition(":")[0])
     excused = {NOT_AVAILABLE, NOT_RUN_HERE}
     not_required = {name for name, failure in run.failures().items() if failure.verdict in excused}
     if evidence is not None:
         not_required |= {entry.variant for entry in evidence.variants if entry.verdict in excused}
-    runnable = tuple(
+    return tuple(
         str(variant)
-        for variant in run.resolved.variants
-        if all(backend_state(name).is_available for name in needed_backends(variant, spec))
+        for variant in variants
+        if all(backend_state(name).is_available for name in needed_backends(variant, run.resolved.spec))
         and why_not_run(variant, where) is None
         and str(variant) not in not_required
     )
-    return runnable or run.resolved.target_names
 
 
 def _readable_evidence(run: RunFolder) -> Evidence | None:

@@ -118,12 +118,24 @@ def schema_of_spec() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOutTargets:
+    """The targets that `--target` left out of a run, as far as a release needs them.
+
+    `required` are on the spec's own list. `others` are all left-out targets of a spec without a list.
+    """
+
+    required: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedSpec:
     """A spec whose paths and names have been checked."""
 
     spec: Spec
     folder: Path  # where its paths start
     origin: str  # where it was read, for messages
+    left_out: LeftOutTargets = LeftOutTargets()
 
     @property
     def name(self) -> str:

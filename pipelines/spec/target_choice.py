@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS, FORMATS
-from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.pipelines.spec.schema import LeftOutTargets, ResolvedSpec, Spec
 from paritygate.pipelines.spec.targets import name_of_target, target_meant
 from paritygate.precision import Precision, Variant
 from paritygate.text import nearest_first
@@ -28,7 +28,8 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
 def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
     """Return the spec limited to the named targets and their settings; the whole spec if none is named.
 
-    Required targets stay if they are named. If none of them is, it is as if the spec required none by name.
+    Required targets stay if they are named. If none of them is, it is as if the spec required none by name. The others
+    are left out, which keeps the run from a release.
 
     Raises:
         UsageError: A name is no target of the spec.
@@ -52,7 +53,13 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
             }
         ),
     }
-    return replace(resolved, spec=spec.model_copy(update=chosen))
+    others = tuple(name for name in resolved.target_names if name not in names)
+    left_out = (
+        LeftOutTargets(others=others)
+        if spec.required is None
+        else LeftOutTargets(required=tuple(name for name in others if name in spec.required))
+    )
+    return replace(resolved, spec=spec.model_copy(update=chosen), left_out=left_out)
 
 
 def with_probes(resolved: ResolvedSpec, names: Sequence[str] | None) -> ResolvedSpec:

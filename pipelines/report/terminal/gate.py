@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from paritygate.errors import ExitCode
 from paritygate.pipelines.release.interface import INTERFACE
-from paritygate.pipelines.release.regression import HeldFigure, RegressionCheck
+from paritygate.pipelines.release.regression import FEWER_VARIANTS, HeldFigure, RegressionCheck
 from paritygate.pipelines.report.figures import near_one, number, share
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines
@@ -30,6 +30,10 @@ def _lines(held: RegressionCheck, shown: Shown) -> Iterator[str]:
         yield from screen_table(Table(caption=caption, columns=_COLUMNS, rows=rows), shown.width)
     for words in _broken_clients(figures, held):
         yield from wrapped(words, width=shown.width)
+    if held.missing:
+        names = ", ".join(held.missing)
+        words = f"missing: {names}: {_release(held)} has it, and the run does not; to accept that, add"
+        yield from wrapped(f"{words} --allow {FEWER_VARIANTS}", width=shown.width)
     if not shown.is_quiet:
         for words in held.not_compared:
             yield from wrapped(f"not compared: {words}", width=shown.width)
@@ -59,6 +63,8 @@ def _verdict(held: RegressionCheck) -> str:
     if not held.version:
         return f"pass: {held.model}: {held.notes[0]}"
     count = len(held.worse)
+    if held.missing and not count:
+        return f"fail: {held.model}: the run lacks {', '.join(held.missing)} of {_release(held)}"
     if count:
         figures = f"{counted(count, 'figure')} {one_or_many(count, 'is', 'are')}"
         return f"fail: {held.model}: {figures} worse than in {_release(held)}"

@@ -9,7 +9,7 @@ from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.compare.result import ComparisonResult, error_result, reasons
 from paritygate.pipelines.release.promote import promote_command
-from paritygate.pipelines.report.report_data import ReportData, collect_report
+from paritygate.pipelines.report.report_data import ReportData, collect_report, run_command
 from paritygate.pipelines.report.summary import run_remarks, run_summary
 from paritygate.pipelines.report.tables.parity import parity_table
 from paritygate.pipelines.report.terminal.benchmark import print_benchmark
@@ -26,6 +26,7 @@ from paritygate.pipelines.report.terminal.printing import Shown, print_errors, p
 from paritygate.pipelines.report.terminal.release import release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
 from paritygate.pipelines.report.terminal.serving import update_lines
+from paritygate.pipelines.run.workspace import required_left_out
 from paritygate.text import echo
 
 if TYPE_CHECKING:
@@ -179,5 +180,6 @@ def _next_command(outcome: RunOutcome) -> str:
     if outcome.release is not None and outcome.repository is not None:
         return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
     if outcome.not_released == NOT_ASKED_FOR and outcome.exit_code == 0:
-        return promote_command(outcome.run, outcome.repository)
+        is_part = required_left_out(outcome.run)
+        return run_command(outcome.run) if is_part else promote_command(outcome.run, outcome.repository)
     return ""

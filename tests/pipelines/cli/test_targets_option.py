@@ -1,4 +1,4 @@
-"""`--target`: only some of a spec's targets are made, and the run's own spec says so to every later stage."""
+"""`--target`: only some of a spec's targets are made, and nothing is released without the required ones."""
 
 from __future__ import annotations
 
@@ -41,9 +41,13 @@ def test_only_the_targets_named_are_made_and_validated(desk: Desk) -> None:
 
     called = desk.json("run", "--verbose", "spec.yaml", "--target", "onnx-fp16")
 
-    assert called.code == 0, str(called)
+    assert called.code == 5, str(called)
     (run,) = called.data["runs"]
-    assert list(run["variants"]) == run["required"] == run["release"]["variants"] == ["onnx-fp16"]
+    assert list(run["variants"]) == run["required"] == ["onnx-fp16"]
+    assert run["variants"]["onnx-fp16"]["verdict"] == "pass"
+    assert run["required_left_out"] == ["onnx-fp32"]
+    assert run["release"] is None
+    assert run["exit_code"] == 5
     spec = json.loads((desk.run_folder / "spec.json").read_text(encoding="utf-8"))["spec"]
     assert spec["targets"] == spec["required"] == spec["promote"]["prefer"] == ["onnx-fp16"]
     assert spec["tolerance"] == spec["promote"]["accept"] == {}
@@ -52,6 +56,34 @@ def test_only_the_targets_named_are_made_and_validated(desk: Desk) -> None:
     assert (desk.run_folder / "bases/onnx-fp32/artifact.json").is_file()
     assert desk.call("validate", "--verbose", "--run", str(desk.run_folder)).code == 0
     assert [entry["variant"] for entry in desk.evidence()["variants"]] == ["onnx-fp16"]
+    # A later release of the part needs a reason, as after a failure.
+    promote = ("promote", "--run", str(desk.run_folder))
+    assert desk.call(*promote).code == 5
+    released = desk.json(*promote, "--despite", "the others are served as they are")
+    assert released.code == 0, str(released)
+
+
+@pytest.mark.parametrize(
+    ("required", "options", "code", "left_out"),
+    [
+        (None, (), 5, ["onnx-fp32"]),
+        (None, ("--no-promote",), 0, ["onnx-fp32"]),
+        (["onnx-fp16"], (), 0, []),
+        ([], (), 0, []),
+    ],
+)
+def test_a_part_is_released_only_if_nothing_else_is_required(
+    desk: Desk, required: list[str] | None, options: tuple[str, ...], code: int, left_out: list[str]
+) -> None:
+    listed = {} if required is None else {"required": required}
+    # BF16 needs a GPU, so a spec without a list does not require it here.
+    desk.spec(targets=["onnx-fp32", "onnx-fp16", "onnx-bf16"], probes="none", **listed)
+
+    called = desk.json("run", "spec.yaml", "--target", "onnx-fp16", *options)
+
+    (run,) = called.data["runs"]
+    assert (called.code, run["required_left_out"]) == (code, left_out)
+    assert (run["release"] is not None) == (code == 0 and not options)
 
 
 def test_several_targets_are_exported_in_the_order_of_the_spec(desk: Desk) -> None:

@@ -46,7 +46,7 @@ def _parquet(path: Path, columns: dict[str, list[object]]) -> None:
 
 
 def _ran(desk: Desk, spec: str = "new.yaml") -> Called:
-    return desk.json("run", spec, "--target", "onnx-fp16", *_QUICK)
+    return desk.json("run", spec, "--target", "onnx-fp16", "--no-promote", *_QUICK)
 
 
 @pytest.mark.parametrize(("name", "write"), [("rows.csv", _csv), ("rows.parquet", _parquet)])
@@ -282,3 +282,38 @@ def test_a_misspelt_column_is_found_before_the_model_is_converted(desk: Desk, mo
 
         assert called.code == 2, called
         assert seen in called.err
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "left_out"),
+    [("age", "churned", ["churned"]), ("churned", "fee", ["churned"]), ("churned", "senior", None)],
+)
+def test_the_classes_that_a_classifier_predicts_are_no_input(
+    desk: Desk, first: str, last: str, left_out: list[str] | None
+) -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    skl2onnx = pytest.importorskip("skl2onnx")
+    random = np.random.default_rng(0)
+    numbers = random.standard_normal((120, 4)).astype(np.float32)
+    # Another column of zeros and ones.
+    numbers[:, 2] = random.integers(0, 2, 120)
+    churned = (numbers[:, 0] > 0).astype(np.int64)
+    model = linear_model.LogisticRegression().fit(numbers, churned)
+    exported = skl2onnx.to_onnx(model, numbers[:1], options={"zipmap": False})
+    (desk.folder / "churn.onnx").write_bytes(exported.SerializeToString())
+    columns = dict(zip(("age", "tenure", "senior", "fee"), numbers.T.tolist(), strict=True))
+    columns["churned"] = churned.tolist()
+    between = [name for name in columns if name not in {first, last}]
+    _csv(desk.folder / "rows.csv", {name: columns[name] for name in (first, *between, last)})
+
+    called = desk.json("init", "churn.onnx", "--samples", "rows.csv", "--out", "new.yaml")
+
+    if left_out is None:
+        # Both ends look like labels. The options that settle it are those of the hint.
+        assert called.code == 2
+        assert "--columns X=" in called.err
+        return
+    assert called.code == 0, called
+    (read,) = load_spec(str(desk.folder / "new.yaml")).spec.samples.columns.values()
+    assert sorted(columns.keys() - {*read}) == left_out
+    assert any("churned" in note for note in called.data["notes"])

@@ -198,16 +198,27 @@ def test_a_variant_that_could_not_be_judged_has_its_own_code(desk: Desk) -> None
     assert "verdict: error: tiny: onnx-fp32 did not pass, and is in version 1" in " ".join(called.out.split())
 
 
-def test_a_variant_that_the_run_lacks_is_not_measured(desk: Desk) -> None:
-    desk.spec(targets=["onnx-fp16"])
-    assert desk.call("run", "spec.yaml", "--no-promote").code == 0
+def test_a_variant_that_the_run_lacks_fails_unless_it_is_allowed(desk: Desk) -> None:
+    desk.spec(targets=["onnx-fp32", "onnx-fp16"], probes="none")
+    assert desk.call("run", "spec.yaml").code == 0
+    part = ("--target", "onnx-fp16", "--no-promote", "--probes", "none")
+    assert desk.call("run", "spec.yaml", *part).code == 0
 
     called = gate(desk, run=desk.runs[-1])
+    assert (called.code, called.data["missing"]) == (1, ["onnx-fp32"])
+    assert not any(item["is_worse"] for item in called.data["figures"])
 
-    assert called.code == 5
-    assert called.err.startswith(
-        "error: tiny version 1 cannot be compared with the run: onnx-fp32: it is no variant of the run"
-    )
+    allowed = gate(desk, "--allow", "fewer-variants", run=desk.runs[-1])
+    assert (allowed.code, allowed.data["missing"]) == (0, [])
+    assert any(words.startswith("onnx-fp32: ") for words in allowed.data["not_compared"])
+
+
+def test_a_run_without_any_released_variant_fails(desk: Desk) -> None:
+    desk.spec(targets=["onnx-fp16"], probes="none")
+    assert desk.call("run", "spec.yaml", "--no-promote").code == 0
+
+    assert gate(desk, run=desk.runs[-1]).data["missing"] == ["onnx-fp32"]
+    assert gate(desk, "--allow", "fewer-variants", run=desk.runs[-1]).code == 5
 
 
 def set_interface(desk: Desk, change: Callable[[dict[str, Any]], None]) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
 import pytest
 from rich.cells import cell_len
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
@@ -20,6 +23,7 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.report.report_data import ReportData, VariantReport, collect_report
 from paritygate.pipelines.report.summary import (
+    comparison_remarks,
     comparison_summary,
     findings_of,
     run_remarks,
@@ -28,9 +32,12 @@ from paritygate.pipelines.report.summary import (
 )
 from paritygate.pipelines.report.terminal.screen import WIDTH, screen_table, wrapped
 from paritygate.pipelines.report.why import why, why_of_variant
-from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.validate.measure.check import Check
 from paritygate.validate.measure.figures import DecisionStatistics, WorstRow
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
 
 _WIDE = "유사도 점수가 한계를 넘었다 "
 
@@ -346,3 +353,59 @@ def test_a_command_within_a_sentence_is_filled_as_words_are() -> None:
     words = f"run convert-and-validate plan (which does nothing), {'or read what follows here ' * 4}"
 
     assert not any(line.endswith("\\") for line in wrapped(words))
+
+
+def test_a_variant_of_which_most_operators_stay_fp32_is_noted(desk: Desk) -> None:
+    mean = "m = ReduceMean <axes=[1]> (x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean <axes=[1]> (s)"
+    head = '<ir_version: 9, opset_import: ["": 17]> norm (float[n,3] x) => (float[n,3] y)'
+    text = f"{head} {{ e = Constant <value_float = 0.00001> () {mean} u = Add(v, e) r = Sqrt(u) y = Div(d, r) }}"
+    onnx.save(onnx.parser.parse_model(text), desk.folder / "norm.onnx")
+    samples = np.random.default_rng(0).standard_normal((120, 3)).astype(np.float32)
+    np.savez(desk.folder / "norm.npz", x=samples)
+    desk.spec(
+        model={"name": "tiny", "source": "norm.onnx"},
+        samples={"source": "norm.npz"},
+        decisions={},
+        targets=["onnx-fp32", "onnx-fp16"],
+        probes="none",
+    )
+    assert desk.call("run", "spec.yaml", "--no-promote").code == 0
+
+    report = collect_report(open_run(desk.run_folder))
+
+    (noted,) = (remark for remark in run_remarks(report) if remark.names == ("onnx-fp16",))
+    (facts,) = (
+        item.artifact.made_by["facts"] for item in report.variants if item.name == "onnx-fp16" and item.artifact
+    )
+    kept = len(facts["nodes_kept"])
+    assert kept > facts["nodes_converted"]
+    assert f"{kept} of {kept + facts['nodes_converted']} " in noted.words
+    # Of a model that is converted as a whole, nothing is noted.
+    whole = {**facts, "nodes_kept": []}
+    variants = [
+        replace(item, artifact=item.artifact and replace(item.artifact, made_by={"facts": whole}))
+        for item in report.variants
+    ]
+    remarks = run_remarks(replace(report, variants=tuple(variants)))
+    assert not any(remark.names == ("onnx-fp16",) for remark in remarks)
+
+
+@pytest.mark.parametrize(
+    ("found", "judged", "verdict", "is_named"),
+    [
+        ("fp16", "fp32", "fail", True),
+        ("int8", "fp32", "fail", True),
+        ("fp32", "fp32", "fail", False),
+        ("fp16", "fp16", "fail", False),
+        ("fp16", "fp32", "pass", False),
+    ],
+)
+def test_a_failed_candidate_of_lower_precision_names_the_option(
+    found: str, judged: str, verdict: str, *, is_named: bool
+) -> None:
+    result = _result(_check("max_abs_diff", verdict), verdict=verdict)
+    result = replace(result, precision=judged, candidate=replace(result.candidate, precision_found=found))
+
+    remarks = comparison_remarks(result)
+
+    assert (bool(remarks) and f"--precision {found}" in remarks[0].words) is is_named

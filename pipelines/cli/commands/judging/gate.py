@@ -40,10 +40,10 @@ from paritygate.roots import Root
     "--allow",
     "allowed",
     multiple=True,
-    type=click.Choice(["interface", "first-release"]),
+    type=click.Choice(["interface", "fewer-variants", "first-release"]),
     help=(
-        "Accept a change: interface, a deliberate change of inputs or outputs; first-release, a model "
-        "without a release, which passes with a note."
+        "Accept a change: interface, a deliberate change of inputs or outputs; fewer-variants, a run without some "
+        "released variants; first-release, a model without a release. May be repeated."
     ),
 )
 @click.option(
@@ -74,8 +74,8 @@ def command(
     removed, renamed or retyped input or output, or a new input. A new output breaks no client.
 
     Nothing is measured or released. The exit code is 0 if nothing is worse, 1 if a variant is worse or fails, and 2
-    if there is no such release. It is 3 to 5 if the run did not measure or make a released variant. A released
-    variant that is no target of the run is listed as not compared, and fails nothing.
+    if there is no such release. It is 3 to 5 if the run did not measure or make a released variant. It is 1 for a
+    released variant that is no target of the run, unless --allow fewer-variants is given.
 
     \b
     Example:
