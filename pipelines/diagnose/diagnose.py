@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, InputFileError, ParitygateError
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.codec import to_data
+from paritygate.errors import BackendError, InputFileError
+from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.models import parse_model
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
-from paritygate.pipelines.process.child_result import reading_result
+from paritygate.pipelines.process.child import ChildJob, Progress
+from paritygate.pipelines.process.lone_child import result_of_lone_child
 from paritygate.validate.divergence.result import Divergence
 from paritygate.validate.samples.source import SampleSource
 
@@ -36,10 +34,9 @@ def diagnose(request: DiagnosisRequest, progress: Progress) -> Divergence:
     """
     here = request.samples.folder
     reference, candidate = (_onnx_file(text, here) for text in (request.reference, request.candidate))
-    place = Path(tempfile.mkdtemp(prefix="paritygate-diagnose-"))
-    is_log_wanted = False
-    try:
-        job = ChildJob(
+
+    def job_in(place: Path) -> ChildJob:
+        return ChildJob(
             name="diagnose",
             args={"reference": str(reference), "candidate": str(candidate), "samples": to_data(request.samples)},
             folder=place,
@@ -47,20 +44,12 @@ def diagnose(request: DiagnosisRequest, progress: Progress) -> Divergence:
             time_limit_s=request.time_limit_s,
             crash_error=BackendError,
         )
-        data = run_child(job, progress)
-        with reading_result(job):
-            return from_data(Divergence, data)
-    except ParitygateError as err:
-        # After a crash, the message names the log.
-        is_log_wanted = str(place) in str(err)
-        raise
-    finally:
-        if not is_log_wanted:
-            shutil.rmtree(place, ignore_errors=True)
+
+    return result_of_lone_child(Divergence, job_in, progress)
 
 
 def _onnx_file(text: str, here: Path) -> Path:
-    model: ModelRef = parse_model(text, here)
+    model = parse_model(text, here)
     if model.kind is not SourceKind.ONNX:
         msg = f"diagnose cannot read {text} (got {model.kind.value}, expected an ONNX file)"
         raise InputFileError(msg, hint="give the ONNX file that it was exported to, or built from")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.codec import to_data
+from paritygate.errors import BackendError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.importing import is_object_path
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
@@ -21,8 +19,8 @@ from paritygate.pipelines.inspecting.hugging_face import holds_weights, module_o
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.naming import GivenName, guessed_name
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
-from paritygate.pipelines.process.child_result import reading_result
+from paritygate.pipelines.process.child import ChildJob, Progress
+from paritygate.pipelines.process.lone_child import result_of_lone_child
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.validate.samples.source import SampleSource
@@ -228,28 +226,20 @@ def _beside(text: str | None, here: Path, folder: Path) -> str | None:
 def _child(
     kind: type[_Found], ref: ModelRef, samples: SampleSource | None, *, time_limit_s: float, progress: Progress
 ) -> _Found:
-    place = Path(tempfile.mkdtemp(prefix="paritygate-inspect-"))
-    is_log_wanted = False
-    try:
-        job = ChildJob(
+    args = {
+        "source": to_data(ref),
+        "samples": None if samples is None else to_data(samples),
+        "is_surveyed": kind is ModelSurvey,
+    }
+
+    def job_in(place: Path) -> ChildJob:
+        return ChildJob(
             name="inspect",
-            args={
-                "source": to_data(ref),
-                "samples": None if samples is None else to_data(samples),
-                "is_surveyed": kind is ModelSurvey,
-            },
+            args=args,
             folder=place,
             what=f"the inspection of {ref.text}",
             time_limit_s=time_limit_s,
             crash_error=BackendError,
         )
-        data = run_child(job, progress)
-        with reading_result(job):
-            return from_data(kind, data)
-    except ParitygateError as err:
-        # After a crash, the message names the log.
-        is_log_wanted = str(place) in str(err)
-        raise
-    finally:
-        if not is_log_wanted:
-            shutil.rmtree(place, ignore_errors=True)
+
+    return result_of_lone_child(kind, job_in, progress)

@@ -28,8 +28,7 @@ from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.pipelines.compare import session_probes
 from paritygate.pipelines.compare.result import schema_of_result
-from paritygate.pipelines.inspecting import init
-from paritygate.pipelines.process import child
+from paritygate.pipelines.process import child, lone_child
 from paritygate.pipelines.process.child import run_child
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.run.comparisons import comparison_of
@@ -259,7 +258,7 @@ def jobs_done_here(run: Callable[..., Any] = _run_here) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if run is _run_here:
             patch.setenv("PARITYGATE_CACHE", "off")
-        for module in (child, init, selftest_stage, session_probes):
+        for module in (child, lone_child, selftest_stage, session_probes):
             patch.setattr(module, "run_child", run)
         yield
 

@@ -57,8 +57,8 @@ class Forcing:
         """Return the error of the outputs with the reference's tensors in these places; infinity if they do not fit."""
         try:
             return self._error_of(self.values_of(pairs))
-        except (BackendError, ValueError):
-            # A tensor of another shape or dtype does not fit here.
+        except (BackendError, ValueError, LookupError, TypeError):
+            # A tensor of another shape or dtype does not fit here; nor does a sequence or a map.
             return float("inf")
 
     def values_of(self, pairs: Mapping[str, str]) -> dict[str, Arrays]:
@@ -84,11 +84,9 @@ class Forcing:
         own = [other for node in region.reference for other in node.output]
         near = dict.fromkeys([*own, *self._after([other for _, other in region.start])])
         fitting = [other for other in near if other in self._wanted and self._wanted[other].key == ours.key]
-        return sorted(fitting, key=lambda other: (self._operator(other) != op_type, bool(own) and other not in own))
-
-    def _operator(self, tensor: str) -> str:
-        node = self._reference.producers.get(tensor)
-        return "" if node is None else node.op_type
+        return sorted(
+            fitting, key=lambda other: (self._reference.operator(other) != op_type, bool(own) and other not in own)
+        )
 
     def _after(self, tensors: Sequence[str]) -> list[str]:
         """Return the reference's tensors that are computed from these in a few steps, nearest first, then these."""

@@ -40,7 +40,7 @@ def frontier_of(graph: TensorGraph, matching: Matching, outputs: Iterable[str], 
             continue
         visited.add(tensor)
         node = graph.producers[tensor]
-        before = [name for name in graph.data_inputs(node) if not is_matched(matching, name, tolerance)]
+        before = [name for name in graph.data_inputs(node) if not matching.matched(name, tolerance)]
         before = [name for name in before if name in graph.producers]
         # The shape of a tensor is often computed otherwise: it is followed only if no values explain the difference.
         floats = [name for name in before if matching.sketches[name].kind == "f"]
@@ -48,8 +48,3 @@ def frontier_of(graph: TensorGraph, matching: Matching, outputs: Iterable[str], 
         if not before:
             names.add(node.name)
     return Frontier(nodes=[node for node in graph.nodes if node.name in names], visited=frozenset(visited))
-
-
-def is_matched(matching: Matching, name: str, tolerance: float) -> bool:
-    """Return whether the tensor has a partner that says something: equal constants are everywhere."""
-    return bool(matching.matched(name, tolerance)) and name not in matching.flat

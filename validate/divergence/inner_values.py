@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,5 +91,18 @@ def _run(session: onnxruntime.InferenceSession, names: list[str], feed: Feed) ->
     except Exception as err:
         msg = f"onnxruntime failed while inner tensors were read: {first_line(err)}"
         raise BackendError(msg, hint="check that both models run on these samples: use `compare`") from err
-    # A sequence or a map is no tensor: an empty array stands for it and matches nothing.
-    return [answer if isinstance(answer, np.ndarray) else np.empty(0) for answer in answers]
+    return [_array_of(answer) for answer in answers]
+
+
+def _array_of(answer: Any) -> NDArray[Any]:  # noqa: ANN401 - whatever ONNX Runtime returns
+    """Return a sequence of tensors as one array, and a sequence of maps as one with a field for each key."""
+    if isinstance(answer, np.ndarray):
+        return answer
+    parts: list[Any] = [answer] if isinstance(answer, dict) else list(answer or ())
+    if parts and all(isinstance(part, dict) for part in parts):
+        keys = sorted(parts[0], key=str)
+        values = np.array([[part.get(key) for key in keys] for part in parts])
+        fields = np.dtype([(str(key), values.dtype) for key in keys])
+        return np.array([tuple(row) for row in values], dtype=fields)
+    # An optional without a value, or an empty sequence.
+    return np.concatenate([np.ravel(part) for part in parts]) if parts else np.empty(0, np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
@@ -24,8 +25,13 @@ from paritygate.validate.divergence.result import (
     Step,
 )
 from paritygate.validate.divergence.rounded_weights import changed_weights
-from paritygate.validate.divergence.sketch import Sketch, error_between, sketch_of
+from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
 from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
+from paritygate.validate.words.sentence import Words, say
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Relative errors up to which inner tensors match, the tightest first. At the first ones rounding alone may part
 # tensors: then forcing does not prove the place. The last ones are for candidates of lower precision.
@@ -60,10 +66,10 @@ def locate(reference: Path, candidate: Path, feeds: Sequence[Feed]) -> Divergenc
     outputs = _pairs(ours.outputs, theirs.outputs)
     if inputs is None or outputs is None:
         what = "inputs" if inputs is None else "outputs"
-        return Divergence(outcome=CONTRACT, detail=f"the models have different numbers of {what}")
+        return Divergence(outcome=CONTRACT, words=say("divergence.other_number", names=what))
     worst = _worst_feeds(ours, theirs, inputs, outputs, feeds)
-    if isinstance(worst, str):
-        return Divergence(outcome=CONTRACT, detail=worst)
+    if isinstance(worst, tuple):
+        return Divergence(outcome=CONTRACT, words=worst)
     return _Search(ours, theirs, inputs, outputs, worst).result()
 
 
@@ -93,7 +99,14 @@ class _Search:
     def result(self) -> Divergence:
         """Return the places of the tightest tolerance by which one is proven, else those of the best one."""
         if self._error <= _AGREE:
-            return Divergence(outcome=EQUAL, error=self._error, tensors=len(self._ours.inner()))
+            unknown = tuple(name for name in self._outputs if name not in self._errors)
+            return Divergence(
+                outcome=CANNOT_TELL if unknown else EQUAL,
+                words=say("divergence.unknown", outputs=unknown) if unknown else (),
+                error=self._error,
+                tensors=len(self._ours.inner()),
+                not_located=unknown,
+            )
         places = self._exchanged() or self._spread_over_weights()
         if places:
             return self._divergence(places, min(_TOLERANCES))
@@ -119,8 +132,8 @@ class _Search:
             if not equal or node is None:
                 return []
             others = [self._theirs.producers[other] for other in equal if other in self._theirs.producers]
-            what = f"output {name} has the values of the reference's output {equal[0]}"
-            places.append(_located(Region(candidate=[node], reference=others[:1], start=(), what=what), PROVEN))
+            words = say("divergence.exchanged", output=name, other=equal[0])
+            places.append(_located(Region(candidate=[node], reference=others[:1], start=(), words=words), PROVEN))
         return places
 
     def _spread_over_weights(self) -> list[Located]:
@@ -130,7 +143,7 @@ class _Search:
             return []
         nodes = [node for node in self._ours.nodes if set(pairs).intersection(node.input)]
         others = [node for node in self._theirs.nodes if set(pairs.values()).intersection(node.input)]
-        return [_located(Region(candidate=nodes, reference=others, start=(), what=words), PROVEN)]
+        return [_located(Region(candidate=nodes, reference=others, start=(), words=words), PROVEN)]
 
     def _places(self, tolerance: float) -> list[Located]:
         """Return where the models part at this tolerance: places are forced until the outputs agree."""
@@ -199,20 +212,45 @@ class _Search:
 
     def _matched(self, sketches: Mapping[str, Sketch]) -> tuple[Matching, Matching]:
         """Return the partners of the candidate's tensors, and of the reference's."""
-        inputs = [(other, name) for name, other in self._inputs.items()]
-        return match(sketches, self._wanted, known=self._inputs.items()), match(self._wanted, sketches, known=inputs)
+        return (
+            match((self._ours, self._theirs), (sketches, self._wanted), self._inputs.items()),
+            match(
+                (self._theirs, self._ours),
+                (self._wanted, sketches),
+                [(other, name) for name, other in self._inputs.items()],
+            ),
+        )
 
     def _errors_of(self, sketches: Mapping[str, Sketch]) -> dict[str, float]:
-        return {name: error_between(sketches[name], self._wanted[other]) for name, other in self._outputs.items()}
+        pairs = {name: (sketches[name], self._wanted[other]) for name, other in self._outputs.items()}
+        return {name: error_between(*pair) for name, pair in pairs.items() if not _are_unknown(pair)}
 
     def _error_with(self, values: Mapping[str, Arrays]) -> float:
         return max(self._errors_of(_outputs_of(self._ours, self._feeds, values)).values(), default=0.0)
 
+    def _is_behind(self, output: str, places: Sequence[Located]) -> bool:
+        """Return whether the output is computed from one of the places."""
+        named = {name for place in places for name in place.candidate_nodes}
+        waiting, seen = [output], set[str]()
+        while waiting:
+            node = self._ours.producers.get(waiting.pop())
+            if node is None or node.name in seen:
+                continue
+            if node.name in named:
+                return True
+            seen.add(node.name)
+            waiting += self._ours.data_inputs(node)
+        return False
+
     def _divergence(self, places: Sequence[Located], tolerance: float) -> Divergence:
         names = self._ours.inner()
+        is_left = {name: self._errors.get(name, math.inf) > tolerance for name in self._outputs}
         return Divergence(
             outcome=LOCATED if places else CANNOT_TELL,
-            detail="" if places else "every inner tensor has a partner",
+            words=() if places else say("divergence.all_matched"),
+            not_located=tuple(
+                name for name, is_wrong in is_left.items() if is_wrong and not self._is_behind(name, places)
+            ),
             error=self._error if math.isfinite(self._error) else None,
             tolerance=tolerance,
             matched=sum(bool(self._partners.matched(name, tolerance)) for name in names),
@@ -220,6 +258,10 @@ class _Search:
             located=tuple(places),
             growth=tuple(_growth(self._ours, self._partners)),
         )
+
+
+def _are_unknown(pair: tuple[Sketch, Sketch]) -> bool:
+    return pair[0].kind == pair[1].kind == "x"
 
 
 def _places_of(divergence: Divergence) -> tuple[bool, int]:
@@ -231,7 +273,7 @@ def _located(region: Region, certainty: str) -> Located:
         candidate_nodes=tuple(node.name for node in region.candidate),
         reference_nodes=tuple(node.name for node in region.reference),
         op_types=tuple(node.op_type for node in region.candidate),
-        what=region.what,
+        words=region.words,
         proven=certainty == PROVEN,
         certainty=certainty,
     )
@@ -266,26 +308,19 @@ def _worst_feeds(
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
     feeds: Sequence[Feed],
-) -> list[Feed] | str:
+) -> list[Feed] | Words:
     """Return the feeds for which the outputs differ most, or why outputs cannot be compared."""
-    errors = []
-    for at, feed in enumerate(feeds):
-        actual = dict(read_inner(ours, ours.outputs, [{name: feed[other] for name, other in inputs.items()}]))
-        expected = dict(read_inner(theirs, theirs.outputs, [feed]))
-        for name, other in outputs.items():
-            one, two = actual[name][0], expected[other][0]
-            if one.shape != two.shape or (one.dtype.kind != two.dtype.kind):
-                return (
-                    f"output {name} is {one.dtype}{list(one.shape)}, and the reference's {two.dtype}{list(two.shape)}"
-                )
-        errors.append(
-            (
-                max(
-                    error_between(sketch_of(actual[name]), sketch_of(expected[other]))
-                    for name, other in outputs.items()
-                ),
-                at,
-            )
-        )
-    worst = sorted(errors, key=lambda item: -item[0])[:_BATCHES]
-    return [feeds[at] for _, at in worst]
+    own = [{name: feed[other] for name, other in inputs.items()} for feed in feeds]
+    actual, expected = dict(read_inner(ours, ours.outputs, own)), dict(read_inner(theirs, theirs.outputs, feeds))
+    errors = [0.0] * len(feeds)
+    for name, other in outputs.items():
+        for at, (one, two) in enumerate(zip(actual[name], expected[other], strict=True)):
+            if one.shape != two.shape or kind_of(one) != kind_of(two):
+                return say("divergence.other_output", output=name, actual=_form(one), expected=_form(two))
+            errors[at] = max(errors[at], error_between(sketch_of([one]), sketch_of([two])))
+    worst = sorted(range(len(feeds)), key=lambda at: -errors[at])[:_BATCHES]
+    return [feeds[at] for at in worst]
+
+
+def _form(array: NDArray[np.generic]) -> str:
+    return f"{array.dtype.name}{list(array.shape)}"

@@ -31,20 +31,14 @@ class Matching:
     Attributes:
         partners: For each inner tensor and input. Empty where no tensor of the other model is near.
         sketches: Of the tensors of this model.
-        flat: Tensors whose values are all equal: a match says little of them.
     """
 
     partners: Mapping[str, Sequence[Partner]]
     sketches: Mapping[str, Sketch]
-    flat: frozenset[str]
 
     def matched(self, name: str, tolerance: float) -> list[str]:
         """Return the partners within the tolerance."""
         return [partner.name for partner in self.partners.get(name, ()) if partner.error <= tolerance]
-
-    def error(self, name: str) -> float:
-        """Return the error of the nearest partner; infinity without one."""
-        return min((partner.error for partner in self.partners.get(name, ())), default=float("inf"))
 
 
 def sketches_of(graph: TensorGraph, feeds: Sequence[Feed], values: Mapping[str, Arrays]) -> dict[str, Sketch]:
@@ -58,10 +52,17 @@ def sketches_of(graph: TensorGraph, feeds: Sequence[Feed], values: Mapping[str, 
 
 
 def match(
-    ours: Mapping[str, Sketch], theirs: Mapping[str, Sketch], *, known: Iterable[tuple[str, str]] = ()
+    graphs: tuple[TensorGraph, TensorGraph],
+    sketches: tuple[Mapping[str, Sketch], Mapping[str, Sketch]],
+    known: Iterable[tuple[str, str]],
 ) -> Matching:
-    """Return the partners of each of our tensors among theirs. `known` pairs are partners whatever their values."""
-    groups: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
+    """Return the partners of each tensor of the first graph in the second.
+
+    `known` pairs are partners whatever their values. A tensor whose values are all equal has many partners, so of these
+    only those count that are computed by the same operator, or read by the same ones.
+    """
+    ours, theirs = sketches
+    groups: dict[object, list[str]] = defaultdict(list)
     for name, sketch in theirs.items():
         if sketch.kind != "x":
             groups[sketch.key].append(name)
@@ -69,10 +70,18 @@ def match(
     partners: dict[str, Sequence[Partner]] = {
         name: stacks[sketch.key].near(sketch) if sketch.key in stacks else () for name, sketch in ours.items()
     }
+    for name in (name for name, sketch in ours.items() if sketch.is_flat):
+        partners[name] = [each for each in partners[name] if _have_one_role(graphs, name, each.name)]
     partners.update({name: (Partner(name=other, error=0.0),) for name, other in known})
-    return Matching(
-        partners=partners, sketches=ours, flat=frozenset(name for name, sketch in ours.items() if sketch.is_flat)
+    return Matching(partners=partners, sketches=ours)
+
+
+def _have_one_role(graphs: tuple[TensorGraph, TensorGraph], name: str, other: str) -> bool:
+    (maker, readers), (other_maker, other_readers) = (
+        (graph.operator(tensor), sorted(node.op_type for node in graph.consumers.get(tensor, ())))
+        for graph, tensor in zip(graphs, (name, other), strict=True)
     )
+    return (bool(maker) and maker == other_maker) or (bool(readers) and readers == other_readers)
 
 
 class _Stack:
@@ -94,7 +103,7 @@ class _Stack:
         off = np.abs(self._values[at] - sketch.values)
         if sketch.kind == "f":
             with np.errstate(divide="ignore", invalid="ignore"):
-                errors = np.nan_to_num(off / self._scale[at], nan=0.0, posinf=np.inf).max(axis=1)
+                errors = np.nan_to_num(off / self._scale[at], nan=0.0, posinf=np.inf).max(axis=1, initial=0.0)
         else:
             errors = np.where(off.any(axis=1), np.inf, 0.0)
         order = np.argsort(errors, kind="stable")

@@ -10,6 +10,7 @@ from paritygate.validate.divergence.frontier import Frontier
 from paritygate.validate.divergence.matching import Matching
 from paritygate.validate.divergence.tensor_graph import TensorGraph, reads_of
 from paritygate.validate.divergence.weights import constants_of, difference
+from paritygate.validate.words.sentence import Words, joined, say
 
 if TYPE_CHECKING:
     import onnx
@@ -26,10 +27,8 @@ class Region:
 
     candidate: Sequence[onnx.NodeProto]
     reference: Sequence[onnx.NodeProto]
-    # The tensors that both have: the candidate's name, and the reference's.
     start: Sequence[tuple[str, str]]
-    what: str
-    # The files show the difference, not only the values.
+    words: Words
     is_clear: bool = True
 
 
@@ -59,35 +58,28 @@ def region_at(node: onnx.NodeProto, sides: Sides, reference_frontier: Frontier) 
     parted = [each for each in reference_frontier.nodes if shared.intersection(reads_of(each))]
     # Several nodes of one operator may read the same tensor, such as queries and keys: the most similar is the partner.
     alike = [each for each in parted if each.op_type == node.op_type] or same
-    words = sorted((_differences_of_nodes(node, each, sides), each.name) for each in alike)
-    for differences, name in sorted(words, key=lambda item: len(item[0])):
+    found = ((_differences_of_nodes(node, each, sides), each) for each in sorted(alike, key=lambda each: each.name))
+    for differences, other in sorted(found, key=lambda item: len(item[0])):
         if differences:
-            other = next(each for each in alike if each.name == name)
-            return Region(candidate=[node], reference=[other], start=start, what="; ".join(differences))
+            return Region(candidate=[node], reference=[other], start=start, words=joined(differences, "; "))
     if not parted:
-        what = f"the candidate has {node.op_type}, and no tensor of the reference has its values"
-        return Region(candidate=[node], reference=[], start=start, what=what, is_clear=False)
-    if (
-        _following(node, sides.candidate) == _following(parted[0], sides.reference)
-        and node.op_type != parted[0].op_type
-    ):
-        what = f"the reference has {parted[0].op_type}, the candidate {node.op_type}"
-        return Region(candidate=[node], reference=parted[:1], start=start, what=what)
-    chain = _until(parted[0], node.op_type, sides.reference)
-    if chain and len(chain) > 1:
-        lost = ", ".join(each.op_type for each in chain[:-1])
-        what = f"the reference has {lost} before {node.op_type}, the candidate has nothing here"
-        return Region(candidate=[node], reference=chain[:-1], start=start, what=what)
-    added = _until(node, parted[0].op_type, sides.candidate)
-    if added and len(added) > 1:
-        extra = ", ".join(each.op_type for each in added[:-1])
-        what = f"the candidate has {extra} before {parted[0].op_type}, the reference has nothing here"
-        return Region(candidate=added[:-1], reference=[], start=start, what=what)
-    is_clear = parted[0].op_type != node.op_type
-    what = f"the reference has {parted[0].op_type}, the candidate {node.op_type}"
-    if not is_clear:
-        what = f"both have {node.op_type}, with equal attributes and constants, but its outputs differ"
-    return Region(candidate=[node], reference=parted[:1], start=start, what=what, is_clear=is_clear)
+        words = say("divergence.no_partner", operator=node.op_type)
+        return Region(candidate=[node], reference=[], start=start, words=words, is_clear=False)
+    first = parted[0]
+    other_operator = say("divergence.operator", operator=node.op_type, other_operator=first.op_type)
+    if _following(node, sides.candidate) == _following(first, sides.reference) and node.op_type != first.op_type:
+        return Region(candidate=[node], reference=[first], start=start, words=other_operator)
+    lost = _until(first, node.op_type, sides.reference)[:-1]
+    if lost:
+        words = say("divergence.lost", operators=[each.op_type for each in lost], operator=node.op_type)
+        return Region(candidate=[node], reference=lost, start=start, words=words)
+    added = _until(node, first.op_type, sides.candidate)[:-1]
+    if added:
+        words = say("divergence.added", operators=[each.op_type for each in added], operator=first.op_type)
+        return Region(candidate=added, reference=[], start=start, words=words)
+    is_clear = first.op_type != node.op_type
+    words = other_operator if is_clear else say("divergence.equal_nodes", operator=node.op_type)
+    return Region(candidate=[node], reference=[first], start=start, words=words, is_clear=is_clear)
 
 
 def _following(node: onnx.NodeProto, graph: TensorGraph) -> list[str]:
@@ -117,11 +109,11 @@ def _readers(graph: TensorGraph, names: set[str]) -> list[onnx.NodeProto]:
     return [node for node in graph.nodes if names.intersection(reads_of(node))]
 
 
-def _differences_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Sides) -> list[str]:
-    """Return how two nodes of one operator differ in attributes, constants and inputs, one text each."""
+def _differences_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Sides) -> list[Words]:
+    """Return how two nodes of one operator differ in attributes, constants and inputs, one sentence each."""
     ours, theirs = _attributes(node, sides.candidate), _attributes(other, sides.reference)
     words = [
-        f"{name} is {_shown(ours.get(name))}, not {_shown(theirs.get(name))}"
+        say("divergence.attribute", name=name, candidate=_shown(ours.get(name)), reference=_shown(theirs.get(name)))
         for name in sorted(ours.keys() | theirs.keys())
         if ours.get(name) != theirs.get(name)
     ]
@@ -129,15 +121,15 @@ def _differences_of_nodes(node: onnx.NodeProto, other: onnx.NodeProto, sides: Si
     for at in sorted(mine.keys() & wanted.keys()):
         change = difference(mine[at], wanted[at])
         if change:
-            words.append(f"input {at} ({node.input[at]}) {change}")
+            words.append(say("divergence.constant", number=at, input=node.input[at], difference=change))
     for at, (name, wanted_name) in enumerate(zip(node.input, other.input, strict=False)):
         is_constant, is_wanted_constant = name in sides.candidate.constants, wanted_name in sides.reference.constants
         partners = sides.partners.matched(name, sides.tolerance)
         if name and wanted_name and is_constant != is_wanted_constant:
-            kinds = ("constant", "computed") if is_constant else ("computed", "constant")
-            words.append(f"input {at} ({name}) is {kinds[0]}, and {kinds[1]} in the reference")
+            key = "divergence.is_constant" if is_constant else "divergence.is_computed"
+            words.append(say(key, number=at, input=name))
         elif not is_constant and partners and wanted_name not in partners:
-            words.append(f"input {at} is another tensor ({name})")
+            words.append(say("divergence.other_input", number=at, input=name))
     return words
 
 

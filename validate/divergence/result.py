@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paritygate.validate.words.sentence import Words, render
+
 LOCATED, EQUAL, CONTRACT, CANNOT_TELL = "located", "equal", "contract", "cannot_tell"
 PROVEN, LIKELY, POSSIBLE = "proven", "likely", "possible"
 
@@ -14,16 +16,19 @@ class Located:
 
     Nodes are named as in their file; one without a name by its operator and a number. `reference_nodes` is empty where
     the reference has nothing there. `proven` means that the reference's values in this place correct the candidate's
-    outputs. `certainty` is `proven`, `likely` (few places) or `possible`.
+    outputs. `certainty` is `proven`, `likely` (few places) or `possible`. `what` is the text of `words`.
     """
 
     candidate_nodes: tuple[str, ...]
     reference_nodes: tuple[str, ...]
     op_types: tuple[str, ...]
-    what: str
-    # With the reference's values in this place, the candidate's outputs agree.
+    words: Words
     proven: bool
     certainty: str
+    what: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "what", render(self.words))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,18 +48,23 @@ class Step:
 class Divergence:
     """Describe where two models part.
 
-    `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind) or `cannot_tell`; `detail` explains
-    the last two. `error` is the largest relative error of the outputs, None if it is not finite. `tolerance` is the
-    relative error up to which inner tensors count as equal, None unless located. `matched` of the candidate's `tensors`
-    inner tensors have a partner within it. `growth` is in the order of computation.
+    `outcome` is `located`, `equal`, `contract` (inputs or outputs differ in kind) or `cannot_tell`; `detail`, the text
+    of `words`, explains the last two. `error` is the largest relative error of the outputs, None if it is not finite.
+    `tolerance` is the relative error up to which inner tensors count as equal, None unless located. `matched` of the
+    candidate's `tensors` inner tensors have a partner within it. `not_located` are outputs that differ and come from
+    none of the places, or whose values cannot be compared. `growth` is of the inner tensors, in order of computation.
     """
 
     outcome: str
-    detail: str = ""
+    words: Words = ()
     error: float | None = 0.0
     tolerance: float | None = None
     matched: int = 0
     tensors: int = 0
     located: tuple[Located, ...] = ()
-    # Of each inner tensor of the candidate, in the order of computation.
+    not_located: tuple[str, ...] = ()
     growth: tuple[Step, ...] = ()
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", render(self.words))

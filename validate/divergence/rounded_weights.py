@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.models.onnx.weights import load_tensor
 from paritygate.validate.divergence.tensor_graph import TensorGraph
-from paritygate.validate.divergence.weights import difference, is_near
+from paritygate.validate.divergence.weights import ROUNDED, difference, is_near
+from paritygate.validate.words.sentence import Words, render, say
 
 if TYPE_CHECKING:
     import onnx
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _LEAST = 3
 
 
-def changed_weights(candidate: TensorGraph, reference: TensorGraph) -> tuple[str, dict[str, str]]:
+def changed_weights(candidate: TensorGraph, reference: TensorGraph) -> tuple[Words, dict[str, str]]:
     """Return how weights of the candidate were rounded, and their names with the reference's; empty if few were."""
     theirs: dict[tuple[int, ...], list[onnx.TensorProto]] = {}
     for tensor in _weights(reference):
@@ -30,14 +31,15 @@ def changed_weights(candidate: TensorGraph, reference: TensorGraph) -> tuple[str
         values = load_tensor(tensor, candidate.path.parent)
         near = _nearest(values, theirs.get(tuple(tensor.dims), []), reference)
         total += near is not None
-        words = "" if near is None else difference(values, near[1])
+        words = () if near is None else difference(values, near[1])
         if near is not None and words:
-            kinds[words if words.startswith("is rounded") else "differs a little"] += 1
+            kinds[render(words) if words[0].key == ROUNDED else ""] += 1
             pairs[tensor.name] = near[0]
     if len(pairs) < _LEAST:
-        return "", {}
-    (words, count), *_ = kinds.most_common(1)
-    return f"{len(pairs)} of {total} weights differ; {count} of them: {words.removeprefix('is ')}", pairs
+        return (), {}
+    (rounded, count), *_ = kinds.most_common(1)
+    key = "divergence.rounded_weights" if rounded else "divergence.changed_weights"
+    return say(key, count=len(pairs), total=total, most=count, difference=rounded), pairs
 
 
 def _weights(graph: TensorGraph) -> Iterator[onnx.TensorProto]:

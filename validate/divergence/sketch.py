@@ -8,9 +8,10 @@ of the sketches. One wrong value changes one sum by its whole error.
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,57 +30,64 @@ _DEVIATIONS = 5.0
 class Sketch:
     """Summarize the values of a tensor over several batches.
 
-    `kind` is `f` for floats, `i` for whole numbers, `b` for booleans and `x` for anything else. `sizes` is the number
-    of values in each batch. `values` are the sums, or all values, of each batch one after the other, float64, shape
-    `(n,)`. `scale` has the size that a relative error of 1 in every value has in each of them, float64, shape `(n,)`.
-    `is_flat` means that all values are equal, so a match shows little.
+    `kind` is `f` for floats, `i` for whole numbers, `b` for booleans, `t` for text and `x` for anything else. `sizes`
+    is the number of values in each batch. `values` are the sums, or all values, of each batch one after the other,
+    float64, shape `(n,)`. `scale` has the size that a relative error of 1 in every value has in each of them, float64,
+    shape `(n,)`. `is_flat` means that all values are equal, so a match shows little. `labels` are the keys of a map.
     """
 
-    # `f` for floats, `i` for whole numbers, `b` for booleans, `x` for anything else.
     kind: str
-    # Number of values in each batch.
     sizes: tuple[int, ...]
-    # All batches one after the other, float64, shape `(n,)`.
     values: NDArray[np.float64]
-    # The size of a relative error of 1 in each of them, float64, shape `(n,)`.
     scale: NDArray[np.float64]
-    # All values are equal, so that a match means little.
     is_flat: bool
     dtype: str
+    labels: tuple[str, ...] = ()
 
     @property
-    def key(self) -> tuple[str, tuple[int, ...]]:
+    def key(self) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
         """What two tensors that match have in common."""
-        return self.kind, self.sizes
+        return self.kind, self.sizes, self.labels
 
 
-def sketch_of(arrays: Sequence[NDArray[np.generic]]) -> Sketch:
+def sketch_of(arrays: Sequence[NDArray[Any]]) -> Sketch:
     """Return the sketch of one tensor; `arrays` has one array of any shape for each batch."""
-    kind = _kind(arrays[0])
-    if kind == "x" or any(array.size == 0 for array in arrays):
-        empty = np.empty(0)
-        sizes = tuple(array.size for array in arrays)
-        return Sketch(kind="x", sizes=sizes, values=empty, scale=empty, is_flat=True, dtype=str(arrays[0].dtype))
-    parts = [_part(array.reshape(-1).astype(np.float64)) for array in arrays]
+    dtype, labels = arrays[0].dtype.name, arrays[0].dtype.names or ()
+    if labels:
+        arrays = [np.stack([array[label] for label in labels], axis=-1) for array in arrays]
+    kind = kind_of(arrays[0])
+    if kind == "x":
+        empty, sizes = np.empty(0), tuple(array.size for array in arrays)
+        return Sketch(kind=kind, sizes=sizes, values=empty, scale=empty, is_flat=True, dtype=dtype)
+    parts = [_part(_numbers(array, kind)) for array in arrays]
     return Sketch(
         kind=kind,
         sizes=tuple(array.size for array in arrays),
         values=np.concatenate([values for values, _ in parts]),
         scale=np.concatenate([scale for _, scale in parts]),
         is_flat=all(_is_flat(array) for array in arrays),
-        dtype=arrays[0].dtype.name,
+        dtype=dtype,
+        labels=labels,
     )
 
 
 def _is_flat(array: NDArray[np.generic]) -> bool:
     flat = array.reshape(-1)
-    return bool((flat == flat[0]).all())
+    return bool((flat == flat[:1]).all())
 
 
-def _kind(array: NDArray[np.generic]) -> str:
-    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
+def kind_of(array: NDArray[Any]) -> str:
+    """Return the kind of the values, as `Sketch` has it; a map is of the kind of its values."""
+    dtype = array.dtype if array.dtype.names is None else array.dtype[0]
+    if dtype.kind == "f" or dtype.name == "bfloat16":
         return "f"
-    return {"i": "i", "u": "i", "b": "b"}.get(array.dtype.kind, "x")
+    return {"i": "i", "u": "i", "b": "b", "O": "t", "U": "t", "S": "t"}.get(dtype.kind, "x")
+
+
+def _numbers(array: NDArray[np.generic], kind: str) -> NDArray[np.float64]:
+    if kind == "t":
+        return np.array([zlib.crc32(str(text).encode()) for text in array.reshape(-1).tolist()], dtype=np.float64)
+    return array.reshape(-1).astype(np.float64)
 
 
 def _part(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -125,7 +133,7 @@ def _signs(size: int) -> NDArray[np.int8]:
 
 
 def error_between(actual: Sketch, expected: Sketch) -> float:
-    """Return the largest relative error of `actual`; of whole numbers 0 or 1; infinity if sizes or kinds differ.
+    """Return the largest relative error of `actual`; 0 or 1 without floats; infinity if sizes or kinds differ.
 
     It is relative to the size of a value plus the root mean square of the whole tensor.
     """
@@ -135,4 +143,4 @@ def error_between(actual: Sketch, expected: Sketch) -> float:
     if actual.kind != "f":
         return float(off.any())
     with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.nan_to_num(off / expected.scale, nan=0.0, posinf=np.inf).max())
+        return float(np.nan_to_num(off / expected.scale, nan=0.0, posinf=np.inf).max(initial=0.0))

@@ -34,6 +34,10 @@ class TensorGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
+    def operator(self, name: str) -> str:
+        """Return the operator that computes the tensor; empty for an input or an initializer."""
+        return self.producers[name].op_type if name in self.producers else ""
+
     def data_inputs(self, node: onnx.NodeProto) -> list[str]:
         """Return the tensors that the node reads and that depend on the model's inputs."""
         return [name for name in reads_of(node) if name not in self.constants]

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from paritygate.text import one_or_many
 from paritygate.validate.divergence.tensor_graph import TensorGraph
+from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-_ROUNDED = {"rounded to FP16": np.float16, "rounded to BF16": ml_dtypes.bfloat16}
+_ROUNDED = {"FP16": np.float16, "BF16": ml_dtypes.bfloat16}
 # Weights of one checkpoint differ by rounding alone; two random tensors of equal size differ by about 1.4.
 _OTHER = 0.5
 _CLOSE = 1e-6
 _NEAR = 0.05
 _MOST_INDICES = 3
+# The key of the sentence on a rounded weight.
+ROUNDED = "weight.rounded"
 
 
 def constants_of(graph: TensorGraph, node: onnx.NodeProto) -> dict[int, NDArray[Any]]:
@@ -37,20 +39,24 @@ def constants_of(graph: TensorGraph, node: onnx.NodeProto) -> dict[int, NDArray[
     return values
 
 
-def difference(actual: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Describe how a constant differs from the reference's, such as `row 777 is zero`; empty if it does not."""
+def difference(actual: NDArray[Any], expected: NDArray[Any]) -> Words:
+    """Describe how a constant differs from the reference's, such as `is zero in row 777`; empty if it does not."""
     if actual.shape != expected.shape:
         return _other_shape(actual, expected)
     if actual.dtype.kind not in "fiuV" or expected.dtype.kind not in "fiuV":
-        return "" if np.array_equal(actual, expected) else "has other values"
+        return () if np.array_equal(actual, expected) else say("weight.other")
     one, other = actual.astype(np.float64), expected.astype(np.float64)
-    if np.array_equal(one, other, equal_nan=True) or not one.shape:
-        return "" if one.shape or one == other else f"is {one:.6g}, not {other:.6g}"
-    rounded = next((words for words, dtype in _ROUNDED.items() if _is_rounded(one, expected, dtype)), "")
+    return () if np.array_equal(one, other, equal_nan=True) else _of_numbers(one, other, expected)
+
+
+def _of_numbers(one: NDArray[np.float64], other: NDArray[np.float64], expected: NDArray[Any]) -> Words:
+    if not one.shape:
+        return say("weight.scalar", candidate=float(one), reference=float(other))
+    rounded = next((name for name, dtype in _ROUNDED.items() if _is_rounded(one, expected, dtype)), "")
     if rounded:
-        return f"is {rounded}"
+        return say(ROUNDED, precision=rounded)
     if one.ndim == 2 and one.shape[0] == one.shape[1] and _is_close(one, other.T):  # noqa: PLR2004 - a matrix
-        return "is transposed"
+        return say("weight.transposed")
     return _in_some_places(one, other)
 
 
@@ -58,12 +64,12 @@ def _is_rounded(values: NDArray[np.float64], expected: NDArray[Any], dtype: Any)
     return np.array_equal(values, expected.astype(dtype).astype(np.float64))
 
 
-def _other_shape(actual: NDArray[Any], expected: NDArray[Any]) -> str:
+def _other_shape(actual: NDArray[Any], expected: NDArray[Any]) -> Words:
     if actual.ndim == expected.ndim == 2 and _is_close(actual, expected.T):  # noqa: PLR2004 - a matrix
-        return ""
+        return ()
     if actual.size == expected.size and _is_close(actual.reshape(-1), expected.reshape(-1)):
-        return ""
-    return f"has shape {list(actual.shape)}, not {list(expected.shape)}"
+        return ()
+    return say("weight.shape", candidate=str(list(actual.shape)), reference=str(list(expected.shape)))
 
 
 def is_near(actual: NDArray[Any], expected: NDArray[Any]) -> bool:
@@ -77,23 +83,19 @@ def _is_close(actual: NDArray[Any], expected: NDArray[Any]) -> bool:
     return bool(np.linalg.norm(one - other) <= _CLOSE * np.linalg.norm(other))
 
 
-def _in_some_places(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> str:
+def _in_some_places(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> Words:
     norm = float(np.linalg.norm(expected)) or 1.0
     off = float(np.linalg.norm(actual - expected)) / norm
-    for axis, word in ((0, "row"), (actual.ndim - 1, "column")):
+    for axis, axis_name in ((0, "row"), (actual.ndim - 1, "column")):
         others = tuple(other for other in range(actual.ndim) if other != axis)
         at = np.flatnonzero((actual != expected).any(axis=others)) if others else np.flatnonzero(actual != expected)
         if 0 < at.size <= _MOST_INDICES and at.size < actual.shape[axis]:
-            parts = np.take(actual, at, axis=axis)
-            name = word if others else "value"
-            is_one = at.size == 1
-            listed = f"{name if is_one else name + 's'} {', '.join(str(index) for index in at)}"
-            if not parts.any():
-                return f"{listed} {one_or_many(at.size, 'is', 'are')} zero"
-            return f"{listed} {one_or_many(at.size, 'has', 'have')} other values"
+            key = "weight.part_other" if np.take(actual, at, axis=axis).any() else "weight.part_zero"
+            part = axis_name if others else "value"
+            return say(key, part=part if at.size == 1 else part + "s", numbers=at.tolist())
     if not actual.any():
-        return "is zero"
+        return say("weight.zero")
     factor = float((actual * expected).sum() / max(float((expected**2).sum()), 1e-300))
     if factor and np.linalg.norm(actual - factor * expected) <= _CLOSE * norm:
-        return f"is {factor:.6g} times the reference's"
-    return "is of another checkpoint" if off > _OTHER else f"differs by {off:.2g} of its size"
+        return say("weight.factor", factor=factor)
+    return say("weight.other_checkpoint") if off > _OTHER else say("weight.close", difference=off)

@@ -313,6 +313,37 @@ _CAUSES = {
     "cause.fault": "looking for the cause failed: {reason}",
 }
 
+_DIVERGENCE = {
+    "divergence.other_number": "the models have different numbers of {names}",
+    "divergence.other_output": "output {output} is {actual}, and the reference's {expected}",
+    "divergence.unknown": "the values of {outputs} are of a kind that cannot be compared",
+    "divergence.all_matched": "every inner tensor has a partner",
+    "divergence.exchanged": "output {output} has the values of the reference's output {other}",
+    "divergence.no_partner": "the candidate has {operator}, and no tensor of the reference has its values",
+    "divergence.operator": "the reference has {other_operator}, the candidate {operator}",
+    "divergence.lost": "the reference has {operators} before {operator}, the candidate has nothing here",
+    "divergence.added": "the candidate has {operators} before {operator}, the reference has nothing here",
+    "divergence.equal_nodes": "both have {operator}, with equal attributes and constants, but its outputs differ",
+    "divergence.attribute": "{name} is {candidate}, not {reference}",
+    "divergence.constant": "input {number} ({input}) {difference}",
+    "divergence.is_constant": "input {number} ({input}) is constant, and computed in the reference",
+    "divergence.is_computed": "input {number} ({input}) is computed, and constant in the reference",
+    "divergence.other_input": "input {number} is another tensor ({input})",
+    "divergence.rounded_weights": "{count} of {total} weights differ; {most} of them: each {difference}",
+    "divergence.changed_weights": "{count} of {total} weights differ a little",
+    "weight.other": "has other values",
+    "weight.scalar": "is {candidate:.6g}, not {reference:.6g}",
+    "weight.rounded": "is rounded to {precision}",
+    "weight.transposed": "is transposed",
+    "weight.shape": "has shape {candidate}, not {reference}",
+    "weight.part_zero": "is zero in {part} {numbers}",
+    "weight.part_other": "has other values in {part} {numbers}",
+    "weight.zero": "is zero",
+    "weight.factor": "is {factor:.6g} times the reference's",
+    "weight.other_checkpoint": "is of another checkpoint",
+    "weight.close": "differs by {difference:.2g} of its size",
+}
+
 SENTENCES: Mapping[str, str] = {
     **_SHARED,
     **_OF_ROWS,
@@ -324,4 +355,5 @@ SENTENCES: Mapping[str, str] = {
     **_PROBES,
     **_REFERENCE,
     **_CAUSES,
+    **_DIVERGENCE,
 }

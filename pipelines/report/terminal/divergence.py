@@ -37,6 +37,8 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
     )
     if not divergence.located:
         yield from _wrapped(f"cannot tell where: {divergence.detail}")
+    elif divergence.not_located:
+        yield from _wrapped(f"cannot tell where these outputs part: {_names(divergence.not_located)}")
     for number, place in enumerate(divergence.located, 1):
         yield from _wrapped(f"{number}. {one_line(place.what)}", indent=3)
         yield from _wrapped(f"   candidate: {_names(place.candidate_nodes)}", indent=5)

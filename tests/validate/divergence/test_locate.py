@@ -169,3 +169,80 @@ def test_another_shape_of_the_output_is_the_contract(tmp_path: Path) -> None:
     onnx.save(candidate, tmp_path / "candidate.onnx")
 
     assert locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS).outcome == CONTRACT
+
+
+def _labelled(shift: float) -> onnx.ModelProto:
+    """Return a classifier whose outputs are labels (text) and probabilities (a sequence of maps)."""
+    random = np.random.default_rng(6)
+    weights = [numpy_helper.from_array(random.normal(size=(4, 3)).astype(np.float32), "w")]
+    weights.append(numpy_helper.from_array(np.asarray([0, shift, 0], np.float32), "b"))
+    labels = helper.make_tensor("names", onnx.TensorProto.STRING, [3], [b"cat", b"dog", b"owl"])
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["logits"], name="scores"),
+        helper.make_node("ArgMax", ["logits"], ["at"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["names", "at"], ["label"], name="label_of"),
+        helper.make_node("Softmax", ["logits"], ["p"]),
+        helper.make_node("ZipMap", ["p"], ["maps"], domain="ai.onnx.ml", classlabels_strings=["cat", "dog", "owl"]),
+    ]
+    kind = helper.make_map_type_proto(onnx.TensorProto.STRING, helper.make_tensor_type_proto(1, None))
+    outputs = [
+        helper.make_tensor_value_info("label", onnx.TensorProto.STRING, ["n"]),
+        helper.make_value_info("maps", helper.make_sequence_type_proto(kind)),
+    ]
+    inputs = [helper.make_tensor_value_info("x", 1, ["n", 4])]
+    graph = helper.make_graph(nodes, "labelled", inputs, outputs, [*weights, labels])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize(("shift", "outcome"), [(0.0, EQUAL), (0.5, LOCATED)])
+def test_labels_and_maps_are_compared_by_value(tmp_path: Path, shift: float, outcome: str) -> None:
+    onnx.save(_labelled(0.0), tmp_path / "reference.onnx")
+    onnx.save(_labelled(shift), tmp_path / "candidate.onnx")
+    feeds = [{"x": np.random.default_rng(at).normal(size=(9, 4)).astype(np.float32)} for at in range(2)]
+
+    found = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", feeds)
+
+    assert found.outcome == outcome
+    assert [place.candidate_nodes for place in found.located] == ([("scores",)] if shift else [])
+    assert found.not_located == ()
+
+
+def test_another_label_is_a_difference(tmp_path: Path) -> None:
+    candidate = _labelled(0.0)
+    candidate.graph.initializer[2].string_data[1] = b"wolf"
+    onnx.save(_labelled(0.0), tmp_path / "reference.onnx")
+    onnx.save(candidate, tmp_path / "candidate.onnx")
+    feeds = [{"x": np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)}]
+
+    found = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", feeds)
+
+    assert found.outcome == LOCATED
+    assert [place.candidate_nodes for place in found.located] == [("label_of",)]
+
+
+def _masked(scale: float) -> onnx.ModelProto:
+    """Return a product plus a bias of a mask, which is all zeros where nothing is masked."""
+    weights = [numpy_helper.from_array(np.random.default_rng(7).normal(size=(4, 4)).astype(np.float32) * scale, "w")]
+    weights.append(numpy_helper.from_array(np.float32(-1e4), "low"))
+    nodes = [
+        helper.make_node("Cast", ["mask"], ["floats"], to=1, name="cast"),
+        helper.make_node("Mul", ["floats", "low"], ["bias"], name="mask_bias"),
+        helper.make_node("MatMul", ["x", "w"], ["product"], name="product"),
+        helper.make_node("Add", ["product", "bias"], ["sum"], name="sum"),
+        helper.make_node("Softmax", ["sum"], ["y"], name="softmax"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", 1, ["n", 4]), helper.make_tensor_value_info("mask", 9, ["n", 4])]
+    outputs = [helper.make_tensor_value_info("y", 1, ["n", 4])]
+    graph = helper.make_graph(nodes, "masked", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_tensor_of_equal_values_is_not_blamed(tmp_path: Path) -> None:
+    onnx.save(_masked(1.0), tmp_path / "reference.onnx")
+    onnx.save(_scrambled(_masked(1.3)), tmp_path / "candidate.onnx")
+    feeds = [{"x": np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32), "mask": np.zeros((5, 4), bool)}]
+
+    found = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", feeds)
+
+    assert [place.reference_nodes for place in found.located] == [("product",)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from paritygate.pipelines.cli.options import (
@@ -14,6 +12,7 @@ from paritygate.pipelines.cli.options import (
     memory_limit_option,
     pad_option,
     quiet_option,
+    samples_given,
     time_limit_option,
     verbose_option,
 )
@@ -69,21 +68,12 @@ def command(
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest, diagnose
     from paritygate.pipelines.report.terminal.divergence import print_divergence
-    from paritygate.pipelines.rules.pairs import column_lists, dtypes, numbers, pairs
     from paritygate.validate.divergence.result import EQUAL
-    from paritygate.validate.samples.source import SampleSource
 
     request = DiagnosisRequest(
         reference=reference,
         candidate=candidate,
-        samples=SampleSource(
-            text=samples,
-            folder=Path.cwd(),
-            batch_size=batch_size,
-            columns=column_lists(columns),
-            cast=dtypes(pairs("--cast", cast, example="x=float32")),
-            pad=numbers("--pad", pad, example="input_ids=0"),
-        ),
+        samples=samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad),
         time_limit_s=time_limit,
     )
     with progress_of("diagnose", is_quiet=quiet) as progress:
