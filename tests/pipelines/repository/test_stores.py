@@ -180,9 +180,10 @@ def test_a_promotion_that_lasts_longer_than_the_grace_of_gc_releases_nothing_hal
             assert [item.version for item in collect(root, _MODEL, keep=9, note=Note()).abandoned] == [2]
         return append(*args)
 
-    with monkeypatch.context() as patch, pytest.raises(RepositoryError, match="version 2 .* was deleted by gc"):
+    with monkeypatch.context() as patch:
         patch.setattr(release, "append_record", append_late)
-        promote(root, make_candidate())
+        with pytest.raises(RepositoryError, match=r"version 2 .* was deleted by gc"):
+            promote(root, make_candidate())
 
     assert list_models(root)[0].versions == (1,)
     assert store_of(root).size_bytes(f"store/{_MODEL}/2") == 0
