@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from paritygate.pipelines.release.repository.aliases import Note
@@ -9,9 +10,12 @@ from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
 from paritygate.pipelines.release.repository.state import ModelState
-from paritygate.pipelines.release.repository.store import release_name
+from paritygate.pipelines.release.repository.store import release_name, stored_versions
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.roots import Root
+
+# A promotion takes minutes. One that lasts longer finds its number recorded as collected, and fails as a whole.
+_GRACE_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +34,7 @@ class Collection:
     model: str
     kept: tuple[int, ...]  # ascending
     collected: tuple[CollectedRelease, ...]
+    abandoned: tuple[CollectedRelease, ...]  # stored a day ago or longer, and never recorded as released
     leftovers: tuple[CollectedRelease, ...]  # recorded by an earlier, interrupted collection
     is_dry_run: bool
 
@@ -37,7 +42,8 @@ class Collection:
 def collect(repository: Root, model: str, *, keep: int, note: Note, is_dry_run: bool = False) -> Collection:
     """Delete the releases of a model that neither an alias nor one of the last `keep` records names.
 
-    Records of collections do not count among the last ones. A killed collection is completed by the next one.
+    Records of collections do not count among the last ones. What killed promotions stored is deleted too, after a day.
+    A killed collection is completed by the next one.
 
     Raises:
         UsageError: There is no such model.
@@ -51,22 +57,39 @@ def collect(repository: Root, model: str, *, keep: int, note: Note, is_dry_run: 
         # Opened and closed, it deletes what dead processes left.
         with store.staging():
             pass
+
+    def deleted(version: int, is_unneeded: Callable[[ModelState], bool]) -> list[CollectedRelease]:
+        number = None if is_dry_run else _record(repository, model, version, is_unneeded, note)
+        is_kept = not is_dry_run and number is None
+        return [] if is_kept else [_delete(repository, model, version, number, is_dry_run=is_dry_run)]
+
     # Some servers list a folder for a while after its last object is gone, so names do not count.
     left = [version for version in state.collected if store.size_bytes(release_name(model, version))]
     leftovers = tuple(_delete(repository, model, version, None, is_dry_run=is_dry_run) for version in left)
-    collected = []
-    for version in _dispensable(state, keep):
-        number = None if is_dry_run else _record(repository, model, version, keep, note)
-        if is_dry_run or number is not None:
-            collected.append(_delete(repository, model, version, number, is_dry_run=is_dry_run))
+    collected = [
+        release
+        for version in _dispensable(state, keep)
+        for release in deleted(version, lambda now, version=version: version in _dispensable(now, keep))
+    ]
+    abandoned = [
+        release
+        for version in stored_versions(repository, model)
+        if _is_unrecorded(version, state) and store.age_s(release_name(model, version)) > _GRACE_S
+        for release in deleted(version, lambda now, version=version: _is_unrecorded(version, now))
+    ]
     gone = {release.version for release in collected}
     return Collection(
         model=model,
         kept=tuple(sorted(version for version in read_state(repository, model).releases if version not in gone)),
         collected=tuple(collected),
+        abandoned=tuple(abandoned),
         leftovers=leftovers,
         is_dry_run=is_dry_run,
     )
+
+
+def _is_unrecorded(version: int, state: ModelState) -> bool:
+    return version not in state.releases and version not in state.collected
 
 
 def _dispensable(state: ModelState, keep: int) -> list[int]:
@@ -78,11 +101,13 @@ def _dispensable(state: ModelState, keep: int) -> list[int]:
     return sorted(version for version in state.releases if version not in needed)
 
 
-def _record(repository: Root, model: str, version: int, keep: int, note: Note) -> int | None:
+def _record(
+    repository: Root, model: str, version: int, is_unneeded: Callable[[ModelState], bool], note: Note
+) -> int | None:
     """Record that a version is collected, and return the number; None if somebody needs it by now."""
 
     def record_of(state: ModelState) -> Record | None:
-        if version not in _dispensable(state, keep):
+        if not is_unneeded(state):
             return None
         return Record(
             kind=RecordKind.COLLECTED,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
-from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
 from paritygate.files import digest_of_file, fsync_tree, json_of, storage_errors, write_json_atomically
 from paritygate.pipelines.release.repository.aliases import check_current
 from paritygate.pipelines.release.repository.candidate import (
@@ -214,6 +214,11 @@ def _release(
         same, _ = _same_release(repository, candidate, state)
         made, of = (version, manifest) if same is None else (same, str(state.releases[same].manifest))
         attempts.append((made, of, state))
+        if made in state.collected:
+            msg = f"version {made} of {candidate.model!r} was deleted by gc before it could be recorded"
+            raise RepositoryError(
+                msg, hint="promote again, and faster: gc deletes uploads without a record after a day"
+            )
         record = released if same is None else _move_to(candidate, same, state)
         if record is not None:
             commit.begin(release_of(made, of, len(state.history) + 1, now=state, is_new=same is None))

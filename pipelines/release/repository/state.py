@@ -46,7 +46,8 @@ def state_of(records: Sequence[Record]) -> ModelState:
         if record.version is not None and record.kind is RecordKind.RELEASED:
             releases[record.version] = record
         elif record.version is not None and record.kind is RecordKind.COLLECTED:
-            del releases[record.version]
+            # What a killed promotion left was never released.
+            releases.pop(record.version, None)
             collected[record.version] = record
             stacks = {alias: _without(stack, record.version) for alias, stack in stacks.items()}
         for alias, version in record.aliases.items():
@@ -100,7 +101,7 @@ def _contradiction(
     elif record.kind is RecordKind.COLLECTED:
         problems = {
             f"version {version} was collected before": version in collected,
-            f"version {version} was not released by then": version not in releases,
+            f"version {version} is no version": version is None or version < 1,
             f"an alias points to version {version}": any(stack[-1] == version for stack in stacks.values()),
             "it moves an alias": bool(record.aliases),
         }

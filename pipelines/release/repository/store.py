@@ -36,6 +36,10 @@ def next_version(repository: Root, model: str, released: Iterable[int]) -> int:
 
     The number of a folder without record counts, so nobody takes the leftover of a crash for a release.
     """
+    return max([*stored_versions(repository, model), *released], default=0) + 1
+
+
+def stored_versions(repository: Root, model: str) -> list[int]:
+    """Return the numbers of the folders in the store, with or without a record, ascending."""
     names = store_of(repository).names(f"{_STORE}/{model}")
-    stored = [int(name) for name in names if _VERSION.fullmatch(name)]
-    return max([*stored, *released], default=0) + 1
+    return sorted(int(name) for name in names if _VERSION.fullmatch(name))

@@ -72,6 +72,14 @@ class DiskStore:
         """Return the size of all files below a folder."""
         return sum(path.lstat().st_size for path in (self.place / folder).rglob("*") if not path.is_dir())
 
+    def age_s(self, folder: str) -> float:
+        """Return the seconds since a file changed or the folder was moved here."""
+        path = self.place / folder
+        if not path.is_dir():
+            return 0.0
+        with reading_errors(path):
+            return time.time() - max(item.lstat().st_ctime for item in (path, *path.rglob("*")))
+
     def staging(self) -> AbstractContextManager[Path]:
         """Make a folder on the same filesystem, after deleting those of dead processes."""
         return staging_folder(self.place)

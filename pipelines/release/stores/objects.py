@@ -7,6 +7,7 @@ import functools
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ class ObjectStore:
     def size_bytes(self, folder: str) -> int:
         """Return the size of all objects below a folder."""
         return sum(self._sizes(folder).values())
+
+    def age_s(self, folder: str) -> float:
+        """Return the seconds since an object below a folder was written, by the clocks of the server and this host."""
+        with self._errors("read", folder):
+            times = [item["last_modified"] for part in self._client.list(self._key(folder)) for item in part]
+        return (datetime.now(timezone.utc) - max(times)).total_seconds() if times else 0.0
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:

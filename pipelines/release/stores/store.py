@@ -44,6 +44,9 @@ class Store(Protocol):
     def size_bytes(self, folder: str) -> int:
         """Return the size of all files below a folder."""
 
+    def age_s(self, folder: str) -> float:
+        """Return the seconds since the last change at or below a folder; 0 if nothing is there."""
+
     def staging(self) -> AbstractContextManager[Path]:
         """Make a local folder that `create` and `publish` need, with an empty `release/`; deleted at the end.
 

@@ -185,11 +185,11 @@ def print_history(model: str, records: Mapping[int, Record]) -> None:
 
 def print_collection(collection: Collection, *, to_stderr: bool = False) -> None:
     """Print which releases of a model were deleted, or would be, and which stay."""
-    gone = (*collection.leftovers, *collection.collected)
+    gone = (*collection.leftovers, *collection.collected, *collection.abandoned)
     verb = "would delete" if collection.is_dry_run else "deleted"
     size = size_words(sum(release.size_bytes for release in gone))
     named = ", ".join(str(release.version) for release in gone)
-    deleted = f"{verb} {counted(len(gone), 'release')} ({named}), {size}" if gone else "nothing to delete"
+    deleted = f"{verb} {counted(len(gone), 'version')} ({named}), {size}" if gone else "nothing to delete"
     versions = ", ".join(map(str, collection.kept)) or "none"
     print_lines(wrapped(f"{collection.model}: {deleted}; kept: {versions}"), err=to_stderr)
 

@@ -5,8 +5,8 @@
 `killed`, `interrupted`, `full` and `unsynced` try every point at which something can go wrong: for k = 0, 1, 2, ... the
 repository is copied to `REPOSITORY.<k>`, and a forked child promotes into it until, at its k-th change of
 the disk, it is killed (SIGKILL) or interrupted (Ctrl-C), or the disk is full or fsync fails from there on.
-The last k is the one that nothing happened to. `killed-rollback` and `race-rollback` roll back instead, and
-`killed-gc` collects.
+The last k is the one that nothing happened to. `killed-rollback` and `race-rollback` roll back instead,
+`killed-alias` moves two aliases, and `killed-gc` collects.
 Prints one JSON object per k: `repository`, `outcome`, `said`.
 """
 
@@ -24,9 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.release.repository import ReleaseCandidate, promote, roll_back
+from paritygate.pipelines.release.repository import ReleaseCandidate, collection, point_alias, promote, roll_back
 from paritygate.pipelines.release.repository.aliases import Note
-from paritygate.pipelines.release.repository.collection import collect
 from paritygate.pipelines.release.repository.log import read_records
 
 _GROWING = {"os.mkdir", "os.link"}
@@ -175,12 +174,17 @@ def main() -> None:
     def go_back(place: Path) -> object:
         return roll_back(place, candidate.model)
 
+    def move(place: Path) -> object:
+        return point_alias(place, candidate.model, "prod", 1, also={"before": "prod"})
+
     def collect_all(place: Path) -> object:
-        return collect(place, candidate.model, keep=1, note=Note())
+        collection._GRACE_S = -1.0
+        return collection.collect(place, candidate.model, keep=1, note=Note())
 
     run = {
         "killed": lambda: _every_point(_kill, repository, release),
         "killed-rollback": lambda: _every_point(_kill, repository, go_back),
+        "killed-alias": lambda: _every_point(_kill, repository, move),
         "killed-gc": lambda: _every_point(_kill, repository, collect_all),
         "interrupted": lambda: _every_point(_interrupt, repository, release),
         "full": lambda: _every_point(_fill_disk, repository, release),

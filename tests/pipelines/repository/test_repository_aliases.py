@@ -275,6 +275,18 @@ def test_a_kill_at_any_point_of_a_rollback_leaves_the_alias_where_it_was_or_wher
     assert {*versions} == {3, 2}
 
 
+@pytest.mark.thorough
+def test_a_kill_at_any_point_of_a_move_of_two_aliases_moves_both_or_none(
+    repository: Path, make_candidate: Make, under: Callable[..., Any]
+) -> None:
+    found = under("killed-alias", repository, make_candidate())
+
+    moved = [_aliases(Path(item["repository"])) for item in found]
+    assert [item["outcome"] for item in found] == [-9] * (len(found) - 1) + [0]
+    assert [aliases for aliases in moved if aliases not in ({"prod": 3}, {"before": 3, "prod": 1})] == []
+    assert (moved[0], moved[-1]) == ({"prod": 3}, {"before": 3, "prod": 1})
+
+
 def test_rollbacks_at_the_same_time_each_go_one_version_back(
     tmp_path: Path, make_candidate: Make, under: Callable[..., Any]
 ) -> None:

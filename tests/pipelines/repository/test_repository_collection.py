@@ -116,13 +116,23 @@ def test_what_somebody_points_an_alias_to_meanwhile_stays(repository: Path, monk
     assert verify_release(repository, _MODEL, "late").version == 2
 
 
+@pytest.mark.parametrize("has_upload", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_collection_that_was_killed_is_completed_by_the_next_one(
-    tmp_path: Path, make_candidate: Make, under: Callable[..., Any]
+    *,
+    has_upload: bool,
+    tmp_path: Path,
+    make_candidate: Make,
+    under: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(collection, "_GRACE_S", -1.0)
     repository = tmp_path / "repository"
     for _ in range(3):
         promote(repository, make_candidate())
     shutil.rmtree(repository / "staging")
+    if has_upload:
+        # A killed promotion stored it.
+        shutil.copytree(repository / "store" / _MODEL / "3", repository / "store" / _MODEL / "4")
 
     found = under("killed-gc", repository, make_candidate())
 

@@ -16,6 +16,7 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Repository
 from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
     VariantCandidate,
+    collection,
     list_models,
     point_alias,
     promote,
@@ -131,6 +132,62 @@ def test_what_nothing_names_is_deleted_and_no_alias_moves_there(root: Root, make
     with pytest.raises(UsageError, match="its files were collected on"):
         point_alias(root, _MODEL, "prod", 1)
     assert promote(root, make_candidate()).version == 4
+
+
+def _promote_killed(root: Root, candidate: ReleaseCandidate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promote up to the moment at which a kill leaves what was stored without a record."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "append_record", end)
+        patch.setattr(release, "_withdraw_unrecorded", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            promote(root, candidate)
+
+
+def test_what_a_killed_promotion_stored_is_deleted_after_a_day(
+    root: Root, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(root, make_candidate())
+    _promote_killed(root, make_candidate(), monkeypatch)
+    promote(root, make_candidate())
+    assert collect(root, _MODEL, keep=9, note=Note()).abandoned == ()
+    monkeypatch.setattr(collection, "_GRACE_S", -1.0)
+
+    planned = collect(root, _MODEL, keep=9, note=Note(), is_dry_run=True)
+    found = collect(root, _MODEL, keep=9, note=Note(reason="a kill"))
+
+    assert [(item.version, item.record) for item in planned.abandoned] == [(2, None)]
+    assert [(item.version, item.record) for item in found.abandoned] == [(2, 3)]
+    assert (found.kept, found.collected) == ((1, 3), ())
+    assert [store_of(root).size_bytes(f"store/{_MODEL}/{version}") > 0 for version in (1, 2, 3)] == [True, False, True]
+    assert collect(root, _MODEL, keep=9, note=Note()).abandoned == ()
+    assert all(verify_release(root, _MODEL, version).is_intact for version in (1, 3))
+    assert promote(root, make_candidate()).version == 4
+
+
+def test_a_promotion_that_lasts_longer_than_the_grace_of_gc_releases_nothing_half(
+    root: Root, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(root, make_candidate())
+    append = release.append_record
+
+    def append_late(*args: Any) -> int | None:  # noqa: ANN401 - handed on
+        with monkeypatch.context() as patch:
+            patch.setattr(collection, "_GRACE_S", -1.0)
+            assert [item.version for item in collect(root, _MODEL, keep=9, note=Note()).abandoned] == [2]
+        return append(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(release, "append_record", append_late)
+        with pytest.raises(RepositoryError, match=r"version 2 .* was deleted by gc"):
+            promote(root, make_candidate())
+
+    assert list_models(root)[0].versions == (1,)
+    assert store_of(root).size_bytes(f"store/{_MODEL}/2") == 0
+    assert promote(root, make_candidate()).version == 3
 
 
 def _write(root: Root, name: str, content: bytes | None) -> None:

@@ -16,11 +16,14 @@ from tests.pipelines.repository import servers
 
 from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
+    collection,
     list_models,
     promote,
     read_records,
+    state_of,
     verify_release,
 )
+from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.stores import objects
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.roots import Address, Root
@@ -96,26 +99,62 @@ def test_16_processes_that_promote_at_the_same_time_lose_nothing(
     assert not [name for name in store_of(root).names("staging") if kind == "disk"]
 
 
+def _collect(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "_GRACE_S", -1.0)
+    collection.collect(root, _MODEL, keep=1, note=Note())
+
+
+def _state(root: Root) -> tuple[dict[str, int], tuple[int, ...], tuple[int, ...]]:
+    """Return aliases, releases and collected versions of a repository, in which all that is named is intact."""
+    state = state_of(read_records(root, _MODEL))
+    assert all(verify_release(root, _MODEL, version).is_intact for version in state.releases)
+    assert {*state.aliases.values()} <= {*state.releases}
+    return dict(state.aliases), tuple(sorted(state.releases)), tuple(sorted(state.collected))
+
+
+@pytest.mark.parametrize(
+    ("act", "before", "after"),
+    [
+        ("promote", ({"prod": 1}, (1,), ()), ({"prod": 2}, (1, 2), ())),
+        ("rollback", ({"prod": 2}, (1, 2), ()), ({"prod": 1}, (1, 2), ())),
+        ("alias", ({"prod": 2}, (1, 2), ()), ({"before": 2, "prod": 1}, (1, 2), ())),
+        ("gc", ({"prod": 3}, (1, 2, 3), ()), ({"prod": 3}, (3,), (1, 2, 4))),
+    ],
+)
 def test_a_client_that_is_killed_at_any_call_leaves_the_old_or_the_new_state(
-    seaweedfs: str, s3: Callable[[str], Address], make_candidate: Make, under: Callable[..., Any]
+    act: str,
+    before: Any,  # noqa: ANN401 - what `_state` returns
+    after: Any,  # noqa: ANN401 - what `_state` returns
+    *,
+    seaweedfs: str,
+    s3: Callable[[str], Address],
+    make_candidate: Make,
+    under: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = s3(seaweedfs)
 
-    found = under("killed", root, make_candidate())["found"]
+    found = under(f"killed-{act}", root, make_candidate())["found"]
 
-    assert [item["code"] for item in found] == [-9] * (len(found) - 1) + [0]
-    calls = [call for call in found[-1]["calls"] if call.startswith("before")]
-    sys.stdout.write(f"{len(calls)} calls of the store, killed before and after each: {len(found) - 1} kills\n")
-    states = []
-    for item in found:
+    *kills, whole = found
+    assert [item["code"] for item in found] == [-9] * len(kills) + [0]
+    calls = [call for call in whole["calls"] if call.startswith("before")]
+    sys.stdout.write(f"{act}: {len(calls)} calls of the store from {len({*calls})} places, {len(kills)} kills\n")
+    assert _state(Address(whole["root"])) == after
+    seen = []
+    for item in kills:
         place = Address(item["root"])
-        (model,) = list_models(place)
-        assert model.versions in {(1,), (1, 2)}
-        assert all(verify_release(place, _MODEL, version).is_intact for version in model.versions)
-        assert model.aliases == {"prod": model.versions[-1]}
-        states.append(model.versions[-1])
+        seen.append(_state(place))
+        if act == "gc":
+            # Each is recorded by itself, the upload without a record last.
+            assert seen[-1][2] in {(), (1,), (1, 2), (1, 2, 4)}
+            _collect(place, monkeypatch)
+            assert _state(place) == after
+            assert [store_of(place).size_bytes(f"store/{_MODEL}/{version}") for version in after[2]] == [0, 0, 0]
+        else:
+            assert seen[-1] in (before, after)
         released = promote(place, make_candidate())
-        assert released.version > model.versions[-1]
+        assert released.version > max((*seen[-1][1], *seen[-1][2]))
         assert verify_release(place, _MODEL, "prod").version == released.version
-    assert states == sorted(states)
-    assert {*states} == {1, 2}
+    assert before in seen
+    assert after in seen
