@@ -49,13 +49,13 @@ help: ## Show the targets
 
 $(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,stores,tensorrt-rtx]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,signing,stores,tensorrt-rtx]'
 	touch $@
 
 # The wheels are not installed, since they import beside a GPU alone: tests read the names of TensorRT 10 and 11 in them.
 $(TEST_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,stores,tensorrt-rtx,dev]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,signing,stores,tensorrt-rtx,dev]'
 	$(BIN)/python -m pip download --constraint constraints.txt --no-deps --only-binary=:all: \
 	  --dest $(VENV)/wheels tensorrt-cu12-bindings tensorrt-cu13-bindings
 	touch $@

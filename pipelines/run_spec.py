@@ -27,6 +27,7 @@ from paritygate.pipelines.release.promote import (
 )
 from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.release import StoredRelease
+from paritygate.pipelines.release.signing.keys import SigningKey
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
@@ -65,6 +66,7 @@ class RunOptions:
     alias: str | None = None  # to move; None: the spec's
     root: Path = DEFAULT_ROOT  # replaces `artifacts/` in the spec's `promote.to`
     limits: Mapping[str, float] = field(default_factory=dict)  # beside those of the spec, or in their place
+    signer: SigningKey | None = None  # signs the release
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -307,7 +309,13 @@ def _promote(
         release = after.record(
             commit,
             lambda: promote_stage(
-                run, repository=repository, alias=alias, limits=options.limits, choice=choice, commit=commit
+                run,
+                repository=repository,
+                alias=alias,
+                limits=options.limits,
+                signer=options.signer,
+                choice=choice,
+                commit=commit,
             ),
         )
         return replace(outcome, release=release)

@@ -192,6 +192,14 @@ time_limit_option = click.option(
 )
 
 
+sign_option = click.option(
+    "--sign",
+    type=LocalPath(path_type=Path),
+    metavar="KEY",
+    help="Sign the release with this private key, a PEM file.",
+)
+
+
 def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
     """Limit the memory of every child that the command starts."""
     del param

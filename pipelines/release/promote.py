@@ -48,6 +48,7 @@ from paritygate.pipelines.release.repository.commit import Commit
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.release import StoredRelease, promote
 from paritygate.pipelines.release.repository.state import state_of
+from paritygate.pipelines.release.signing.keys import SigningKey
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs, run_command
@@ -112,6 +113,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     if_current: int | None = None,
     despite: str = "",
     trust: str = "",
+    signer: SigningKey | None = None,
     choice: Choice | None = None,
     commit: Commit[StoredRelease] | None = None,
 ) -> StoredRelease:
@@ -120,8 +122,8 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     `devices` is where the release will run; None takes the spec's, else the device of the validation. `limits` on speed
     and size replace those of the spec by name. `if_current` is the version that the alias must point to, 0 for a new
     alias. `despite` is why to release although something required did not pass; the release records it. `trust` is the
-    digest of the pack whose evidence is trusted. `choice` is the result of `choose_stage` for the same arguments.
-    `commit` receives the release before and after it is recorded.
+    digest of the pack whose evidence is trusted. `signer` signs the release. `choice` is the result of `choose_stage`
+    for the same arguments. `commit` receives the release before and after it is recorded.
 
     Raises:
         FailedRunError: Something that the run requires did not pass, and no reason was given.
@@ -173,6 +175,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             trust=trusted.trust,
             who=user_name(),
             host=platform.node(),
+            signer=signer,
         )
         return _promote_noted(run, repository, candidate, commit or Commit())
 

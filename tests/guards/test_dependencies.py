@@ -34,6 +34,7 @@ EXTRAS_PINNED = {
     "images",
     "litert",
     "parquet",
+    "signing",
     "stores",
     "zoo",
     "tensorrt-rtx",

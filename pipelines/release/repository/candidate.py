@@ -18,12 +18,17 @@ from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, RepositoryError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.release.repository.difference import compare_files
+from paritygate.pipelines.release.signing.keys import SigningKey
+from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE
 from paritygate.pipelines.release.stores.folders import reading_errors
 from paritygate.pipelines.spec.names import check_alias, check_name, check_variant
 from paritygate.precision import Variant
 
 MANIFEST_FILE = "manifest.json"
 EVIDENCE_FILE = "evidence.json"
+# Of a signed release: what was measured.
+STATEMENT_FILE = "parity.intoto.json"
+_OWN_FILES = (MANIFEST_FILE, EVIDENCE_FILE, STATEMENT_FILE, SIGNATURE_FILE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -126,6 +131,7 @@ class ReleaseCandidate:
     trust: str = ""  # digest of the pack whose evidence is trusted; empty for evidence of this machine
     who: str = ""
     host: str = ""
+    signer: SigningKey | None = None  # signs the release; None for no signature
 
 
 def check_candidate(candidate: ReleaseCandidate) -> None:
@@ -159,7 +165,7 @@ def _check_entries(candidate: ReleaseCandidate) -> None:
     variants = [check_variant(variant.name) for variant in candidate.variants]
     reports = [check_name("report", name) for name in candidate.reports]
     # Case is ignored, because a release may be copied to a filesystem that ignores it.
-    count = Counter(name.casefold() for name in (*variants, *reports, MANIFEST_FILE, EVIDENCE_FILE))
+    count = Counter(name.casefold() for name in (*variants, *reports, *_OWN_FILES))
     for name in (*variants, *reports):
         if count[name.casefold()] > 1:
             msg = f"the release has the name {name!r} twice"

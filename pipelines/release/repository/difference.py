@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+_FEW = 8
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileDifference:
@@ -20,12 +22,14 @@ class FileDifference:
         return not (self.changed or self.missing or self.added)
 
     def __str__(self) -> str:
-        parts = (
+        parts = [
             *(f"{name} was changed" for name in self.changed),
             *(f"{name} is missing" for name in self.missing),
             *(f"{name} was added" for name in self.added),
-        )
-        return ", ".join(parts) or "no difference"
+        ]
+        # A message fits on a screen; the lists have all.
+        more = [f"and {len(parts) - _FEW} more"] if len(parts) > _FEW else []
+        return ", ".join([*parts[:_FEW], *more]) or "no difference"
 
 
 def compare_files(found: Mapping[str, str], recorded: Mapping[str, str]) -> FileDifference:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,29 @@ from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.difference import FileDifference
+from paritygate.pipelines.release.repository.figures import figures_of
 from paritygate.pipelines.release.repository.local_copy import local_folder
 from paritygate.pipelines.release.repository.log import logged_models, read_records
 from paritygate.pipelines.release.repository.manifest import (
     difference_of_release,
+    read_file,
     read_manifest,
     read_released_evidence,
+    recorded_files,
 )
 from paritygate.pipelines.release.repository.record import Record
+from paritygate.pipelines.release.repository.signature import SignatureCheck, SignatureStatus, check_signature
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import release_folder
+from paritygate.pipelines.release.signing.keys import VerifyingKey
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.spec.names import check_name
 from paritygate.roots import Root
-from paritygate.signature import is_float_dtype
 from paritygate.text import meant
 
 # No version has as many digits, and Python refuses numbers of some thousands of digits.
 _MOST_DIGITS = 18
 _LONGEST_NAMED = 100
-_DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +66,7 @@ class ReleaseDetails:
 
     def local_folder(self) -> Path:
         """Return the folder of its files on this machine, verified if they come from an object store."""
-        return local_folder(self.folder, self.manifest, str(self.record.manifest))
+        return local_folder(self.folder, recorded_files(self.manifest, self.record))
 
     def to_json(self) -> dict[str, Any]:
         """Return the release as JSON data."""
@@ -91,11 +94,20 @@ class Verification:
     version: int
     files_checked: int
     difference: FileDifference
+    signature: SignatureCheck | None = None  # None for an unsigned release that no key was given for
 
     @property
     def is_intact(self) -> bool:
         """Whether every file is there, unchanged, and no other is."""
         return self.difference.is_empty
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether it is intact, and signed by the key if one was given."""
+        signature = self.signature
+        return self.is_intact and (
+            signature is None or signature.key is None or signature.status is SignatureStatus.VALID
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the verification as JSON data."""
@@ -107,6 +119,7 @@ class Verification:
             "changed": list(self.difference.changed),
             "missing": list(self.difference.missing),
             "added": list(self.difference.added),
+            "signature": None if self.signature is None else self.signature.to_json(),
         }
 
 
@@ -161,47 +174,18 @@ def show(repository: Root, model: str, which: int | str | None = None) -> Releas
         aliases=tuple(sorted(alias for alias, pointed in state.aliases.items() if pointed == version)),
         record=state.releases[version],
         manifest=manifest,
-        numbers=tuple(_numbers(manifest, read_released_evidence(folder, manifest))),
+        numbers=tuple(figures_of(manifest["variants"], read_released_evidence(folder, manifest))),
         history=state.history,
     )
 
 
-def _numbers(manifest: Mapping[str, Any], evidence: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    documents = [item for item in (evidence, *evidence.get("others", ())) if "variants" in item]
-    entries = [entry for item in documents for entry in (*item["variants"], *item.get("emulated", ()))]
-    for variant in manifest["variants"]:
-        released = variant["evidence"] or {}
-        kinds = {item["kind"] for item in (released, *released.get("also", ())) if item}
-        for entry in entries:
-            is_of_this = (entry["variant"], entry.get("artifact")) == (variant["name"], variant["digest"])
-            if is_of_this and entry["evidence"] in kinds:
-                yield from _numbers_of_entry(entry)
-
-
-def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    # Evidence of schema 1 holds the measurements itself; later evidence holds the result.
-    result = entry.get("result") or entry
-    for output, numbers in result.get("outputs", {}).items():
-        # Outputs with decisions count those, and outputs compared exactly count values.
-        counted = result.get("decisions", {}).get(output, {})
-        exact = None if is_float_dtype(numbers["dtype"]) else numbers.get("mismatches")
-        yield {
-            "variant": entry["variant"],
-            "output": output,
-            "rows": result.get("rows"),
-            "mismatches": counted.get("mismatches", exact),
-            "mismatch_rate_upper_95": counted.get("mismatch_rate_upper_95"),
-            **{name: numbers.get(name) for name in _DIFFERENCES},
-            "device": result.get("candidate", entry).get("device"),
-            "evidence": entry["evidence"],
-            "verdict": entry["verdict"],
-        }
-
-
-def verify_release(repository: Root, model: str, which: int | str | None = None) -> Verification:
+def verify_release(
+    repository: Root, model: str, which: int | str | None = None, *, key: VerifyingKey | None = None
+) -> Verification:
     """Return whether a release is byte for byte what was released, reading every file of it.
 
-    The log has the digest of the manifest, and the manifest those of all other files. `which` is as in `show`.
+    The log has the digest of the manifest, and the manifest those of all other files. `which` is as in `show`. With
+    `key`, the release must also be signed by it.
 
     Raises:
         UsageError: There is no such model or release.
@@ -212,7 +196,16 @@ def verify_release(repository: Root, model: str, which: int | str | None = None)
     version = version_of(state, model, which)
     folder = release_folder(repository, model, version)
     difference, count = difference_of_release(folder, state.releases[version])
-    return Verification(model=model, version=version, files_checked=count, difference=difference)
+    manifest = read_manifest(folder, state.releases[version]) if difference.is_empty else {}
+    signer = manifest.get("signer")
+    signature = None
+    if key is not None and difference.is_empty:
+        recorded = recorded_files(manifest, state.releases[version])
+        signature = check_signature(manifest, recorded, lambda name: read_file(folder, name), key, (model, version))
+    elif key is not None or signer is not None:
+        fingerprint = None if key is None else key.fingerprint
+        signature = SignatureCheck(status=SignatureStatus.UNCHECKED, signer=signer, key=fingerprint)
+    return Verification(model=model, version=version, files_checked=count, difference=difference, signature=signature)
 
 
 def check_release(repository: Root, details: ReleaseDetails) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.file_names import check_names
@@ -23,10 +22,10 @@ _CONTENT = "release"
 ORIGIN = "repository"
 
 
-def local_folder(folder: Root, manifest: Mapping[str, Any], digest: str) -> Path:
+def local_folder(folder: Root, recorded: Mapping[str, str]) -> Path:
     """Return a release's folder on this machine: the one in the repository as it is, or a verified copy.
 
-    `digest` is that of the manifest, and names the copy of a release in an object store.
+    `recorded` has the digests of its files. That of the manifest names the copy of a release in an object store.
 
     Raises:
         ArtifactIntegrityError: A file in the object store is missing or corrupt.
@@ -36,8 +35,8 @@ def local_folder(folder: Root, manifest: Mapping[str, Any], digest: str) -> Path
         return folder
     from paritygate.pipelines.release.stores.objects import object_store
 
+    digest = recorded[MANIFEST_FILE]
     copy = _cache() / digest.removeprefix("sha256:")
-    recorded = {**manifest["files"], MANIFEST_FILE: digest}
     try:
         # They become files of this machine.
         check_names(recorded)

@@ -21,6 +21,7 @@ from paritygate.pipelines.release.repository.difference import FileDifference, c
 from paritygate.pipelines.release.repository.identity import identity_of
 from paritygate.pipelines.release.repository.record import Record, utc_now
 from paritygate.pipelines.release.repository.store import repository_of_release
+from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE
 from paritygate.pipelines.release.stores.folders import reading_errors
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.store import NotAFileError
@@ -39,6 +40,7 @@ def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files
         "reason": candidate.reason,
         "despite": candidate.despite,
         "trust": candidate.trust,
+        "signer": None if candidate.signer is None else candidate.signer.fingerprint,
         "identity": identity_of(
             [variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust
         ),
@@ -110,18 +112,22 @@ def read_released_evidence(folder: Root, manifest: Mapping[str, Any]) -> dict[st
 def difference_of_release(folder: Root, record: Record) -> tuple[FileDifference, int]:
     """Return how the release in `folder` differs from what was recorded, and how many files were checked.
 
-    The log has the digest of the manifest, and the manifest those of all other files. If the manifest is corrupt it
-    proves nothing, and only that is returned. Reads every file.
+    The log has the digests of manifest and signature, and the manifest those of all other files. If the manifest is
+    corrupt it proves nothing, and only that is returned. Reads every file.
 
     Raises:
         InputFileError: A file cannot be read.
     """
     try:
-        recorded = read_manifest(folder, record)["files"]
+        recorded = recorded_files(read_manifest(folder, record), record)
     except ArtifactIntegrityError:
         manifest = (MANIFEST_FILE,)
         is_there = read_file(folder, MANIFEST_FILE) is not None
         return (FileDifference(changed=manifest) if is_there else FileDifference(missing=manifest)), 1
-    digests = store_of(folder).digests()
-    digests.pop(MANIFEST_FILE, None)
-    return compare_files(digests, recorded), len(recorded) + 1
+    return compare_files(store_of(folder).digests(), recorded), len(recorded)
+
+
+def recorded_files(manifest: Mapping[str, Any], record: Record) -> dict[str, str]:
+    """Return the digest of every file of a release: the log has those of the manifest and of the signature."""
+    signature = {} if record.signature is None else {SIGNATURE_FILE: record.signature}
+    return {**manifest["files"], MANIFEST_FILE: str(record.manifest), **signature}

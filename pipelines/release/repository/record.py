@@ -43,6 +43,7 @@ class Record:
     reason: str = ""
     despite: str = ""  # why it was released although its run failed
     trust: str = ""  # digest of the pack whose evidence was trusted
+    signature: str | None = None  # digest of model.sig; None for an unsigned release
     who: str = ""
     host: str = ""
     schema: int = CHAINED_SCHEMA

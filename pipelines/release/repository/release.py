@@ -14,12 +14,26 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
+<<<<<<< HEAD
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
 from paritygate.files import digest_of_file, fsync_tree, json_of, storage_errors, write_json_atomically
+=======
+from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.files import (
+    digest_of_bytes,
+    fsync_tree,
+    json_bytes,
+    json_of,
+    storage_errors,
+    write_bytes_atomically,
+    write_json_atomically,
+)
+>>>>>>> sign
 from paritygate.pipelines.release.repository.aliases import check_current
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
     MANIFEST_FILE,
+    STATEMENT_FILE,
     ReleaseCandidate,
     VariantCandidate,
     check_candidate,
@@ -35,9 +49,11 @@ from paritygate.pipelines.release.repository.manifest import (
     read_file,
     read_manifest,
 )
+from paritygate.pipelines.release.repository.parity import parity_of
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import next_version, release_folder, release_name
+from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE, signature_of
 from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.staging import CONTENT
@@ -173,12 +189,18 @@ def _same_release(
         folder, record = release_folder(repository, candidate.model, version), state.releases[version]
         # A release that is corrupt is no reason to make no other.
         with contextlib.suppress(ArtifactIntegrityError):
-            if identity_in(read_manifest(folder, record)) != identity:
+            manifest = read_manifest(folder, record)
+            if identity_in(manifest) != identity or not _is_signed_so(candidate, manifest):
                 continue
             if difference_of_release(folder, record)[0].is_empty:
                 return version, tuple(damaged)
             damaged.append(version)
     return None, tuple(damaged)
+
+
+def _is_signed_so(candidate: ReleaseCandidate, manifest: Mapping[str, Any]) -> bool:
+    """Return whether a release is signed as the candidate asks for; any signature will do where it asks for none."""
+    return candidate.signer is None or candidate.signer.fingerprint == manifest.get("signer")
 
 
 def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
@@ -204,9 +226,11 @@ def _release(
     """
     content = staging / CONTENT
     files = _copy(candidate, content)
-    version, manifest = _claim_version(repository, candidate, staging, files)
+    version, manifest, signature = _claim_version(repository, candidate, staging, files)
     aliases = {} if candidate.alias is None else {candidate.alias: version}
-    released = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
+    released = replace(
+        _record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest, signature=signature
+    )
     attempts: list[tuple[int, str, ModelState]] = []
 
     def record_of(state: ModelState) -> Record | None:
@@ -249,6 +273,8 @@ def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
         fsync_tree(content)
     files = digests_below(content)
     check_copies(candidate, files)
+    if candidate.signer is not None:
+        files[STATEMENT_FILE] = _write(content / STATEMENT_FILE, parity_of(candidate, files, candidate.signer))
     return files
 
 
@@ -260,24 +286,32 @@ def _copy_variant(variant: VariantCandidate, folder: Path) -> None:
     write_json_atomically(folder / ARTIFACT_FILE, dict(variant.record))
 
 
+def _write(path: Path, content: bytes) -> str:
+    """Write a file that is on the disk and read-only, and return its digest."""
+    write_bytes_atomically(path, content)
+    _make_read_only(path)
+    return digest_of_bytes(content)
+
+
 def _make_read_only(path: Path) -> None:
     path.chmod(path.stat().st_mode & ~0o222)
 
 
 def _claim_version(
     repository: Root, candidate: ReleaseCandidate, staging: Path, files: Mapping[str, str]
-) -> tuple[int, str]:
-    """Publish the staged release under the next free version; return that version and the manifest's digest."""
+) -> tuple[int, str, str | None]:
+    """Publish the staged release under the next free version; return it with the digests of manifest and signature."""
     content = staging / CONTENT
     while True:
         state = state_of(read_records(repository, candidate.model))
         version = next_version(repository, candidate.model, (*state.releases, *state.collected))
-        path = content / MANIFEST_FILE
-        write_json_atomically(path, make_manifest(candidate, version, content, files))
-        _make_read_only(path)
-        digest = digest_of_file(path)
+        digest = _write(content / MANIFEST_FILE, json_bytes(make_manifest(candidate, version, content, files)))
+        signature = None
+        if candidate.signer is not None:
+            signed = signature_of(candidate.model, {**files, MANIFEST_FILE: digest}, candidate.signer)
+            signature = _write(content / SIGNATURE_FILE, signed)
         if store_of(repository).publish(staging, release_name(candidate.model, version)):
-            return version, digest
+            return version, digest, signature
 
 
 def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:

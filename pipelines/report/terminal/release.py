@@ -72,7 +72,14 @@ def release_lines(release: StoredRelease, *, in_run: bool = False) -> Iterator[s
     if release.despite:
         yield f"released despite: {release.despite}"
     yield from _damage(release)
-    yield from concessions(released_manifest(release), with_findings=not in_run)
+    manifest = released_manifest(release)
+    yield from _signer(manifest)
+    yield from concessions(manifest, with_findings=not in_run)
+
+
+def _signer(manifest: Mapping[str, Any]) -> Iterator[str]:
+    if manifest.get("signer"):
+        yield f"signed by {manifest['signer']}"
 
 
 def _damage(release: StoredRelease) -> Iterator[str]:
@@ -229,6 +236,7 @@ def print_release_details(details: ReleaseDetails, shown: Shown) -> None:
         f"folder: {from_here(details.folder)}",
         *((f"reason: {details.record.reason}",) if details.record.reason else ()),
         *((f"released despite: {details.record.despite}",) if details.record.despite else ()),
+        *_signer(details.manifest),
     )
     print_lines(line for words in head for line in wrapped(words, width=shown.width))
     if shown.is_verbose:
@@ -324,9 +332,13 @@ def _found(evidence: dict[str, Any]) -> str:
 
 
 def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
-    """Print whether a release is intact."""
-    name = f"{verification.model} version {verification.version}"
-    if verification.is_intact:
-        echo(f"{name} is intact: {verification.files_checked} files match its manifest", err=to_stderr)
-        return
-    echo(f"{name} is corrupt: {verification.difference}", err=to_stderr)
+    """Print whether a release is intact, and who signed it."""
+    name, signature = f"{verification.model} version {verification.version}", verification.signature
+    lines = [f"{name} is intact: {verification.files_checked} files match its manifest"]
+    if not verification.is_intact:
+        lines = [f"{name} is corrupt: {verification.difference}"]
+    elif not verification.is_accepted:
+        lines = [f"{name} is refused: {signature}"]
+    elif signature is not None:
+        lines.append(str(signature))
+    print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)

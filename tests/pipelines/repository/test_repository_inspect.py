@@ -101,6 +101,7 @@ def test_what_is_found_is_json_data(repository: Path) -> None:
         "changed": [],
         "missing": [],
         "added": [],
+        "signature": None,
     }
 
 

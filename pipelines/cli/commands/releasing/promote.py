@@ -15,6 +15,7 @@ from paritygate.pipelines.cli.options import (
     quiet_option,
     root_option,
     run_option,
+    sign_option,
     verbose_option,
 )
 from paritygate.roots import Root
@@ -50,6 +51,7 @@ from paritygate.roots import Root
     default="",
     help="Trust the evidence of the pack with this digest, which pack printed. The release records it.",
 )
+@sign_option
 @if_current_option
 @constraint_option
 @root_option
@@ -65,6 +67,7 @@ def command(
     if_current: int | None,
     despite: str,
     trust: str,
+    sign: Path | None,
     constraints: tuple[str, ...],
     root: Path,
     quiet: bool,
@@ -93,6 +96,7 @@ def command(
         --for cpu --for cuda:sm90
     """
     from paritygate.pipelines.cli.moving import move_and_follow
+    from paritygate.pipelines.cli.signing import signing_key
     from paritygate.pipelines.release.promote import promote_stage, repository_of
     from paritygate.pipelines.release.repository.commit import Commit
     from paritygate.pipelines.release.repository.release import StoredRelease
@@ -102,6 +106,7 @@ def command(
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     limits = parse_constraints(constraints)
+    signer = signing_key(sign)
     run = open_given_run(run_folder, "run or validate")
     place = repository or repository_of(run, root)
 
@@ -115,6 +120,7 @@ def command(
             if_current=if_current,
             despite=despite.strip(),
             trust=trust.strip(),
+            signer=signer,
             commit=commit,
         )
 

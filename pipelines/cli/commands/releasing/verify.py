@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.pipelines.cli.options import LocalPath, json_option, repository_option
 from paritygate.roots import Root
 
 
 @click.command("verify")
 @click.argument("model")
 @click.argument("which", required=False, metavar="[VERSION|ALIAS]")
+@click.option(
+    "--key",
+    type=LocalPath(path_type=Path),
+    metavar="PUB",
+    help="Require that the release is signed by this public key, a PEM file.",
+)
+@click.option(
+    "--enforce/--warn",
+    "is_enforcing",
+    default=True,
+    show_default=True,
+    help="End with 5 if the check fails, or only print what differs.",
+)
 @repository_option
 @json_option
-def command(model: str, which: str | None, *, repository: Root, json_target: str | None) -> int:
+def command(
+    model: str,
+    which: str | None,
+    *,
+    key: Path | None,
+    is_enforcing: bool,
+    repository: Root,
+    json_target: str | None,
+) -> int:
     """Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
 
     \b
     Example:
       convert-and-validate verify klue-sts prod
+      convert-and-validate verify klue-sts prod --key key.pub
     """
     from paritygate.errors import ExitCode
     from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.repository.inspect import verify_release
+    from paritygate.pipelines.release.signing.keys import read_verifying_key
     from paritygate.pipelines.report.terminal.release import print_verification
 
-    verification = verify_release(repository, model, which)
+    verification = verify_release(repository, model, which, key=None if key is None else read_verifying_key(key))
     print_verification(verification, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **verification.to_json()})
-    return int(ExitCode.PASS if verification.is_intact else ExitCode.NOT_MEASURED)
+    return int(ExitCode.PASS if verification.is_accepted or not is_enforcing else ExitCode.NOT_MEASURED)

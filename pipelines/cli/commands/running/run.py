@@ -15,6 +15,7 @@ from paritygate.pipelines.cli.options import (
     memory_limit_option,
     probes_option,
     quiet_option,
+    sign_option,
     target_option,
     time_limit_option,
     verbose_option,
@@ -45,6 +46,7 @@ from paritygate.roots import Root
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
+@sign_option
 @click.option(
     "--cache/--no-cache",
     "is_cached",
@@ -71,6 +73,7 @@ def command(
     is_promoting: bool,
     repository: Root | None,
     alias: str | None,
+    sign: Path | None,
     is_cached: bool,
     targets: tuple[str, ...],
     probes: str | None,
@@ -96,13 +99,15 @@ def command(
         --no-promote --json -
     """
     from paritygate.pipelines.cache.finished_run import AskedOfRun
+    from paritygate.pipelines.cli.signing import signing_key
     from paritygate.pipelines.cli.unchanged_run import replay_last_run
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
+    signer = signing_key(sign)
     requests = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
-    # These use current figures, or more of a run than the cache has.
-    may_be_finished = is_cached and not is_benchmarking and not verbose and form in {"text", "json"}
+    # These use current figures, or more of a run than the cache has; a file may hold another key by now.
+    may_be_finished = is_cached and not (is_benchmarking or verbose or signer) and form in {"text", "json"}
     if may_be_finished and replay_last_run(requests, written, shown):
         return 0
     from paritygate.pipelines.cli.running import SpecRuns
@@ -119,6 +124,7 @@ def command(
         alias=alias,
         root=root,
         limits=parse_constraints(constraints),
+        signer=signer,
     )
     asked_probes = probes_named(probes)
     # All specs are read before any work starts, so that an error in the second does not cost the first's time.

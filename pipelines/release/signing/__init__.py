@@ -1,0 +1,1 @@
+"""Sign releases with a key file, in the format of OpenSSF model signing, and check signatures."""

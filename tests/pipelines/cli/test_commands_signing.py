@@ -1,0 +1,88 @@
+"""promote --sign, run --sign, verify --key and show: who signed a release, and what an init container sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paritygate.pipelines.release.signing.keys import read_verifying_key
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+pytest.importorskip("securesystemslib", reason="securesystemslib is not installed")
+
+_STORE = "artifacts/repository/store/tiny"
+
+
+def _write_key(folder: Path, name: str) -> str:
+    """Write a pair of keys, and return the fingerprint."""
+    from cryptography.hazmat.primitives import serialization as to
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
+    public = key.public_key().public_bytes(to.Encoding.PEM, to.PublicFormat.SubjectPublicKeyInfo)
+    (folder / f"{name}.pem").write_bytes(private)
+    (folder / f"{name}.pub").write_bytes(public)
+    return read_verifying_key(folder / f"{name}.pub").fingerprint
+
+
+def test_a_promoted_release_is_signed_and_shown_so(finished: Desk, tmp_path: Path) -> None:
+    desk = finished.copy(tmp_path)
+    mine, other = _write_key(desk.folder, "mine"), _write_key(desk.folder, "other")
+    assert desk.json("verify", "tiny", "--key", "mine.pub").data["signature"]["status"] == "missing"
+
+    promoted = desk.call("promote", "--run", "latest", "--sign", "mine.pem")
+
+    assert promoted.code == 0
+    assert mine in promoted.out
+    shown = desk.json("show", "tiny", "prod")
+    assert (shown.data["version"], shown.data["manifest"]["signer"]) == (2, mine)
+    assert mine in shown.out
+    assert desk.json("verify", "tiny", "prod", "--key", "mine.pub").data["signature"]["status"] == "valid"
+    refused = desk.json("verify", "tiny", "prod", "--key", "other.pub")
+    assert refused.code == 5
+    assert (refused.data["signature"]["signer"], refused.data["signature"]["key"]) == (mine, other)
+    assert mine in refused.out
+    assert other in refused.out
+    assert desk.call("verify", "tiny", "prod").code == 0
+
+
+def test_an_init_container_sees_a_screen_with_the_file_and_may_only_warn(finished: Desk, tmp_path: Path) -> None:
+    desk = finished.copy(tmp_path)
+    for at in range(100):
+        (desk.folder / _STORE / "1" / f"added-by-somebody-{at:03d}.bin").write_bytes(b"")
+    path = desk.folder / _STORE / "1/evidence.json"
+    path.unlink()
+
+    called = desk.json("verify", "tiny", "prod", "--enforce")
+
+    assert called.code == 5
+    assert "evidence.json" in called.out
+    lines = called.out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert len(called.data["added"]) == 100
+    warned = desk.call("verify", "tiny", "prod", "--warn")
+    assert (warned.code, warned.out) == (0, called.out)
+
+
+def test_a_run_signs_what_it_releases_and_signs_anew_with_a_new_key(desk: Desk) -> None:
+    first = _write_key(desk.folder, "key")
+    assert desk.call("run", "spec.yaml", "--sign", "key.pem").code == 0
+    assert desk.json("show", "tiny", "prod").data["manifest"]["signer"] == first
+    second = _write_key(desk.folder, "key")
+
+    assert desk.call("run", "spec.yaml", "--sign", "key.pem").code == 0
+
+    assert desk.json("show", "tiny", "prod").data["manifest"]["signer"] == second
+
+
+def test_a_key_that_cannot_sign_ends_a_run_before_its_work(desk: Desk) -> None:
+    (desk.folder / "key.pem").write_text("no key")
+
+    assert desk.call("run", "spec.yaml", "--sign", "key.pem").code == 2
+    assert not (desk.folder / "artifacts").exists()
