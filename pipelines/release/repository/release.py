@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paritygate.artifact import ARTIFACT_FILE
-<<<<<<< HEAD
 from paritygate.errors import ArtifactIntegrityError, ParitygateError, RepositoryError
-from paritygate.files import digest_of_file, fsync_tree, json_of, storage_errors, write_json_atomically
-=======
-from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.files import (
     digest_of_bytes,
     fsync_tree,
@@ -28,7 +24,6 @@ from paritygate.files import (
     write_bytes_atomically,
     write_json_atomically,
 )
->>>>>>> sign
 from paritygate.pipelines.release.repository.aliases import check_current
 from paritygate.pipelines.release.repository.candidate import (
     EVIDENCE_FILE,
