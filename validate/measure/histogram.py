@@ -23,7 +23,8 @@ OCTAVES = 255
 RESOLUTION = 2.0**-_MANTISSA_BITS
 # Above this many values counting all bins at once is cheaper than adding value by value.
 _DENSE_FROM = 4096
-_LARGEST_BIN = int(np.finfo(np.float32).max.view(np.uint32)) >> _SHIFT
+# Of the largest float32.
+_LARGEST_BIN = 0x7F7FFFFF >> _SHIFT
 
 
 def empty_histogram() -> NDArray[np.int64]:
