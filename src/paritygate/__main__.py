@@ -113,10 +113,40 @@ def _flush(stream: TextIO) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def load_later(name: str) -> None:
+    """Have a package load at its first use, because most commands leave all computing to their children.
+
+    With `importlib.util.LazyLoader`, the import of a module that imports the package is such a use.
+    """
+    from importlib.util import find_spec, module_from_spec
+    from types import ModuleType
+
+    class Later(ModuleType):
+        def __getattr__(self, attribute: str) -> object:
+            self.__class__ = ModuleType  # type: ignore[assignment]  # from now on, it is a module like any other
+            self.__path__ = path
+            try:
+                loader.exec_module(self)
+            except BaseException:
+                sys.modules.pop(name, None)
+                raise
+            return getattr(self, attribute)
+
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is not None and spec.loader is not None:
+        loader, package = spec.loader, module_from_spec(spec)
+        # Without a path, the import of a module of the package loads the package first.
+        path = package.__dict__.pop("__path__", [])
+        package.__class__ = Later
+        sys.modules[name] = package
+
+
 def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     import traceback
 
     import click
+
+    load_later("numpy")
 
     from paritygate.errors import ExitCode, ParitygateError
     from paritygate.pipelines.cli.app import cli

@@ -79,10 +79,10 @@ def to_data(value: object) -> Any:
     Raises:
         TypeError: It holds something else.
     """
-    kind: type[Any] = type(value)
-    if kind in _SCALARS:
-        return value
     data: Any = value
+    kind = type(data)
+    if kind in _SCALARS:
+        return data
     written = _written_names(kind)
     if written is not None:
         data = {name: to_data(getattr(value, name)) for name in written}

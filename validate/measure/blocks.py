@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_Kind = TypeVar("_Kind", bound=np.generic)
+_Kind = TypeVar("_Kind", bound="np.generic")
 _Part = TypeVar("_Part")
 _Found = TypeVar("_Found")
 

@@ -22,7 +22,8 @@ OCTAVES = 255
 RESOLUTION = 2.0**-_MANTISSA_BITS
 # Bins of fewer values are kept one by one: most batches are small, and all the counters fill 256 KB.
 _FEW = 4096
-_LARGEST_BIN = int(np.finfo(np.float32).max.view(np.uint32)) >> _SHIFT
+# Of the largest float32.
+_LARGEST_BIN = 0x7F7FFFFF >> _SHIFT
 
 
 class Histogram:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paritygate.codec import Floats
 from paritygate.distance import distance
@@ -24,11 +23,16 @@ from paritygate.validate.measure.robust_scale import (
 )
 from paritygate.validate.measure.valid_positions import left_out_of, not_a_number
 
+# An array of float64, one a channel, that is written to files.
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from paritygate.validate.measure.value_sample import ValueSample
 
-# An array of float64, one a channel, that is written to files.
-FloatArray = Annotated[NDArray[np.float64], Floats]
+    FloatArray = Annotated[NDArray[np.float64], Floats]
+else:
+    # The command imports this module and computes nothing, so it loads no NumPy.
+    FloatArray = Annotated[object, Floats]
 
 # Each column of an output of this rank is a channel; more columns than these are one channel.
 _COLUMNS_RANK = 2

@@ -32,7 +32,7 @@ RECORD_FILE = "record.json"
 FORMAT_VERSION = 2
 _CHUNK_BYTES = 16 << 20
 _CHUNK_BATCHES = 4096
-_CODE_POINT = np.dtype("<u4")
+_CODE_POINT, _CODE_POINT_BYTES = "<u4", 4
 # The number of distinct shapes that are stored of an output: enough to tell fixed from varying dims.
 _SHAPES_KEPT = 256
 
@@ -116,7 +116,7 @@ class ChunkWriter:
 
 def _as_code_points(texts: NDArray[np.generic]) -> NDArray[np.generic]:
     """Return text as code points, with an axis as long as the longest text: safetensors holds no text."""
-    width = texts.dtype.itemsize // _CODE_POINT.itemsize
+    width = texts.dtype.itemsize // _CODE_POINT_BYTES
     return np.frombuffer(texts.tobytes(), dtype=_CODE_POINT).reshape(*texts.shape, width)
 
 
