@@ -96,7 +96,7 @@ def to_data(value: object) -> Any:
     elif isinstance(value, Path | Enum):
         data = str(value)
     elif hasattr(value, "tolist"):
-        data = _finite_or_none(value.tolist())
+        data = data.tolist() if _is_finite(data) else _finite_or_none(data.tolist())
     elif not isinstance(value, str | int | float | None):
         msg = f"{type(value).__name__} has no JSON data"
         raise TypeError(msg)
@@ -239,6 +239,12 @@ def with_finite(value: _D) -> _D:
     return replace(value, **dict.fromkeys(odd)) if odd else value
 
 
+def _is_finite(array: Any) -> bool:  # noqa: ANN401 - an array or a number of NumPy
+    """Return whether no number of an array is NaN or infinite; of no floats, also False."""
+    is_float = getattr(getattr(array, "dtype", None), "kind", "") == "f" and array.size > 0
+    return is_float and math.isfinite(array.min()) and math.isfinite(array.max())
+
+
 def _finite_or_none(data: Any) -> Any:  # noqa: ANN401 - nested lists of numbers
     if isinstance(data, list):
         return [_finite_or_none(item) for item in data]
@@ -322,7 +328,15 @@ def _annotated(arguments: tuple[Any, ...]) -> _Reader:
 
 def _list(make: Callable[[list[Any]], Any], arguments: tuple[Any, ...]) -> _Reader:
     read = _reader_of(arguments[0])
-    return lambda value: make([read(item) for item in _exact(list, value)])
+    # For language models, such a list has a number for each word.
+    is_union = get_origin(arguments[0]) in {Union, types.UnionType}
+    kinds = _SCALARS.intersection(get_args(arguments[0]) if is_union else arguments[:1])
+
+    def read_list(value: object) -> object:
+        items = _exact(list, value)
+        return make(items if kinds.issuperset(map(type, items)) else [read(item) for item in items])
+
+    return read_list
 
 
 def _tuple(arguments: tuple[Any, ...]) -> _Reader:

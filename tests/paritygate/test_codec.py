@@ -115,6 +115,8 @@ def test_a_missing_field_is_named_and_one_that_is_not_known_is_ignored() -> None
 
 
 def test_what_is_not_finite_in_an_array_is_read_as_infinity() -> None:
+    assert to_data(_Floor(values=np.array([[1.0], [2.0]]))) == {"values": [[1.0], [2.0]]}
+    assert to_data(np.array([math.nan, -math.inf, 2], np.float16)) == [None, None, 2.0]
     data = to_data(_Floor(values=np.array([1.0, math.inf])))
 
     assert data == {"values": [1.0, None]}
@@ -159,6 +161,7 @@ class _Odd:
     rule: Literal["a", "b"] = "a"
     floor: FloatArray = dataclasses.field(default_factory=lambda: np.zeros(0))
     any_of_two: int | bool = 0
+    pairs: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     later: _Odd | None = None
     anything: Any = None
 
@@ -191,6 +194,9 @@ class _Odd:
         {"floor": [1, None]},
         {"floor": None},
         {"any_of_two": True},
+        {"pairs": [[1, 2], []]},
+        {"pairs": [1]},
+        {"pairs": [None]},
         {"later": {"later": {"rule": "b"}, "unknown": 1}},
         {"later": {"later": {"rule": 1}}},
         {"anything": {"a": [1, {"b": None}]}},
