@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.errors import BackendError, UsageError
 from paritygate.files import write_bytes_atomically
 from paritygate.importing import is_object_path
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
@@ -229,7 +229,6 @@ def _child(
     kind: type[_Found], ref: ModelRef, samples: SampleSource | None, *, time_limit_s: float, progress: Progress
 ) -> _Found:
     place = Path(tempfile.mkdtemp(prefix="paritygate-inspect-"))
-    is_log_wanted = False
     try:
         job = ChildJob(
             name="inspect",
@@ -242,14 +241,10 @@ def _child(
             what=f"the inspection of {ref.text}",
             time_limit_s=time_limit_s,
             crash_error=BackendError,
+            is_log_kept=False,
         )
         data = run_child(job, progress)
         with reading_result(job):
             return from_data(kind, data)
-    except ParitygateError as err:
-        # After a crash, the message names the log.
-        is_log_wanted = str(place) in str(err)
-        raise
     finally:
-        if not is_log_wanted:
-            shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
