@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, ExitCode, MeasurementError, NotRunHereError, ParitygateError
+from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError, UsageError
 from paritygate.files import MARKER, make_temporary_folder
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.progress_file import PartialResult, PartialResultFile, side_not_opened
@@ -164,14 +164,14 @@ def _itself(job: ComparisonJob) -> str:
     """Return a message if reference and candidate are the same model by name; else nothing."""
     one, other = ((model.text, model.folder, model.kind) for model in (job.candidate, job.reference))
     if job.candidate.place is not None and job.candidate.place == job.reference.place:
-        return f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
+        return f"reference and candidate are both {job.candidate.place}, and a file always equals itself"
     if job.candidate.kind in OBJECTS and one == other:
-        return f"reference and candidate are both {job.candidate.name}: a model is not compared with itself"
+        return f"reference and candidate are both {job.candidate.name}, and a model always equals itself"
     return ""
 
 
 def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
-    err = MeasurementError(detail, hint="name the original as the reference, and the converted model as the candidate")
+    err = UsageError(detail, hint="name the original as the reference, and the converted model as the candidate")
     failed = failed_comparison(job, err)
     return replace(
         failed,

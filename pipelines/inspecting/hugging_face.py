@@ -13,6 +13,7 @@ from typing import Any
 from paritygate.errors import InputFileError, MissingBackendError, UsageError
 from paritygate.files import parse_json
 from paritygate.pipelines.inspecting.image_processor import picture_rules_of
+from paritygate.text import a_or_an
 from paritygate.validate.samples.arrow_tables import DATASET_FILE
 from paritygate.validate.samples.pictures import PictureRules, holds_pictures
 from paritygate.validate.samples.samples import SampleSource
@@ -142,7 +143,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         msg = f"{path} cannot be read: {err}"
         raise InputFileError(msg, hint="save the model again with save_pretrained") from err
     if not isinstance(config, dict):
-        msg = f"{path} is no configuration of a model (got a {type(config).__name__}, expected an object)"
+        msg = f"{path} is no configuration of a model (got {a_or_an(type(config).__name__)}, expected an object)"
         raise InputFileError(msg, hint="save the model again with save_pretrained")
     return config
 

@@ -240,6 +240,7 @@ def _child(
             what=f"the inspection of {ref.text}",
             time_limit_s=time_limit_s,
             crash_error=BackendError,
+            is_log_kept=False,
         )
 
     return result_of_lone_child(kind, job_in, progress)

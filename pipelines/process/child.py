@@ -87,6 +87,8 @@ _ENVIRONMENT_OF_JOB = {"export": {"PYTHONHASHSEED": "0"}}
 # also `set_waiting` of the runner of ONNX Runtime.
 _PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 _BENCHMARK = "benchmark"
+# By whether the log is kept.
+_SEE = {True: "look into the log", False: "add --debug before the command"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,10 +97,11 @@ class ChildJob:
 
     name: str  # in `JOBS` of `child_main`
     args: Mapping[str, Any]  # JSON data
-    folder: Path  # for job, result and log; it stays
+    folder: Path  # for job, result and log
     what: str  # for messages: `converter torch to onnx`
     time_limit_s: float
     crash_error: type[ParitygateError]  # raised for a crash or hang
+    is_log_kept: bool = True  # else no message names it
     for_messages: Mapping[str, Any] = field(default_factory=dict)  # arguments without effect on the result
 
     @property
@@ -308,7 +311,9 @@ def _watch(child: StartedChild, progress: Progress) -> str:
     except TimeoutError:
         stop_child(child)
         msg = f"{job.what} did not end within {job.time_limit_s:g} s and was stopped{_during(stage)}{_last_lines(job)}"
-        raise job.crash_error(msg, hint="give it more time with --time-limit SECONDS, or look into the log") from None
+        raise job.crash_error(
+            msg, hint=f"give it more time with --time-limit SECONDS, or {_SEE[job.is_log_kept]}"
+        ) from None
     if pending and child.process.returncode == 0:
         raise garbage_error(child, pending)
     return stage
@@ -425,12 +430,17 @@ def _lines_of_crash(job: ChildJob) -> str:
 
 
 def _shown(job: ChildJob, lines: Sequence[str]) -> str:
-    return "".join(f"\n  | {line[:300]}" for line in lines) + f"\n  log: {job.log}"
+    return "".join(f"\n  | {line[:300]}" for line in lines) + (f"\n  log: {job.log}" if job.is_log_kept else "")
 
 
 def _log_lines(job: ChildJob) -> list[str]:
     # Python underlines with carets what raised an error.
     return [line.strip() for line in _end_of_log(job).splitlines() if line.strip(" \t~^")]
+
+
+def _end_as_cause(job: ChildJob) -> RuntimeError:
+    """Return the end of the log as an error that `--debug` prints."""
+    return RuntimeError(f"in the job's process:\n{_end_of_log(job)}")
 
 
 def _end_of_log(job: ChildJob) -> str:
@@ -453,7 +463,8 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
     if not path.is_file():
         _check_room(job.folder)
         msg = f"{job.what} {_ending(child.process.returncode)}{_during(stage)}{_lines_of_crash(job)}"
-        raise job.crash_error(msg, hint="look into the log; the other variants are not affected")
+        hint = f"{_SEE[job.is_log_kept]}{'; the other variants are not affected' if job.is_log_kept else ''}"
+        raise job.crash_error(msg, hint=hint) from _end_as_cause(job)
     outcome = _outcome(child)
     if outcome["status"] == "ok":
         return outcome["value"]
@@ -462,10 +473,13 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
         # The line of the user's code is enough; what led there is in the log, and in what --debug prints.
         lines = [] if outcome["is_of_user"] else _log_lines(job)[-_LOG_LINES:]
         msg = f"{job.what} failed{_during(stage)}: {outcome['message']}{_shown(job, lines)}"
-        hint = "look into the log for the whole traceback"
+        hint = f"{_SEE[job.is_log_kept]} for the whole traceback"
         if outcome["is_of_user"]:
-            hint = "correct your code; its traceback is in the log, and --debug before the command prints it"
-        raise job.crash_error(msg, hint=hint) from RuntimeError(f"in the job's process:\n{_end_of_log(job)}")
+            where = "its traceback is in the log, and --debug before the command prints it"
+            hint = (
+                f"correct your code; {where if job.is_log_kept else '--debug before the command prints its traceback'}"
+            )
+        raise job.crash_error(msg, hint=hint) from _end_as_cause(job)
     kind = getattr(paritygate.errors, str(outcome["class"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ParitygateError)):
         kind = job.crash_error

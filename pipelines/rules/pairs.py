@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, get_args
 
 from paritygate.errors import UsageError
-from paritygate.text import is_placeholder
+from paritygate.text import a_or_an, is_placeholder
 
 # The classes of a value in Python, and their name. NumPy's numbers belong to these classes.
 _KINDS: Mapping[type, tuple[Any, str]] = {
@@ -30,7 +30,7 @@ def by_name(argument: str, given: object, example: Mapping[str, Any], *, of: typ
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        msg = f"{argument} is {given!r}, a {type(given).__name__}: allowed is a mapping by name"
+        msg = f"{argument} is {given!r}, {a_or_an(type(given).__name__)}: allowed is a mapping by name"
         raise UsageError(msg, hint=hint)
     allowed, what = _KINDS[of]
     for key, value in given.items():

@@ -41,7 +41,8 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
     Without it, no file there can replace a module of Python or of a framework.
 
     Raises:
-        UsageError: The module or the name in it does not exist, or it is one of Python's own.
+        UsageError: The module, a module that it imports, or the name in it does not exist, its syntax is wrong, or it
+            is one of Python's own.
     """
     _modules_before_users()
     module_name, _, attribute = text.partition(":")
@@ -54,10 +55,14 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
         use_folder(folder)
     try:
         target: Any = importlib.import_module(module_name)
+    except SyntaxError as err:
+        place = place_in_users_code(err) or err.filename
+        msg = f"{text!r} cannot be loaded, because the syntax of {place} is wrong ({err.msg})"
+        raise UsageError(msg, hint="correct that line") from err
     except ModuleNotFoundError as err:
-        require_backend_of(err)
         if err.name is None or not (module_name == err.name or module_name.startswith(err.name + ".")):
-            raise
+            raise missing_module(text, err) from err
+        require_backend_of(err)
         msg = f"module {module_name!r} of {text!r} was not found"
         hint = "modules are looked up in the spec's folder first, then among the installed packages"
         if module_name.endswith(".py"):
@@ -80,6 +85,18 @@ def require_backend_of(err: ModuleNotFoundError) -> None:
     for backend in BACKENDS.values():
         if root == backend.module:
             require_backend(backend.name)
+
+
+def missing_module(text: str, err: ModuleNotFoundError) -> UsageError:
+    """Return the error that the code of `module:callable` needs a module that is not installed, and where.
+
+    Raises:
+        MissingBackendError: The module is that of a backend; the hint installs it.
+    """
+    require_backend_of(err)
+    what = f"the module {err.name!r}, which is not installed" if err.name else f"a missing module ({err})"
+    msg = f"{text!r} cannot be loaded, because {place_in_users_code(err) or 'its code'} needs {what}"
+    return UsageError(msg, hint="install the package that has it, or correct the import")
 
 
 def place_in_users_code(err: BaseException) -> str:

@@ -34,6 +34,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else noun + ('es' if noun.endswith(_HISSING) else 's')}"
 
 
+def a_or_an(noun: str) -> str:
+    """Return a noun with its article, such as `an int`."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def one_or_many(count: int, one: str, many: str) -> str:
     """Return the word that agrees with the count: `is` or `are`, `differs` or `differ`."""
     return one if count == 1 else many

@@ -14,6 +14,7 @@ from paritygate.batch import Batch
 from paritygate.codec import finite_or_none
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.importing import load_object
+from paritygate.text import a_or_an
 from paritygate.validate.gold.bootstrap import Interval, paired_resamples
 from paritygate.validate.gold.columns import gold_column, output_column
 from paritygate.validate.gold.figures import GoldStatistics, GoldStratum
@@ -199,7 +200,7 @@ def _called(
     try:
         return float(result)  # type: ignore[arg-type]  # what it returns is what is being found out
     except (TypeError, ValueError) as err:
-        msg = f"gold {rule}: the function returned a {type(result).__name__}, not a number"
+        msg = f"gold {rule}: the function returned {a_or_an(type(result).__name__)}, not a number"
         raise MeasurementError(msg, hint="return one float, where higher is better") from err
 
 

@@ -14,6 +14,7 @@ from paritygate.models.example import signature_seen
 from paritygate.models.loading import LoadedModel
 from paritygate.models.named_call import check_rename, select_outputs, source_names
 from paritygate.signature import Signature
+from paritygate.text import a_or_an
 from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays, reason_of
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _call(function: Callable[..., Any], inputs: Mapping[str, NDArray[np.generic]
     except Exception as err:
         msg = f"the function failed on {describe_arrays(inputs)}: {reason_of(err)}"
         raise BackendError(msg, hint="the function is given a dict of arrays: call it with one") from err
-    msg = f"the function returned a {type(answer).__name__}, not a mapping of arrays by name"
+    msg = f"the function returned {a_or_an(type(answer).__name__)}, not a mapping of arrays by name"
     raise UsageError(msg, hint='return for example {"logits": logits}')
 
 

@@ -15,6 +15,7 @@ from paritygate.models.fixed_shape import read_fixed_shape
 from paritygate.models.loading import LoadedModel, load_model
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
+from paritygate.text import a_or_an
 from paritygate.validate.runners.engine_profile import WithinProfile
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.runner import Runner
@@ -81,7 +82,7 @@ def open_runner(loaded: LoadedModel) -> Runner:
 
 def _open_emulated(loaded: LoadedModel, precision: Precision) -> Runner:
     if loaded.ref.kind is not SourceKind.ONNX:
-        msg = f"{loaded.ref.name} is a {loaded.ref.kind} model, and only ONNX models are emulated"
+        msg = f"{loaded.ref.name} is {a_or_an(str(loaded.ref.kind))} model, and only ONNX models are emulated"
         raise UsageError(msg, hint="export it to ONNX first")
     from paritygate.validate.runners.emulated import open_emulated
 

@@ -18,6 +18,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.files import storage_errors
+from paritygate.text import a_or_an
 from paritygate.validate.samples.samples import SampleSource, check_batch, common_rows
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def store_samples(samples: object, folder: Path, source: SampleSource) -> Sample
         _write(path, _arrays(samples))
         return replace(source, text=str(path))
     if isinstance(samples, (str, bytes)) or not isinstance(samples, Iterable):
-        msg = f"samples are given as a {type(samples).__name__}, which is neither arrays nor batches"
+        msg = f"samples are given as {a_or_an(type(samples).__name__)}, which is neither arrays nor batches"
         raise UsageError(msg, hint="give a path, a mapping of arrays, or an iterable of batches")
     _write_batches(samples, folder)
     return replace(source, text=_READER, path=str(folder))

@@ -21,7 +21,7 @@ from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object, place_in_users_code
-from paritygate.text import beside_meant, counted, hint_of_meant
+from paritygate.text import a_or_an, beside_meant, counted, hint_of_meant
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.columns import cast_inputs
 from paritygate.validate.samples.csv_table import read_csv
@@ -214,7 +214,7 @@ def _raised(text: str, err: BaseException) -> MeasurementError:
 
 def _checked(text: str, batches: object) -> Iterator[Batch]:
     if not isinstance(batches, Iterable):
-        msg = f"samples {text!r} returned a {type(batches).__name__}, not an iterator of Batch"
+        msg = f"samples {text!r} returned {a_or_an(type(batches).__name__)}, not an iterator of Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
     seen = SeenIds()
     for batch in batches:
@@ -229,13 +229,14 @@ def check_batch(text: str, batch: object) -> Batch:
     Messages name `text` as its source.
     """
     if not isinstance(batch, Batch):
-        msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
+        msg = f"samples {text!r} yielded {a_or_an(type(batch).__name__)}, not a Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
     # A user's function may yield any type, whatever the class declares.
     ids: Sequence[object] = batch.ids
     for row_id in ids:
         if not isinstance(row_id, str):
-            msg = f"samples {text!r} yielded {row_id!r} as the id of a row, a {type(row_id).__name__} and not a str"
+            kind = a_or_an(type(row_id).__name__)
+            msg = f"samples {text!r} yielded {row_id!r} as the id of a row, {kind} and not a str"
             raise UsageError(msg, hint="convert it with str")
     inputs = {name: _checked_input(text, name, array) for name, array in batch.inputs.items()}
     for name, values in batch.strata.items():
@@ -268,10 +269,10 @@ def _decoded(array: NDArray[np.generic], name: str, source: SampleSource) -> NDA
 
 def _checked_input(text: str, name: object, array: object) -> NDArray[np.generic]:
     if not isinstance(name, str):
-        msg = f"samples {text!r} yielded an input called {name!r}, a {type(name).__name__} and not a str"
+        msg = f"samples {text!r} yielded an input called {name!r}, {a_or_an(type(name).__name__)} and not a str"
         raise UsageError(msg, hint="call it as the model does")
     if not isinstance(array, np.ndarray):
-        msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
+        msg = f"samples {text!r} yielded {name!r} as {a_or_an(type(array).__name__)}, not a NumPy array"
         raise UsageError(msg, hint="convert it with numpy.asarray")
     if array.dtype.kind == "O":
         return texts(array, f"samples {text!r} yielded {name!r} as an array of Python objects")

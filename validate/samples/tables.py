@@ -14,7 +14,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
 from paritygate.files import parse_json
-from paritygate.text import row_name
+from paritygate.text import a_or_an, row_name
 from paritygate.validate.samples.columns import ID_COLUMN, inputs_of_columns, wanted_columns
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
         msg = f"samples {path}, line {number}: not JSON: {err}"
         raise InputFileError(msg, hint="write one JSON object a line") from err
     if not isinstance(row, dict):
-        msg = f"samples {path}, line {number}: a {type(row).__name__}, not an object of inputs by name"
+        msg = f"samples {path}, line {number}: {a_or_an(type(row).__name__)}, not an object of inputs by name"
         raise InputFileError(msg, hint='write for example {"id": "a", "input_ids": [1, 2]}')
     return row
 

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
@@ -33,6 +33,8 @@ _STYLES = {
 }
 _VERDICT = "verdict: "
 _PLAIN_WIDTH = 200
+# Of a column: its line at the left, and a space on both sides.
+_FRAME = 3
 # A narrower terminal is useless for text.
 _LEAST_WIDTH = 20
 # For a number of columns.
@@ -66,12 +68,43 @@ class Shown:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output, in full width unless that is a terminal."""
+    """Print a table on standard output: in full width, or on a terminal in parts that fit."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
     with writing(err=False):
-        console.print(_drawn(table))
+        for part in fitting_parts(table, console.width):
+            console.print(_drawn(part))
+
+
+def fitting_parts(table: Table, width: int) -> list[Table]:
+    """Return the table as several of this width, each with the first columns; a column that is too wide is folded."""
+    from rich.cells import cell_len
+
+    names = next((at for at, column in enumerate(table.columns) if column.is_figure), 1) or 1
+    texts = [[column.title for column in table.columns], *([_words(cell) for cell in row] for row in table.rows)]
+    widths = [max(map(cell_len, column)) + _FRAME for column in zip(*texts, strict=True)]
+    if sum(widths[:names]) > width // 2:
+        names = 1
+    parts: list[list[int]] = []
+    taken = width
+    for at in range(names, len(widths)):
+        taken += widths[at]
+        if taken + 1 > width:
+            parts.append([*range(names)])
+            taken = sum(widths[:names]) + widths[at]
+        parts[-1].append(at)
+    if len(parts) <= 1:
+        return [table]
+    return [
+        replace(
+            table,
+            caption=table.caption if part is parts[0] else "",
+            columns=tuple(table.columns[at] for at in part),
+            rows=tuple(tuple(row[at] for at in part) for row in table.rows),
+        )
+        for part in parts
+    ]
 
 
 def table_text(table: Table) -> str:
@@ -89,7 +122,8 @@ def _drawn(table: Table) -> RichTable:
     from rich.text import Text
 
     # As Text, because rich reads markup in strings.
-    drawn = RichTable(title=Text(one_line(table.caption)), title_justify="left", title_style="bold")
+    title = Text(one_line(table.caption)) if table.caption else None
+    drawn = RichTable(title=title, title_justify="left", title_style="bold")
     for column in table.columns:
         drawn.add_column(Text(one_line(column.title)), overflow="fold")
     for row in table.rows:

@@ -46,7 +46,7 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
     report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
     if shown.is_quiet:
         _print_errors(outcome, report)
-        echo(_verdict_of_run(report), err=shown.to_stderr)
+        echo(_quiet_line(outcome, report), err=shown.to_stderr)
         if outcome.release is not None and outcome.release.is_older:
             # The served version becomes older, perhaps by mistake.
             print_errors(f"warning: {next(release_lines(outcome.release))}")
@@ -100,9 +100,21 @@ def _print_result_error(name: str, result: ComparisonResult, *, is_verbose: bool
 
 
 def outcome_screen(outcome: RunOutcome) -> tuple[list[str], str]:
-    """Return the lines that `print_outcome` prints within 80 columns, and the verdict's line, for `-q`."""
+    """Return the lines that `print_outcome` prints within 80 columns, and the line of `-q`."""
     report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
-    return list(_outcome_lines(outcome, report, WIDTH)), _verdict_of_run(report)
+    return list(_outcome_lines(outcome, report, WIDTH)), _quiet_line(outcome, report)
+
+
+def _quiet_line(outcome: RunOutcome, report: ReportData) -> str:
+    """Return the one line of `-q`: the verdict, and the version that holds the variants."""
+    release = outcome.release
+    if release is not None:
+        alias = f", alias {release.alias}" if release.alias else ""
+        done = "Released" if release.is_new else "Already released as"
+        return f"{_verdict_of_run(report)} {done} version {release.version}{alias}."
+    if outcome.exit_code == 0 and outcome.not_released != NOT_ASKED_FOR:
+        return f"{_verdict_of_run(report)} Nothing was released."
+    return _verdict_of_run(report)
 
 
 def _verdict_of_run(report: ReportData) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import UsageError
-from paritygate.text import counted
+from paritygate.text import a_or_an, counted
 
 if TYPE_CHECKING:
     from paritygate.signature import Signature, TensorSpec
@@ -135,7 +135,7 @@ def select_outputs(
         raise UsageError(msg, hint="name the outputs as the model does, or rename: {name in the source: name served}")
     for name in names:
         if not (hasattr(outputs[name], "shape") and hasattr(outputs[name], "dtype")):
-            msg = f"output {name!r} of the model is a {type(outputs[name]).__name__}, not a tensor"
+            msg = f"output {name!r} of the model is {a_or_an(type(outputs[name]).__name__)}, not a tensor"
             raise UsageError(msg, hint="wrap the model so that it returns only tensors")
     return tuple(outputs[name] for name in names), tuple(str(name) for name in outputs if name not in names)
 

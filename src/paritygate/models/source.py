@@ -13,11 +13,11 @@ from typing import Any
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
 from paritygate.file_names import check_names
-from paritygate.importing import is_object_path, load_object, require_backend_of, user_files
+from paritygate.importing import is_object_path, load_object, missing_module, user_files
 from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Dim, Signature
-from paritygate.text import beside_meant
+from paritygate.text import a_or_an, beside_meant
 
 
 class SourceKind(str, Enum):
@@ -234,15 +234,14 @@ def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
         cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(target).__mro__
     )
     if not is_model_already and not callable(target):
-        msg = f"{source.text!r} is a {type(target).__name__}, neither a model nor a function that returns one"
+        msg = f"{source.text!r} is {a_or_an(type(target).__name__)}, neither a model nor a function that returns one"
         raise UsageError(msg, hint="name a function without arguments that returns the model, as module:callable")
     if inspect.isfunction(target) and _has_to_be_given_something(target):
         return replace(source, kind=SourceKind.FUNCTION), target
     try:
         model = target if is_model_already else target()
     except ModuleNotFoundError as err:
-        require_backend_of(err)
-        raise
+        raise missing_module(source.text, err) from err
     return replace(source, kind=kind_of_object(model)), model
 
 

@@ -366,7 +366,9 @@ def test_diff_compares_two_releases(three: Desk) -> None:
     assert rows["onnx-fp32", "max_abs_diff", "logits"]["is_changed"] is False
     assert rows["onnx-fp32", "tolerance", "max_abs_diff"]["was"] is not None
     assert same.data["not_compared"] == ["speed: versions 1 and 3 have no benchmark"]
+    assert three.json("diff", "tiny", "1", "prod", "-v").data == same.data
     assert three.call("diff", "tiny", "3").code == 2
+    assert three.call("diff", "tiny@1", "2", "3").code == 2
 
 
 def test_diff_fails_where_inputs_or_outputs_changed(three: Desk) -> None:

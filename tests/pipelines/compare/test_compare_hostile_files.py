@@ -133,8 +133,8 @@ def test_an_id_that_stands_twice_is_wrong_usage(bench: Bench, monkeypatch: pytes
     ("body", "code", "message"),
     [
         ("raise KeyError('x')", 5, "samples 'rows_of:rows' raised KeyError: 'x'"),
-        ("yield Batch(inputs={'x': X}, ids=[1, 2])", 2, "yielded 1 as the id of a row, a int and not a str"),
-        ("yield Batch(inputs={1: X}, ids=['a', 'b'])", 2, "yielded an input called 1, a int and not a str"),
+        ("yield Batch(inputs={'x': X}, ids=[1, 2])", 2, "yielded 1 as the id of a row, an int and not a str"),
+        ("yield Batch(inputs={1: X}, ids=['a', 'b'])", 2, "yielded an input called 1, an int and not a str"),
         ("yield Batch(inputs={'x': X.astype(object)}, ids=['a', 'b'])", 2, "'x' as an array of Python objects"),
         ("yield Batch(inputs={'x': X}, ids=['a', 'a'])", 2, "the id 'a' occurs twice"),
     ],

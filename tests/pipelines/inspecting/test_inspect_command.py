@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -266,3 +267,29 @@ def test_long_names_and_many_operators_stay_within_the_screen() -> None:
     assert "  outputs: not known" in lines
     assert "  size        not known" in lines
     assert any("and 30 other kinds" in line for line in lines)
+
+
+@pytest.mark.children
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ("import json\nimport absent_framework\n", 2, "net.py:2 needs the module 'absent_framework'"),
+        ("def load():\n    import absent_framework\n", 2, "net.py:2 needs the module 'absent_framework'"),
+        ("\ndef load(:\n", 2, "net.py:2 is wrong"),
+        ("1 / 0\n", 5, "(net.py:1)"),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_named_and_leaves_no_folder(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, text: str, code: int, place: str
+) -> None:
+    temporary = desk.folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    desk.module("net", text)
+
+    called = desk.call("inspect", "net:load", "--samples", "inputs.npz")
+
+    assert called.code == code, called
+    assert place in " ".join(called.err.split())
+    assert str(temporary) not in called.err
+    assert list(temporary.iterdir()) == []

@@ -153,9 +153,10 @@ def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
         ("import os\nos.kill(os.getpid(), 9)", 4, "was killed by SIGKILL, as when memory runs out"),
         ("import sys\nsys.exit(0)", 4, "ended with exit code 0 and left no result"),
         ("1 / 0", 4, "ZeroDivisionError: division by zero"),
-        ("import absent_framework", 4, "ModuleNotFoundError: No module named 'absent_framework'"),
+        ("import absent_framework", 2, "net.py:1 needs the module 'absent_framework', which is not installed"),
+        ("def model(:", 2, "the syntax of net.py:1 is wrong"),
         ("wrong = 1", 2, "module 'net' has no 'model'"),
-        ("model = 7", 2, "'net:model' is a int, neither a model nor a function"),
+        ("model = 7", 2, "'net:model' is an int, neither a model nor a function"),
         ("def model():\n    return 7", 2, "the callable returned a builtins.int, which is not a model"),
         (
             "def model(arrays):\n    return arrays",

@@ -7,39 +7,51 @@ import click
 from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
 from paritygate.roots import Root
 
+_TWO, _MODEL_AND_TWO = 2, 3
+
 
 @click.command("diff")
-@click.argument("one", metavar="MODEL@RELEASE")
-@click.argument("other", metavar="[MODEL@]RELEASE")
+@click.argument("releases", nargs=-1, required=True, metavar="MODEL@RELEASE [MODEL@]RELEASE")
 @repository_option
 @verbose_option
 @json_option
-def command(one: str, other: str, *, repository: Root, verbose: bool, json_target: str | None) -> int:
+def command(releases: tuple[str, ...], *, repository: Root, verbose: bool, json_target: str | None) -> int:
     """Compare two releases: variants, inputs and outputs, tolerances, measured differences, speed and size.
 
-    A release is MODEL@VERSION or MODEL@ALIAS; the second may leave out the model. The exit code is 1 if inputs or
-    outputs changed. With -v, unchanged facts are printed too.
+    A release is MODEL@VERSION or MODEL@ALIAS; the second may leave out the model. MODEL RELEASE RELEASE works too. The
+    exit code is 1 if inputs or outputs changed. With -v, unchanged facts are printed too.
 
     \b
     Example:
       convert-and-validate diff klue-sts@1 klue-sts@2
-      convert-and-validate diff klue-sts@prod canary
+      convert-and-validate diff klue-sts prod canary
     """
     from paritygate.codec import to_data
-    from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.diff import diff_releases
     from paritygate.pipelines.release.repository.inspect import show
     from paritygate.pipelines.report.terminal.printing import Shown
     from paritygate.pipelines.report.terminal.release_diff import print_diff
 
-    model, at, which = one.partition("@")
-    if not (model and at and which):
-        msg = f"{one!r} is no release"
-        raise UsageError(msg, hint="write MODEL@VERSION or MODEL@ALIAS, such as klue-sts@1")
-    now_model, at, now_which = other.rpartition("@")
-    was, now = show(repository, model, which), show(repository, now_model if at else model, now_which)
+    was, now = (show(repository, model, which) for model, which in _two_releases(releases))
     difference = diff_releases(was, now)
     print_diff(difference, Shown.of(quiet=False, verbose=verbose, json_target=json_target))
     write_json(json_target, to_data(difference))
     return difference.exit_code
+
+
+def _two_releases(words: tuple[str, ...]) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return model and release of both sides; raise UsageError if the words name no two releases."""
+    from paritygate.errors import UsageError
+
+    if len(words) == _MODEL_AND_TWO and not any("@" in word for word in words):
+        model, one, other = words
+        return (model, one), (model, other)
+    model, at, which = words[0].partition("@")
+    if len(words) != _TWO or not (model and at and which):
+        model, given = model or "MODEL", [word for word in (which, *words[1:]) if word][:_TWO]
+        msg = f"diff compares two releases of a model (got {' '.join(words)})"
+        command = " ".join(["convert-and-validate diff", model, *given, *["VERSION"] * (_TWO - len(given))])
+        raise UsageError(msg, hint=f"write both: {command}")
+    now_model, at, now_which = words[1].rpartition("@")
+    return (model, which), (now_model if at else model, now_which)

@@ -14,6 +14,7 @@ from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, subg
 from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
+from paritygate.text import a_or_an
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,7 +211,7 @@ def signature_of_onnx(model: onnx.ModelProto) -> Signature:
 
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     if not value.type.HasField("tensor_type"):
-        msg = f"{value.name!r} is a {value.type.WhichOneof('value')}, not a tensor"
+        msg = f"{value.name!r} is {a_or_an(value.type.WhichOneof('value') or 'value')}, not a tensor"
         raise InputFileError(msg, hint="paritygate handles tensors only: export the model without sequences and maps")
     tensor = value.type.tensor_type
     shape: tuple[int | str | None, ...] | None = None

@@ -20,6 +20,7 @@ from paritygate.models.named_call import (
 )
 from paritygate.models.tensorflow.importing import import_keras
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
+from paritygate.text import a_or_an
 
 
 def load_keras_file(path: Path) -> Any:  # noqa: ANN401 - a keras.Model, and Keras has no types
@@ -173,7 +174,7 @@ def notes_on_names(model: Any, signature: Signature, rename: Mapping[str, str]) 
 def _flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
     for name, tensor in tensors.items():
         if not hasattr(tensor, "shape"):
-            msg = f"{name!r} of the Keras model is no tensor but a {type(tensor).__name__}"
+            msg = f"{name!r} of the Keras model is no tensor but {a_or_an(type(tensor).__name__)}"
             raise UsageError(msg, hint="build the model with a flat dict or list of inputs and outputs")
     return dict(tensors)
 

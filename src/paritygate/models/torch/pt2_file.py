@@ -15,6 +15,7 @@ from paritygate.models.source import SourceKind
 from paritygate.models.torch.archive import check_archive, names_in_archive
 from paritygate.models.torch.names import KnownNames, module_taking, named_file
 from paritygate.signature import Dim, Signature, TensorSpec
+from paritygate.text import a_or_an
 
 if TYPE_CHECKING:
     import torch
@@ -199,7 +200,7 @@ def kept_signature(program: torch.export.ExportedProgram) -> Signature:
         named = dict(zip(fields or default_output_names(len(values)), values, strict=True))
     for name, value in named.items():
         if not isinstance(value, _Tensor):
-            msg = f"output {name!r} of the program is a {type(value).__name__}, not a tensor"
+            msg = f"output {name!r} of the program is {a_or_an(type(value).__name__)}, not a tensor"
             raise UsageError(msg, hint="export a module that returns each tensor by itself, or a dict of tensors")
     inputs = dict(zip(_input_names(program), _values(program, program.graph_signature.user_inputs), strict=True))
     symbols: dict[str, str] = {}

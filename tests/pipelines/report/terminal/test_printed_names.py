@@ -11,8 +11,8 @@ import pytest
 from paritygate.__main__ import _run
 from paritygate.pipelines.cli.console import progress_of
 from paritygate.pipelines.process.stages import stage
-from paritygate.pipelines.report.tables.table import of_texts
-from paritygate.pipelines.report.terminal.printing import print_table
+from paritygate.pipelines.report.tables.table import Table, figure, heads, of_texts, text
+from paritygate.pipelines.report.terminal.printing import fitting_parts, print_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +31,22 @@ def test_cells_and_titles_of_a_table_show_what_is_hidden(capsys: pytest.CaptureF
     assert "[bold]markup[/bold]" in shown
     assert "[red]" in shown
     assert "\x1b" not in shown
+
+
+def test_a_wide_table_is_several_that_fit() -> None:
+    titles = ("variant", "output", ">rows", ">largest difference", ">mean difference", "evidence", "verdict")
+    rows = [(text("onnx-fp16"), text("logits"), *(figure("0.000204"),) * 3, text("verified"), text("pass"))]
+    table = Table(caption="Parity", columns=heads(*titles), rows=tuple(rows))
+
+    parts = fitting_parts(table, 50)
+
+    assert fitting_parts(table, 200) == [table]
+    assert len(parts) > 1
+    names = [[column.title for column in part.columns] for part in parts]
+    # The first columns name the rows of each part, and each other column is in one of them.
+    assert {tuple(part[:2]) for part in names} == {("variant", "output")}
+    assert [title for part in names for title in part[2:]] == [column.title for column in table.columns[2:]]
+    assert all([cell.text for cell in part.rows[0]][:2] == ["onnx-fp16", "logits"] for part in parts)
 
 
 class _Terminal(io.StringIO):

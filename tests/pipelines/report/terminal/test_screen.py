@@ -128,7 +128,8 @@ def test_quiet_prints_one_line(finished: Desk, tmp_path_factory: pytest.TempPath
     words = {"validate": folder, "promote": folder, "selftest": ("spec.yaml", "--fault", "output-scaled")}
     called = desk.call(command, *words.get(command, ("spec.yaml",)), "-q")
     said = {
-        "run": "verdict: pass: tiny: onnx-fp32 answers like the source, within the limits.\n",
+        "run": "verdict: pass: tiny: onnx-fp32 answers like the source, within the limits. "
+        "Already released as version 1, alias prod.\n",
         "validate": "verdict: pass: tiny: onnx-fp32 answers like the source, within the limits.\n",
         "export": "exported: onnx-fp32\n",
         "promote": "tiny version 1 already holds exactly this: no new version was made; alias prod is at 1\n",
@@ -140,7 +141,7 @@ def test_quiet_prints_one_line(finished: Desk, tmp_path_factory: pytest.TempPath
 
 
 def test_quiet_prints_errors_beside_the_verdict(desk: Desk) -> None:
-    desk.call("run", "spec.yaml")
+    assert desk.call("run", "spec.yaml", "-q").out.endswith(" Released version 1, alias prod.\n")
     (desk.run_folder / "onnx-fp32/model.onnx").unlink()
     called = desk.call("validate", "--run", str(desk.run_folder), "-q")
 
