@@ -19,6 +19,14 @@ def print_divergence(divergence: Divergence, *, is_verbose: bool) -> None:
         echo(line)
 
 
+def print_sides(*, compared_with: str, built_from: str) -> None:
+    """Print the variants that are used in place of a source or an engine, to standard error."""
+    lines = [f"The reference is {compared_with}, an export of the source."] if compared_with else []
+    lines += [f"The candidate is {built_from}, which the engine was built from."] if built_from else []
+    for line in lines:
+        echo(line, err=True)
+
+
 def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[str]:
     """Yield the lines that `print_divergence` prints."""
     if divergence.outcome == EQUAL:
@@ -44,6 +52,8 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         yield from _wrapped(f"   candidate: {_names(place.candidate_nodes)}", indent=5)
         yield from _wrapped(f"   reference: {_names(place.reference_nodes)}", indent=5)
         yield from _wrapped(f"   {_certainty(place)}", indent=5)
+    if divergence.is_partial:
+        yield from _wrapped(f"The search stopped early, after {counted(divergence.computed, 'tensor')}.")
     if is_verbose:
         yield "growth of the error, by tensor of the candidate:"
         for step in divergence.growth:
