@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paritygate.codec import to_data
@@ -12,8 +12,12 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.lone_child import result_of_lone_child
+from paritygate.validate.divergence.graph_diff import GraphDiff
 from paritygate.validate.divergence.result import Divergence
 from paritygate.validate.samples.source import SampleSource
+
+# More batches make no match clearer.
+_MATCHED_BATCHES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +68,28 @@ def diagnose(request: DiagnosisRequest, progress: Progress, *, time_limit_s: flo
     """
     what = f"the diagnosis of {request.candidate.name}"
     return result_of_lone_child(Divergence, lambda place: request.job(place, what, time_limit_s), progress)
+
+
+def graph_diff(request: DiagnosisRequest, tolerance: float, progress: Progress, *, time_limit_s: float) -> GraphDiff:
+    """Return the nodes of two files that compute equal values, within a relative error, and the others.
+
+    Raises:
+        InputFileError: The samples cannot be read.
+        UsageError: The samples lack an input of the models, or these have different numbers of inputs.
+        BackendError: ONNX Runtime cannot run a model on the samples.
+    """
+
+    def job_in(place: Path) -> ChildJob:
+        return ChildJob(
+            name="graph_diff",
+            args={"request": to_data(replace(request, most_batches=_MATCHED_BATCHES)), "tolerance": tolerance},
+            folder=place,
+            what=f"the match of {request.candidate.name} with {request.reference.name}",
+            time_limit_s=time_limit_s,
+            crash_error=BackendError,
+        )
+
+    return result_of_lone_child(GraphDiff, job_in, progress)
 
 
 def _onnx_file(model: ModelRef) -> Path:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.errors import UsageError
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
 from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
 from paritygate.validate.divergence.meter import BudgetSpentError, Meter
 from paritygate.validate.divergence.region import Region, Sides, region_at
@@ -71,17 +71,12 @@ def locate(reference: Path, candidate: Path, feeds: Sequence[Feed], *, most_tens
     """
     meter = Meter(most_tensors)
     ours, theirs = read_tensor_graph(candidate, meter), read_tensor_graph(reference, meter)
-    inputs = _pairs(ours.inputs, theirs.inputs)
-    outputs = _pairs(ours.outputs, theirs.outputs)
+    inputs = pairs_of(ours.inputs, theirs.inputs)
+    outputs = pairs_of(ours.outputs, theirs.outputs)
     if inputs is None or outputs is None:
         what = "inputs" if inputs is None else "outputs"
         return Divergence(outcome=CONTRACT, words=say("divergence.other_number", names=what))
-    lacking = [name for name in theirs.inputs if name not in feeds[0]]
-    if lacking:
-        msg = (
-            f"the samples lack inputs of the reference (got {', '.join(feeds[0])}; expected {', '.join(theirs.inputs)})"
-        )
-        raise UsageError(msg, hint="give samples with these inputs; --columns renames those of a table")
+    check_feeds(theirs, feeds)
     try:
         worst = _worst_feeds(ours, theirs, inputs, outputs, feeds)
         if isinstance(worst, tuple):
@@ -329,13 +324,6 @@ def _growth(graph: TensorGraph, partners: Matching) -> Iterator[Step]:
             partner=None if nearest is None else nearest.name,
             error=None if nearest is None else nearest.error,
         )
-
-
-def _pairs(names: Sequence[str], others: Sequence[str]) -> dict[str, str] | None:
-    """Return the other model's name of each, by name, or in order where names differ; None if the numbers differ."""
-    if set(names) == set(others):
-        return {name: name for name in names}
-    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
 
 
 def _outputs_of(

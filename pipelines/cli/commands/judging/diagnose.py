@@ -74,7 +74,8 @@ def command(
     Example:
       convert-and-validate diagnose model.onnx model-wrong.onnx \\
         --samples inputs.npz
-      convert-and-validate diagnose --run latest --variant onnx-int8
+      convert-and-validate diagnose --variant onnx-int8 \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
