@@ -62,6 +62,7 @@ class RunOptions:
     device: str = "cpu"
     is_benchmarking: bool | None = None  # None: where the spec or a choice by speed needs it
     is_promoting: bool = True
+    is_diagnosing: bool = True  # ONNX variants that fail
     repository: Root | None = None  # None: the spec's `promote.to`
     alias: str | None = None  # to move; None: the spec's
     root: Path = DEFAULT_ROOT  # replaces `artifacts/` in the spec's `promote.to`
@@ -242,7 +243,13 @@ def _run(
     check_asks_enough(run)
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
-    results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+    results = validate_stage(
+        run,
+        time_limit_s=options.time_limit_s,
+        progress=progress,
+        device=options.device,
+        is_diagnosing=options.is_diagnosing,
+    )
     code = exit_code_of_run(run, results, failures, device=options.device)
     _benchmark(run, options, progress)
     repository = options.repository or repository_of(run, options.root)

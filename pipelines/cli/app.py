@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "Show which steps a run would reuse and which it would redo.",
     "compare": "Compare a model with a reference model or recorded outputs. No spec needed.",
     "diagnose": "Name the operators at which two ONNX files part.",
+    "graph-diff": "Match the nodes of two ONNX files by the values that they compute.",
     "export": "Convert a spec's model to its target formats.",
     "build": "Build the missing targets of a run, such as engines.",
     "record": "Record the reference outputs of a spec's model, or of a model file.",
@@ -53,7 +54,7 @@ COMMANDS: Mapping[str, str] = {
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "starting": ("init", "inspect", "backends", "schema"),
     "running": ("run", "plan", "export", "build", "record", "benchmark"),
-    "judging": ("compare", "diagnose", "validate", "selftest", "gate", "choose", "report"),
+    "judging": ("compare", "diagnose", "graph-diff", "validate", "selftest", "gate", "choose", "report"),
     "releasing": ("promote", "rollback", "alias", "list", "show", "history", "diff", "verify", "gc"),
     "serving": (*SERVERS, "tune", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),
@@ -101,7 +102,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         folder = next(folder for folder, names in FOLDERS.items() if cmd_name in names)
-        module = importlib.import_module(f"paritygate.pipelines.cli.commands.{folder}.{cmd_name}")
+        module = importlib.import_module(f"paritygate.pipelines.cli.commands.{folder}.{cmd_name.replace('-', '_')}")
         return cast("click.Command", module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

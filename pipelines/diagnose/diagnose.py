@@ -2,55 +2,98 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paritygate.codec import to_data
 from paritygate.errors import BackendError, InputFileError
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.process.lone_child import result_of_lone_child
+from paritygate.validate.divergence.graph_diff import GraphDiff
 from paritygate.validate.divergence.result import Divergence
 from paritygate.validate.samples.source import SampleSource
+
+# More batches make no match clearer.
+_MATCHED_BATCHES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiagnosisRequest:
-    """Two ONNX files and the rows they run on; paths are relative to the folder of the samples."""
+    """Two ONNX files, and the rows that they run on.
 
-    reference: str
-    candidate: str
-    samples: SampleSource
-    time_limit_s: float
-
-
-def diagnose(request: DiagnosisRequest, progress: Progress) -> Divergence:
-    """Return where the candidate parts from the reference.
-
-    Raises:
-        InputFileError: A model is no ONNX file, or the samples cannot be read.
-        BackendError: ONNX Runtime cannot run a model on the samples.
+    `rename` maps the reference's names of inputs to those of the samples. Of the samples, the batches with one of these
+    `rows` are used, or the first ones if none is given. `most_tensors` limits the search; None does not.
     """
-    here = request.samples.folder
-    reference, candidate = (_onnx_file(text, here) for text in (request.reference, request.candidate))
 
-    def job_in(place: Path) -> ChildJob:
+    reference: Path
+    candidate: Path
+    samples: tuple[SampleSource, ...]
+    rename: Mapping[str, str] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()
+    most_batches: int = 64
+    most_tensors: int | None = None
+
+    def job(self, place: Path, what: str, time_limit_s: float) -> ChildJob:
+        """Return the job of the diagnosis, whose folder is `place`; `what` is for messages."""
         return ChildJob(
             name="diagnose",
-            args={"reference": str(reference), "candidate": str(candidate), "samples": to_data(request.samples)},
+            args=to_data(self),
             folder=place,
-            what=f"the diagnosis of {request.candidate}",
-            time_limit_s=request.time_limit_s,
+            what=what,
+            time_limit_s=time_limit_s,
             crash_error=BackendError,
         )
 
-    return result_of_lone_child(Divergence, job_in, progress)
+
+def request_of(reference: str, candidate: str, samples: SampleSource) -> DiagnosisRequest:
+    """Return the request for two files, whose paths are relative to the folder of the samples.
+
+    Raises:
+        InputFileError: A model does not exist or is no ONNX file.
+    """
+    files = [_onnx_file(parse_model(text, samples.folder)) for text in (reference, candidate)]
+    return DiagnosisRequest(reference=files[0], candidate=files[1], samples=(samples,))
 
 
-def _onnx_file(text: str, here: Path) -> Path:
-    model = parse_model(text, here)
+def diagnose(request: DiagnosisRequest, progress: Progress, *, time_limit_s: float) -> Divergence:
+    """Return where the candidate parts from the reference.
+
+    Raises:
+        InputFileError: The samples cannot be read.
+        UsageError: The samples lack an input of the models.
+        BackendError: ONNX Runtime cannot run a model on the samples.
+    """
+    what = f"the diagnosis of {request.candidate.name}"
+    return result_of_lone_child(Divergence, lambda place: request.job(place, what, time_limit_s), progress)
+
+
+def graph_diff(request: DiagnosisRequest, tolerance: float, progress: Progress, *, time_limit_s: float) -> GraphDiff:
+    """Return the nodes of two files that compute equal values, within a relative error, and the others.
+
+    Raises:
+        InputFileError: The samples cannot be read.
+        UsageError: The samples lack an input of the models, or these have different numbers of inputs.
+        BackendError: ONNX Runtime cannot run a model on the samples.
+    """
+
+    def job_in(place: Path) -> ChildJob:
+        return ChildJob(
+            name="graph_diff",
+            args={"request": to_data(replace(request, most_batches=_MATCHED_BATCHES)), "tolerance": tolerance},
+            folder=place,
+            what=f"the match of {request.candidate.name} with {request.reference.name}",
+            time_limit_s=time_limit_s,
+            crash_error=BackendError,
+        )
+
+    return result_of_lone_child(GraphDiff, job_in, progress)
+
+
+def _onnx_file(model: ModelRef) -> Path:
     if model.kind is not SourceKind.ONNX:
-        msg = f"diagnose cannot read {text} (got {model.kind.value}, expected an ONNX file)"
+        msg = f"diagnose cannot read {model.text} (got {model.kind.value}, expected an ONNX file)"
         raise InputFileError(msg, hint="give the ONNX file that it was exported to, or built from")
     return model.path

@@ -24,6 +24,7 @@ JOBS: Mapping[str, str] = {
     "benchmark": "paritygate.pipelines.jobs.benchmark",
     "compare": "paritygate.pipelines.jobs.compare",
     "diagnose": "paritygate.pipelines.jobs.diagnose",
+    "graph_diff": "paritygate.pipelines.jobs.graph_diff",
     "export": "paritygate.pipelines.jobs.export",
     "inspect": "paritygate.pipelines.jobs.inspect",
     "overflow": "paritygate.pipelines.jobs.overflow",

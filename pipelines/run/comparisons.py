@@ -108,7 +108,7 @@ def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Record
         job = replace(own.job, candidate=artifact_model(artifact), is_emulated=True)
         return replace(own, job=job, stage=_stage(name, job, artifact, recording, ran=artifact))
     try:
-        base = _built_from(run, artifact)
+        base = built_from(run, artifact)
     except ParitygateError as err:
         stage = replace(own.stage, name=name, reads={**own.stage.reads, RAN: None})
         return replace(own, stage=stage, damage=own.damage or err)
@@ -173,7 +173,7 @@ def _other_source(artifact: Artifact, recording: Recording) -> ArtifactIntegrity
     )
 
 
-def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
+def built_from(run: RunFolder, engine: Artifact) -> Artifact:
     """Return the artifact that the engine was built from, with verified files."""
     recorded = engine.made_by.get("base") or {}
     name, digest = recorded.get("variant"), recorded.get("digest")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
@@ -12,6 +12,7 @@ from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
+from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import compare, comparison_not_run, failed_comparison
 from paritygate.pipelines.compare.redaction import hidden
 from paritygate.pipelines.compare.result import ComparisonResult
@@ -19,6 +20,7 @@ from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.rules.strictness import record_of
 from paritygate.pipelines.run.comparisons import RunComparison, StalenessCheck, comparison_of, emulated_comparison_of
+from paritygate.pipelines.run.diagnosis import FP32_EXPORT, cause_of_failure
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.relaxed_rules import check_reason, relaxed_rules
@@ -26,6 +28,7 @@ from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.output_limits import check_limits_of_profiles
 from paritygate.text import counted
 from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.check import Verdict
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.reference.recording import Recording
 
@@ -34,17 +37,19 @@ _RUN_ON_CPU = "validate it on the CPU too: --device cpu"
 _RUN_ELSEWHERE = "validate it where it runs, or accept the emulated row: promote.accept"
 
 
-def validate_stage(
+def validate_stage(  # noqa: PLR0913 - one argument an option of the command
     run: RunFolder,
     *,
     time_limit_s: float,
     progress: Progress,
     device: str = "cpu",
     probes: Collection[str] | None = None,
+    is_diagnosing: bool = False,
 ) -> dict[str, ComparisonResult]:
     """Compare every exported variant with the recorded reference, and write `evidence.json`.
 
     `probes` replaces those of the spec, and the evidence lists those left out. Results are in the spec's order.
+    `is_diagnosing` names the operators of ONNX variants that fail, which changes no verdict.
 
     Raises:
         InputFileError: No reference was recorded.
@@ -56,19 +61,19 @@ def validate_stage(
     """
     made = run.exported()
     with stage(progress, "comparing", [each for name in made for each in (name, f"{name}.emulated")]) as did:
-        results = _validate(run, time_limit_s=time_limit_s, progress=progress, device=device, probes=probes)
+        validator = _Validator(run, time_limit_s=time_limit_s, progress=progress, probes=probes)
+        results = _validate(run, validator, device=device, is_diagnosing=is_diagnosing)
         did(f"compared {sum(result.is_measured for result in results.values())} of {counted(len(made), 'variant')}")
     return results
 
 
 def _validate(
-    run: RunFolder, *, time_limit_s: float, progress: Progress, device: str, probes: Collection[str] | None
+    run: RunFolder, validator: _Validator, *, device: str, is_diagnosing: bool
 ) -> dict[str, ComparisonResult]:
     recording = Recording.load(run.reference)
     check_recording_rules(run, recording)
     check_limits_of_profiles(run.resolved, recording.profiles)
     where = device_name(device)
-    validator = _Validator(run, time_limit_s=time_limit_s, progress=progress, probes=probes)
     made = run.artifacts()
     comparisons = {name: comparison_of(run, artifact, recording, device) for name, artifact in made.items()}
     rules = {name: comparison.job.rules for name, comparison in comparisons.items()}
@@ -93,6 +98,8 @@ def _validate(
             result = row.described(validator.result_of(f"{name}.emulated", artifact, row, damage))
             about = artifact if damage is None and own.damage is None else None
             emulated.append(EvidenceEntry.of(name, result, row.stage, about, is_emulated=True))
+    if is_diagnosing:
+        entries = validator.diagnosed(entries)
     failures = run.failures()
     evidence = Evidence.of(
         run.resolved.name,
@@ -181,6 +188,27 @@ class _Validator:
         """Return the rules of a comparison, with the probes of the command line where it names any."""
         rules = comparison.job.rules
         return rules if self._probes is None else replace(rules, probes=in_order(self._probes))
+
+    def diagnosed(self, entries: Mapping[str, EvidenceEntry]) -> dict[str, EvidenceEntry]:
+        """Return the entries, with the operators at which variants that failed part from the reference."""
+        return {name: self._diagnosed(name, entry, entries) for name, entry in entries.items()}
+
+    def _diagnosed(self, name: str, entry: EvidenceEntry, entries: Mapping[str, EvidenceEntry]) -> EvidenceEntry:
+        result, run = entry.result, self._run
+        if result is None or result.verdict != Verdict.FAIL:
+            return entry
+        export = entries.get(FP32_EXPORT)
+        if run.resolved.source.kind is not SourceKind.ONNX and (export is None or export.verdict != Verdict.PASS):
+            # An export that was not compared, or fails, is no reference.
+            return entry
+
+        def report(stage: str, done: int, total: int) -> None:
+            self._progress(f"{name}: {stage}", done, total)
+
+        cause = cause_of_failure(run, name, result, time_limit_s=self._time_limit_s, progress=report)
+        if cause is None:
+            return entry
+        return replace(entry, result=replace(result, causes=[*result.causes, cause]))
 
     def result_of(
         self, name: str, artifact: Artifact, comparison: RunComparison, damage: ParitygateError | None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from paritygate.errors import BackendError
 from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.meter import BudgetSpentError
 from paritygate.validate.divergence.region import Region
 from paritygate.validate.divergence.sketch import Sketch
 from paritygate.validate.divergence.tensor_graph import TensorGraph
@@ -54,10 +57,13 @@ class Forcing:
         return next((name for name in region.candidate[-1].output if name in self._sketches), None)
 
     def error_with(self, pairs: Mapping[str, str]) -> float:
-        """Return the error of the outputs with the reference's tensors in these places; infinity if they do not fit."""
+        """Return the error of the outputs with the reference's tensors in these places; infinity if they do not fit.
+
+        Where the budget does not allow the run, it is infinity too.
+        """
         try:
             return self._error_of(self.values_of(pairs))
-        except (BackendError, ValueError, LookupError, TypeError):
+        except (BackendError, BudgetSpentError, ValueError, LookupError, TypeError):
             # A tensor of another shape or dtype does not fit here; nor does a sequence or a map.
             return float("inf")
 
@@ -69,13 +75,15 @@ class Forcing:
         """
         _read_missing(self._own, pairs, self._candidate, self._feeds)
         _read_missing(self._theirs, list(pairs.values()), self._reference, self._reference_feeds)
-        return {
-            name: [
-                value.reshape(mine.shape).astype(mine.dtype)
-                for value, mine in zip(self._theirs[other], self._own[name], strict=True)
-            ]
-            for name, other in pairs.items()
-        }
+        # FP16 overflows to infinity.
+        with np.errstate(over="ignore"):
+            return {
+                name: [
+                    value.reshape(mine.shape).astype(mine.dtype)
+                    for value, mine in zip(self._theirs[other], self._own[name], strict=True)
+                ]
+                for name, other in pairs.items()
+            }
 
     def _stand_ins(self, name: str, region: Region) -> list[str]:
         """Return the reference's tensors near the region that have the size of the candidate's, likeliest first."""

@@ -35,9 +35,11 @@ def read_inner(
 
     Raises:
         BackendError: ONNX Runtime cannot run the model, or not with these values.
+        BudgetSpentError: The runs would compute more tensors than the meter of the graph allows.
     """
     forced = [{**feed, **{name: arrays[at] for name, arrays in values.items()}} for at, feed in enumerate(feeds)]
     for start in range(0, len(names), _TENSORS_AT_ONCE):
+        graph.meter.take(len(graph.nodes) * len(feeds))
         part = list(names[start : start + _TENSORS_AT_ONCE])
         session = _open(_changed(graph.model, [name for name in part if name not in values], values), graph)
         own = [name for name in part if name not in values]

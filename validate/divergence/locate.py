@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
 from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
+from paritygate.validate.divergence.meter import BudgetSpentError, Meter
 from paritygate.validate.divergence.region import Region, Sides, region_at
 from paritygate.validate.divergence.result import (
     CANNOT_TELL,
@@ -31,11 +34,14 @@ from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
     from numpy.typing import NDArray
 
 # Relative errors up to which inner tensors match, the tightest first. At the first ones rounding alone may part
-# tensors: then forcing does not prove the place. The last ones are for candidates of lower precision.
+# tensors: then forcing does not prove the place.
 _TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
+# The tightest for candidates of lower precision, in which rounding alone parts all tensors at a tighter one.
+_TIGHTEST = {"float16": 1e-2, "bfloat16": 1e-1, "int8": 1e-1}
 # Outputs of correct conversions differ by rounding up to this relative error.
 _AGREE = 5e-5
 # The batches in which the outputs differ most.
@@ -49,28 +55,38 @@ _LEFT, _DONE = 0.1, 0.01
 _NOTHING: Mapping[str, Arrays] = {}
 
 
-def locate(reference: Path, candidate: Path, feeds: Sequence[Feed]) -> Divergence:
+def locate(reference: Path, candidate: Path, feeds: Sequence[Feed], *, most_tensors: int | None = None) -> Divergence:
     """Return the operators at which the candidate parts from the reference.
 
     Args:
         reference: An ONNX file.
         candidate: An ONNX file.
-        feeds: Inputs by the reference's names, one mapping for each batch.
+        feeds: Inputs by the reference's names, for each batch.
+        most_tensors: Of all runs, until the search ends.
 
     Raises:
         InputFileError: A file is no ONNX model.
+        UsageError: The feeds lack an input of the reference.
         BackendError: ONNX Runtime cannot run one of the models.
     """
-    ours, theirs = read_tensor_graph(candidate), read_tensor_graph(reference)
-    inputs = _pairs(ours.inputs, theirs.inputs)
-    outputs = _pairs(ours.outputs, theirs.outputs)
+    meter = Meter(most_tensors)
+    ours, theirs = read_tensor_graph(candidate, meter), read_tensor_graph(reference, meter)
+    inputs = pairs_of(ours.inputs, theirs.inputs)
+    outputs = pairs_of(ours.outputs, theirs.outputs)
     if inputs is None or outputs is None:
         what = "inputs" if inputs is None else "outputs"
         return Divergence(outcome=CONTRACT, words=say("divergence.other_number", names=what))
-    worst = _worst_feeds(ours, theirs, inputs, outputs, feeds)
-    if isinstance(worst, tuple):
-        return Divergence(outcome=CONTRACT, words=worst)
-    return _Search(ours, theirs, inputs, outputs, worst).result()
+    check_feeds(theirs, feeds)
+    try:
+        worst = _worst_feeds(ours, theirs, inputs, outputs, feeds)
+        if isinstance(worst, tuple):
+            return Divergence(outcome=CONTRACT, words=worst)
+        found = _Search(ours, theirs, inputs, outputs, worst).result()
+    except BudgetSpentError:
+        return Divergence(
+            outcome=CANNOT_TELL, words=say("divergence.no_budget"), error=None, computed=meter.count, is_partial=True
+        )
+    return replace(found, computed=meter.count, is_partial=meter.is_spent)
 
 
 class _Search:
@@ -111,12 +127,26 @@ class _Search:
         if places:
             return self._divergence(places, min(_TOLERANCES))
         tried: list[Divergence] = []
-        for tolerance in _TOLERANCES:
+        for tolerance in self._tolerances():
             if self._error > tolerance:
                 tried.append(self._divergence(self._places(tolerance), tolerance))
-                if any(place.proven for place in tried[-1].located):
+                if any(place.proven for place in tried[-1].located) or self._ours.meter.is_spent:
                     break
+        if not tried:
+            return replace(self._divergence((), _TIGHTEST[self._lowered()]), words=say("divergence.rounding"))
         return min(tried, key=lambda each: (not any(place.proven for place in each.located), _places_of(each)))
+
+    def _tolerances(self) -> Sequence[float]:
+        lowered = self._lowered()
+        return (*(each for each in _TOLERANCES if each >= _TIGHTEST[lowered]), 1e-1) if lowered else _TOLERANCES
+
+    def _lowered(self) -> str:
+        """Return the precision to which the candidate rounds and the reference does not; empty for none."""
+        ours, theirs = (
+            {*(sketch.dtype for sketch in sketches.values()), *("int8" for node in graph.nodes if _is_quantizing(node))}
+            for graph, sketches in ((self._ours, self._sketches), (self._theirs, self._wanted))
+        )
+        return next((name for name in reversed(_TIGHTEST) if name in ours - theirs), "")
 
     def _exchanged(self) -> list[Located]:
         """Return the outputs with the values of another output of the reference, if that explains all differences."""
@@ -162,7 +192,10 @@ class _Search:
             left = forcing.error_with(forcing.forced)
             if left <= max(_AGREE, _DONE * self._error):
                 break
-            sketches = self._sketched(forcing.values_of(forcing.forced))
+            try:
+                sketches = self._sketched(forcing.values_of(forcing.forced))
+            except BudgetSpentError:
+                break
             partners, errors = self._matched(sketches), self._errors_of(sketches)
         if left <= _LEFT * self._error:
             return [_located(chosen[name], PROVEN) for name in self._needed(left)]
@@ -260,6 +293,10 @@ class _Search:
         )
 
 
+def _is_quantizing(node: onnx.NodeProto) -> bool:
+    return node.op_type in {"QuantizeLinear", "DynamicQuantizeLinear"}
+
+
 def _are_unknown(pair: tuple[Sketch, Sketch]) -> bool:
     return pair[0].kind == pair[1].kind == "x"
 
@@ -287,13 +324,6 @@ def _growth(graph: TensorGraph, partners: Matching) -> Iterator[Step]:
             partner=None if nearest is None else nearest.name,
             error=None if nearest is None else nearest.error,
         )
-
-
-def _pairs(names: Sequence[str], others: Sequence[str]) -> dict[str, str] | None:
-    """Return the other model's name of each, by name, or in order where names differ; None if the numbers differ."""
-    if set(names) == set(others):
-        return {name: name for name in names}
-    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
 
 
 def _outputs_of(

@@ -53,6 +53,7 @@ class Divergence:
     `tolerance` is the relative error up to which inner tensors count as equal, None unless located. `matched` of the
     candidate's `tensors` inner tensors have a partner within it. `not_located` are outputs that differ and come from
     none of the places, or whose values cannot be compared. `growth` is of the inner tensors, in order of computation.
+    `computed` counts the tensors of all runs; `is_partial` means that the search ended because they were too many.
     """
 
     outcome: str
@@ -64,6 +65,8 @@ class Divergence:
     located: tuple[Located, ...] = ()
     not_located: tuple[str, ...] = ()
     growth: tuple[Step, ...] = ()
+    computed: int = 0
+    is_partial: bool = False
     detail: str = ""
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.functions import inline_functions
 from paritygate.models.onnx.graph import name_nodes, names_in, subgraphs_of
+from paritygate.validate.divergence.meter import Meter
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +23,7 @@ class TensorGraph:
 
     `path` is the file, beside which its external data is. `nodes` are in the order in which they run. A node with
     subgraphs is one node, which also reads their captured tensors. `producers` has no inputs and initializers.
-    `constants` are the names of initializers, and of everything computed from them alone.
+    `constants` are the names of initializers, and of everything computed from them alone. `meter` counts its runs.
     """
 
     path: Path
@@ -33,6 +34,7 @@ class TensorGraph:
     constants: frozenset[str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    meter: Meter
 
     def operator(self, name: str) -> str:
         """Return the operator that computes the tensor; empty for an input or an initializer."""
@@ -60,7 +62,7 @@ def reads_of(node: onnx.NodeProto) -> list[str]:
     return list(names)
 
 
-def read_tensor_graph(path: Path) -> TensorGraph:
+def read_tensor_graph(path: Path, meter: Meter) -> TensorGraph:
     """Return the graph of an ONNX file; its external data is not read.
 
     Raises:
@@ -85,6 +87,7 @@ def read_tensor_graph(path: Path) -> TensorGraph:
         constants=frozenset(_constants(graph, initializers)),
         inputs=tuple(value.name for value in graph.input if value.name not in initializers),
         outputs=tuple(value.name for value in graph.output),
+        meter=meter,
     )
 
 

@@ -310,6 +310,10 @@ _CAUSES = {
     "may come from another checkpoint",
     "cause.row_factors": "each row of {output} has a factor of its own, {low:.4g} to {high:.4g}; one side may lack a "
     "normalisation",
+    "cause.operator": "the models part at {names} ({operators}): {difference}",
+    "cause.proven": "; with the reference's values there, the outputs agree",
+    "cause.no_operator": "no operator was found",
+    "cause.stopped": "; the search stopped early, after {count:#tensor}",
     "cause.fault": "looking for the cause failed: {reason}",
 }
 
@@ -317,6 +321,8 @@ _DIVERGENCE = {
     "divergence.other_number": "the models have different numbers of {names}",
     "divergence.other_output": "output {output} is {actual}, and the reference's {expected}",
     "divergence.unknown": "the values of {outputs} are of a kind that cannot be compared",
+    "divergence.no_budget": "the budget of tensors does not allow one run of each model",
+    "divergence.rounding": "the difference is no larger than the candidate's rounding of every tensor",
     "divergence.all_matched": "every inner tensor has a partner",
     "divergence.exchanged": "output {output} has the values of the reference's output {other}",
     "divergence.no_partner": "the candidate has {operator}, and no tensor of the reference has its values",

@@ -1,22 +1,31 @@
-"""Where a candidate parts from its reference, in the terminal, within 80 columns."""
+"""Where a candidate parts from its reference, and which nodes two models share, within 80 columns."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from paritygate.text import counted, echo, one_line
+from paritygate.validate.divergence.graph_diff import GraphDiff, GraphNode
 from paritygate.validate.divergence.result import CONTRACT, EQUAL, Divergence, Located
 
 _WIDTH = 80
-# Names in one line; the others are counted.
-_NAMED = 3
+# Names in one line, and nodes in a list; the others are counted.
+_NAMED, _LISTED = 3, 8
 
 
 def print_divergence(divergence: Divergence, *, is_verbose: bool) -> None:
     """Print the places, most certain first; with `is_verbose`, how the error grows too."""
     for line in divergence_lines(divergence, is_verbose=is_verbose):
         echo(line)
+
+
+def print_sides(*, compared_with: str, built_from: str) -> None:
+    """Print the variants that are used in place of a source or an engine, to standard error."""
+    lines = [f"The reference is {compared_with}, an export of the source."] if compared_with else []
+    lines += [f"The candidate is {built_from}, which the engine was built from."] if built_from else []
+    for line in lines:
+        echo(line, err=True)
 
 
 def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[str]:
@@ -44,6 +53,8 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
         yield from _wrapped(f"   candidate: {_names(place.candidate_nodes)}", indent=5)
         yield from _wrapped(f"   reference: {_names(place.reference_nodes)}", indent=5)
         yield from _wrapped(f"   {_certainty(place)}", indent=5)
+    if divergence.is_partial:
+        yield from _wrapped(f"The search stopped early, after {counted(divergence.computed, 'tensor')}.")
     if is_verbose:
         yield "growth of the error, by tensor of the candidate:"
         for step in divergence.growth:
@@ -70,3 +81,29 @@ def _wrapped(text: str, *, indent: int = 2) -> Iterator[str]:
     yield from textwrap.wrap(
         text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
+
+
+def print_graph_diff(diff: GraphDiff, *, is_verbose: bool) -> None:
+    """Print how many nodes match, those of one model alone, and the first divergence; all nodes if `is_verbose`."""
+    for line in _graph_lines(diff, is_verbose=is_verbose):
+        echo(line)
+
+
+def _graph_lines(diff: GraphDiff, *, is_verbose: bool) -> Iterator[str]:
+    alone = f"{len(diff.only_in_a)} are only in A, {len(diff.only_in_b)} only in B"
+    yield f"{counted(len(diff.matched), 'node')} of A and B match; {alone}"
+    if diff.first is not None:
+        yield from _wrapped(f"first divergence: {one_line(diff.first.what)}")
+        yield from _wrapped(f"  A: {_named(diff.first.a)}")
+        yield from _wrapped(f"  B: {_named(diff.first.b)}")
+    for title, nodes in (("only in A", diff.only_in_a), ("only in B", diff.only_in_b)):
+        shown = nodes if is_verbose else nodes[:_LISTED]
+        more = f" and {len(nodes) - len(shown)} more" if len(nodes) > len(shown) else ""
+        if nodes:
+            yield from _wrapped(f"{title}: {_named(shown)}{more}")
+    for pair in diff.matched if is_verbose else ():
+        yield from _wrapped(f"matched: {_named([pair.a])} and {_named([pair.b])} (error {pair.error:.1e})")
+
+
+def _named(nodes: Sequence[GraphNode]) -> str:
+    return ", ".join(f"{one_line(node.name)} ({one_line(node.op_type)})" for node in nodes) or "nothing"

@@ -71,6 +71,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
     probes: Sequence[str] | None = None,
     benchmark: bool | None = None,
     promote: bool = True,
+    diagnose: bool = True,
     repository: str | os.PathLike[str] | None = None,
     alias: str | None = None,
     cache: bool = True,
@@ -89,6 +90,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
     - `probes`: the probes to run; None means the spec's, `none` or `()` none.
     - `benchmark`: whether to measure speed; None means if the spec, or its choice, needs it.
     - `promote`: release variants that passed.
+    - `diagnose`: name the operators at which an ONNX variant that fails parts from the reference.
     - `cache`: reuse results of earlier runs whose inputs are unchanged.
     - `constraints`: limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
     - `root`: the folder of runs and repository.
@@ -105,6 +107,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
         device=device,
         is_benchmarking=benchmark,
         is_promoting=promote,
+        is_diagnosing=diagnose,
         repository=None if repository is None else Path(repository),
         alias=alias,
         root=Path(root),

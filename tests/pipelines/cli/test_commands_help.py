@@ -56,7 +56,7 @@ def test_the_help_lists_every_command_and_file(desk: Desk, project_root: Path) -
         line.split()[0] for line in called.out.partition("Commands:\n")[2].splitlines() if line[:3].strip()
     ] == list(COMMANDS)
     files = {
-        (path.parent.name, path.stem)
+        (path.parent.name, path.stem.replace("_", "-"))
         for path in project_root.glob("pipelines/cli/commands/*/*.py")
         if path.stem != "__init__"
     }

@@ -72,3 +72,17 @@ def test_a_comparison_that_fails_names_the_command_that_diagnoses_it() -> None:
 
     assert "diagnose model.onnx wrong.onnx --samples rows.npz" in failed.stderr
     assert "diagnose" not in passed.stderr
+
+
+def test_the_nodes_of_two_graphs_are_matched(models: Path) -> None:
+    call = ["graph-diff", "model.onnx", "wrong.onnx", "--samples", "rows.npz", "--json", "out.json", "--quiet"]
+
+    code = CliRunner().invoke(cli, call, standalone_mode=False).return_value
+    data = json.loads((models / "out.json").read_text())
+    same = CliRunner().invoke(cli, [*call[:2], "model.onnx", *call[3:]], standalone_mode=False).return_value
+
+    assert (code, same) == (1, 0)
+    assert [(pair["a"]["name"], pair["b"]["name"]) for pair in data["matched"]] == [("first", "first")]
+    assert [node["name"] for node in data["only_in_a"]] == ["model_gate", "last"]
+    assert [node["name"] for node in data["only_in_b"]] == ["wrong_gate", "last"]
+    assert [node["op_type"] for node in data["first"]["b"]] == ["HardSigmoid"]

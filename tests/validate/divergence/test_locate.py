@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from paritygate.pipelines.selftest.mutations.mutation import MutationContext, NotApplicable, mutate
 from paritygate.validate.divergence.locate import locate
-from paritygate.validate.divergence.result import CONTRACT, EQUAL, LOCATED, Divergence
+from paritygate.validate.divergence.result import CANNOT_TELL, CONTRACT, EQUAL, LOCATED, Divergence
 
 _WIDTH, _LAYERS = 16, 5
 _Array = NDArray[Any]
@@ -246,3 +246,46 @@ def test_a_tensor_of_equal_values_is_not_blamed(tmp_path: Path) -> None:
     found = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", feeds)
 
     assert [place.reference_nodes for place in found.located] == [("product",)]
+
+
+def _squares(*, is_half: bool) -> onnx.ModelProto:
+    """Return the sum of squares of a tensor that is rounded to FP16, which ends at 65,504, or not."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=10 if is_half else 1, name="lower"),
+        helper.make_node("Cast", ["h"], ["back"], to=1, name="raise"),
+        helper.make_node("Mul", ["back", "back"], ["squares"], name="square"),
+        helper.make_node("ReduceSum", ["squares"], ["y"], name="sum"),
+    ]
+    inputs, outputs = [helper.make_tensor_value_info("x", 1, ["n", 4])], [helper.make_tensor_value_info("y", 1, [1, 1])]
+    graph = helper.make_graph(nodes, "squares", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(("size", "blamed"), [(1e5, [("lower",)]), (1.0, [])])
+def test_an_overflow_is_named_and_rounding_is_not(tmp_path: Path, size: float, blamed: list[tuple[str, ...]]) -> None:
+    for is_half in (False, True):
+        onnx.save(_squares(is_half=is_half), tmp_path / f"{is_half}.onnx")
+    feeds = [{"x": np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32) * np.float32(size)}]
+
+    found = locate(tmp_path / "False.onnx", tmp_path / "True.onnx", feeds)
+
+    assert found.outcome == (LOCATED if blamed else CANNOT_TELL)
+    assert [place.candidate_nodes for place in found.located] == blamed
+
+
+def test_a_budget_ends_the_search(tmp_path: Path) -> None:
+    candidate = _model()
+    _weight(candidate, "w3", _first_row_lost)
+    onnx.save(_model(), tmp_path / "reference.onnx")
+    onnx.save(candidate, tmp_path / "candidate.onnx")
+    whole = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS)
+    assert not whole.is_partial
+
+    parts = [
+        locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", _FEEDS, most_tensors=most)
+        for most in (1, whole.computed - 1, whole.computed)
+    ]
+
+    assert [part.is_partial for part in parts] == [True, True, False]
+    assert parts[0].outcome == CANNOT_TELL
+    assert all(part.computed <= whole.computed for part in parts)

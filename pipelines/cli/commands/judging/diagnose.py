@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
+from paritygate.errors import UsageError
 from paritygate.pipelines.cli.options import (
     batch_size_option,
     cast_option,
     columns_option,
     json_option,
     memory_limit_option,
+    open_given_run,
     pad_option,
     quiet_option,
+    run_and_root_options,
     samples_given,
     time_limit_option,
     verbose_option,
 )
 
+if TYPE_CHECKING:
+    from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+
 
 @click.command("diagnose")
-@click.argument("reference")
-@click.argument("candidate")
+@click.argument("reference", required=False)
+@click.argument("candidate", required=False)
 @click.option(
     "--samples",
-    required=True,
     metavar="FILE|MODULE:CALLABLE",
     help="The inputs, as for `compare`. The batches that differ most are used.",
 )
+@run_and_root_options
+@click.option("--variant", metavar="NAME", help="The variant of --run. It runs on the stored failing inputs.")
 @batch_size_option
 @columns_option
 @cast_option
@@ -37,10 +47,12 @@ from paritygate.pipelines.cli.options import (
 @verbose_option
 @json_option
 def command(
-    reference: str,
-    candidate: str,
+    reference: str | None,
+    candidate: str | None,
     *,
-    samples: str,
+    samples: str | None,
+    run_folder: Path | None,
+    variant: str | None,
     batch_size: int,
     columns: tuple[str, ...],
     cast: tuple[str, ...],
@@ -53,7 +65,8 @@ def command(
     """Name the operators at which the ONNX file CANDIDATE parts from the ONNX file REFERENCE.
 
     Inner tensors are matched by their values, so names need not be equal. A place is proven if the outputs agree
-    once the reference's values are put there. For a TensorRT engine, give the ONNX file that it was built from.
+    once the reference's values are put there. With --run and --variant, the files are those of a run: its ONNX
+    source or FP32 export, and the variant. An engine is diagnosed by the ONNX file that it was built from.
 
     The exit code is 0 if the outputs agree, 1 if they differ, 5 if a model cannot run.
 
@@ -61,24 +74,40 @@ def command(
     Example:
       convert-and-validate diagnose model.onnx model-wrong.onnx \\
         --samples inputs.npz
-      convert-and-validate diagnose model.onnx model-fp16.onnx \\
-        --samples inputs.npz --json diagnosis.json
+      convert-and-validate diagnose --variant onnx-int8 \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json
-    from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest, diagnose
+    from paritygate.pipelines.diagnose.diagnose import diagnose, request_of
     from paritygate.pipelines.report.terminal.divergence import print_divergence
     from paritygate.validate.divergence.result import EQUAL
 
-    request = DiagnosisRequest(
-        reference=reference,
-        candidate=candidate,
-        samples=samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad),
-        time_limit_s=time_limit,
-    )
+    if run_folder is None and reference and candidate and samples and not variant:
+        source = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
+        request = request_of(reference, candidate, source)
+    elif run_folder is not None and variant and not (reference or samples):
+        request = _request_of_run(run_folder, variant)
+    else:
+        msg = "diagnose needs REFERENCE CANDIDATE --samples FILE, or --run DIR --variant NAME, and not both"
+        raise UsageError(msg, hint="see convert-and-validate diagnose --help")
     with progress_of("diagnose", is_quiet=quiet) as progress:
-        divergence = diagnose(request, progress)
+        divergence = diagnose(request, progress, time_limit_s=time_limit)
     if json_target != "-":
         print_divergence(divergence, is_verbose=verbose)
-    write_json(json_target, {"schema_version": 1, **to_data(divergence)})
+    files = {"reference": str(request.reference), "candidate": str(request.candidate)}
+    write_json(json_target, {"schema_version": 1, **files, **to_data(divergence)})
     return 0 if divergence.outcome == EQUAL else 1
+
+
+def _request_of_run(folder: Path, name: str) -> DiagnosisRequest:
+    """Return the request for a variant of a run, and print which variants are compared."""
+    from paritygate.pipelines.report.terminal.divergence import print_sides
+    from paritygate.pipelines.run.diagnosis import variant_to_diagnose
+
+    run = open_given_run(folder, "run")
+    evidence = run.evidence()
+    entries = {} if evidence is None else {entry.variant: entry for entry in evidence.variants}
+    found = variant_to_diagnose(run, name, entries[name].result if name in entries else None)
+    print_sides(compared_with=found.compared_with, built_from=found.built_from)
+    return found.request

@@ -40,6 +40,13 @@ from paritygate.roots import Root
 )
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
 @click.option(
+    "--diagnose/--no-diagnose",
+    "is_diagnosing",
+    default=True,
+    show_default=True,
+    help="Name the operators at which an ONNX variant that fails parts from the reference.",
+)
+@click.option(
     "--repository",
     type=WrittenRepositoryPlace(),
     metavar="DIR|URL",
@@ -71,6 +78,7 @@ def command(
     samples_path: str | None,
     is_benchmarking: bool | None,
     is_promoting: bool,
+    is_diagnosing: bool,
     repository: Root | None,
     alias: str | None,
     sign: Path | None,
@@ -120,6 +128,7 @@ def command(
         device=device,
         is_benchmarking=is_benchmarking,
         is_promoting=is_promoting,
+        is_diagnosing=is_diagnosing,
         repository=repository,
         alias=alias,
         root=root,

@@ -1,0 +1,84 @@
+"""`graph-diff`: which operators two ONNX files share."""
+
+from __future__ import annotations
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    batch_size_option,
+    cast_option,
+    columns_option,
+    json_option,
+    memory_limit_option,
+    pad_option,
+    quiet_option,
+    samples_given,
+    time_limit_option,
+    verbose_option,
+)
+
+
+@click.command("graph-diff")
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--samples", required=True, metavar="FILE|MODULE:CALLABLE", help="The inputs of A, as for `compare`. 3 batches run."
+)
+@click.option(
+    "--within",
+    "tolerance",
+    type=click.FloatRange(0, 0.1),
+    default=1e-4,
+    show_default=True,
+    help="The relative error up to which values are equal.",
+)
+@batch_size_option
+@columns_option
+@cast_option
+@pad_option
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    a: str,
+    b: str,
+    *,
+    samples: str,
+    tolerance: float,
+    batch_size: int,
+    columns: tuple[str, ...],
+    cast: tuple[str, ...],
+    pad: tuple[str, ...],
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Match the nodes of the ONNX files A and B by the values that they compute.
+
+    Names need not be equal. The first divergence is the first node of B that reads equal values and computes
+    another one. To find what makes outputs differ, use `diagnose`.
+
+    The exit code is 0 if each node has a partner, 1 if some have none, 5 if a model cannot run.
+
+    \b
+    Example:
+      convert-and-validate graph-diff model.onnx model-wrong.onnx \\
+        --samples inputs.npz
+    """
+    from paritygate.codec import to_data
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.diagnose.diagnose import graph_diff, request_of
+    from paritygate.pipelines.report.terminal.divergence import print_graph_diff
+
+    source = samples_given(samples, batch_size=batch_size, columns=columns, cast=cast, pad=pad)
+    request = request_of(a, b, source)
+    with progress_of("graph-diff", is_quiet=quiet) as progress:
+        diff = graph_diff(request, tolerance, progress, time_limit_s=time_limit)
+    if json_target != "-":
+        print_graph_diff(diff, is_verbose=verbose)
+    files = {"a": str(request.reference), "b": str(request.candidate)}
+    write_json(json_target, {"schema_version": 1, "files": files, **to_data(diff)})
+    return 0 if diff.is_equal else 1

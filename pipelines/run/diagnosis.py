@@ -1,0 +1,146 @@
+"""Diagnose a variant of a run: its ONNX file against the ONNX file that it should equal."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.codec import from_data
+from paritygate.errors import InputFileError, ParitygateError, StorageError
+from paritygate.files import make_marked_folder
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.child_result import reading_result
+from paritygate.pipelines.run.comparisons import built_from
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.text import first_line_of
+from paritygate.validate.divergence.result import LOCATED, POSSIBLE, Divergence
+from paritygate.validate.measure.check import FAULT, NAMED, NO_TIME, Cause
+from paritygate.validate.words.sentence import joined, say
+
+# The kind of the cause that names operators.
+OPERATORS = "operators"
+_ONNX, FP32_EXPORT = "onnx", "onnx-fp32"
+# Tensors that are computed at most, in all runs of both models together, and batches that are looked at.
+_MOST_TENSORS, _MOST_BATCHES = 200_000, 16
+_NODES = 3
+_TAKEN_APART = (".expected.npz", ".actual.npz")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiagnosedVariant:
+    """A variant that can be diagnosed.
+
+    `compared_with` is the name of the variant that is the reference; empty for the source. `built_from` is the ONNX
+    variant that is used in place of an engine.
+    """
+
+    request: DiagnosisRequest
+    compared_with: str = ""
+    built_from: str = ""
+
+
+def variant_to_diagnose(run: RunFolder, name: str, result: ComparisonResult | None) -> DiagnosedVariant:
+    """Return the request to diagnose a variant; `result` is its comparison, whose worst rows are used.
+
+    Raises:
+        InputFileError: There is no such variant, or no pair of ONNX files for it.
+        ArtifactIntegrityError: The file that an engine was built from is missing or was changed.
+    """
+    artifact = run.artifact(name)
+    candidate = artifact if artifact.variant.format == _ONNX else _onnx_base(run, artifact)
+    source = run.resolved.source
+    is_source = source.kind is SourceKind.ONNX
+    reference = source.path if is_source else _export(run, candidate).path
+    samples = run.resolved.samples(run.samples_path)
+    failed = [path for path in sorted(run.failed_batches(name).glob("*.npz")) if not path.name.endswith(_TAKEN_APART)][
+        :_MOST_BATCHES
+    ]
+    outputs = () if result is None else result.outputs.values()
+    rows = dict.fromkeys(row.row_id for output in outputs for row in output.worst_rows)
+    return DiagnosedVariant(
+        request=DiagnosisRequest(
+            reference=reference,
+            candidate=candidate.path,
+            samples=(*(replace(samples, text=str(path), path=None, random=None) for path in failed), samples),
+            rename=source.rename if is_source else {},
+            rows=tuple(rows),
+            most_batches=_MOST_BATCHES,
+        ),
+        compared_with="" if is_source else FP32_EXPORT,
+        built_from="" if candidate is artifact else str(candidate.variant),
+    )
+
+
+def _onnx_base(run: RunFolder, artifact: Artifact) -> Artifact:
+    base = str((artifact.made_by.get("base") or {}).get("variant", ""))
+    if base.startswith(f"{_ONNX}-"):
+        return built_from(run, artifact)
+    msg = f"{artifact.variant} cannot be diagnosed (got {artifact.variant.format}, expected an ONNX file)"
+    raise InputFileError(msg, hint=f"add {FP32_EXPORT} to targets, run the spec again, and diagnose that variant")
+
+
+def _export(run: RunFolder, candidate: Artifact) -> Artifact:
+    """Return the FP32 export, which is used in place of a source that is no ONNX file."""
+    kind = run.resolved.source.kind.value
+    if str(candidate.variant) == FP32_EXPORT:
+        msg = f"{FP32_EXPORT} cannot be diagnosed (the source is {kind}, expected an ONNX file to match it with)"
+        hint = "export the source once more with another exporter, and match the two files"
+        words = ["convert-and-validate", "diagnose", "OTHER.onnx", str(candidate.path), "--samples", "FILE"]
+        raise InputFileError(msg, hint=hint, command=shlex.join(words))
+    for folder in (run.variant_folder(FP32_EXPORT), run.base_folder(FP32_EXPORT)):
+        if (folder / ARTIFACT_FILE).is_file():
+            return Artifact.load(folder)
+    msg = f"{candidate.variant} cannot be diagnosed (the source is {kind}, and the run has no {FP32_EXPORT})"
+    raise InputFileError(msg, hint=f"add {FP32_EXPORT} to targets, and run the spec again")
+
+
+def cause_of_failure(
+    run: RunFolder, name: str, result: ComparisonResult, *, time_limit_s: float, progress: Progress
+) -> Cause | None:
+    """Return the operators at which a failed ONNX variant parts from the source or the FP32 export.
+
+    None without an ONNX file to compare it with, and where no operator can be named. Only the disk stops a run.
+
+    Raises:
+        StorageError: The disk is full.
+    """
+    if not result.is_measured or not name.startswith(f"{_ONNX}-"):
+        return None
+    try:
+        found = variant_to_diagnose(run, name, result)
+    except StorageError:
+        raise
+    except ParitygateError:
+        return None
+    place = make_marked_folder(run.jobs(f"diagnose-{name}"))
+    job = replace(found.request, most_tensors=_MOST_TENSORS).job(place, f"the diagnosis of {name}", time_limit_s)
+    try:
+        data = run.do(job, progress)
+        with reading_result(job):
+            return _cause(from_data(Divergence, data))
+    except StorageError:
+        raise
+    except ParitygateError as err:
+        return Cause(kind=OPERATORS, outcome=FAULT, words=say("cause.fault", reason=first_line_of(str(err))))
+
+
+def _cause(divergence: Divergence) -> Cause | None:
+    places = [place for place in divergence.located if place.certainty != POSSIBLE]
+    stopped = say("cause.stopped", count=divergence.computed) if divergence.is_partial else ()
+    if divergence.outcome != LOCATED or not places:
+        return Cause(kind=OPERATORS, outcome=NO_TIME, words=say("cause.no_operator") + stopped) if stopped else None
+    words = [
+        say(
+            "cause.operator",
+            names=place.candidate_nodes[:_NODES],
+            operators=sorted(set(place.op_types)),
+            difference=place.words,
+        )
+        + (say("cause.proven") if place.proven else ())
+        for place in places
+    ]
+    return Cause(kind=OPERATORS, outcome=NAMED, words=joined(words, "; ") + stopped)

@@ -1,0 +1,131 @@
+"""A run names the operators of ONNX variants that fail, and `diagnose --run` does so later."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from tests.pipelines.conftest import Desk, make_desk
+
+from paritygate.artifact import file_digests
+from paritygate.errors import InputFileError
+from paritygate.pipelines import run_spec
+from paritygate.pipelines.run import diagnosis
+from paritygate.pipelines.run.diagnosis import variant_to_diagnose
+from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.workspace import RunFolder, open_run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _planted() -> Iterator[None]:
+    """Have the weight of every exported FP32 file lose a column between export and validation."""
+
+    def record(run: RunFolder, **others: Any) -> None:  # noqa: ANN401 - as the stage has them
+        record_stage(run, **others)
+        artifact = run.artifact("onnx-fp32")
+        model = onnx.load(artifact.path)
+        weight = onnx.numpy_helper.to_array(model.graph.initializer[0]).copy()
+        weight[:, 1] = 0
+        model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, model.graph.initializer[0].name))
+        onnx.save(model, artifact.path)
+        replace(artifact, files=file_digests(artifact.folder)).save()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_spec, "record_stage", record)
+        yield
+
+
+def _run(folder: Path, *options: str) -> tuple[Desk, dict[str, Any]]:
+    """Return a desk, and the JSON of a run whose FP32 variant is wrong and whose FP16 variant is not."""
+    desk = make_desk(folder)
+    desk.spec(targets=["onnx-fp32", "onnx-fp16"])
+    called = desk.json("run", "spec.yaml", "--quiet", *options)
+    assert called.code == 1
+    return desk, called.data["runs"][0]
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, dict[str, Any]]:
+    """Return such a run."""
+    return _run(tmp_path_factory.mktemp("failed"))
+
+
+def _causes(data: dict[str, Any], variant: str) -> list[dict[str, Any]]:
+    return [cause for cause in data["variants"][variant]["causes"] if cause["kind"] == "operators"]
+
+
+def test_the_cause_of_a_failed_variant_has_the_operator(failed: tuple[Desk, dict[str, Any]]) -> None:
+    desk, data = failed
+    (cause,) = _causes(data, "onnx-fp32")
+
+    assert data["variants"]["onnx-fp32"]["verdict"] == "fail"
+    assert cause["outcome"] == "named"
+    assert cause["words"][0]["values"]["operators"] == ["MatMul"]
+    assert "(MatMul)" in (desk.run_folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_variant_that_passes_is_not_diagnosed(failed: tuple[Desk, dict[str, Any]]) -> None:
+    desk, data = failed
+
+    assert data["variants"]["onnx-fp16"]["verdict"] == "pass"
+    assert [path.name for path in desk.run_folder.glob("jobs/diagnose*")] == ["diagnose-onnx-fp32"]
+
+
+def test_without_diagnosis_only_the_cause_is_missing(failed: tuple[Desk, dict[str, Any]], tmp_path: Path) -> None:
+    desk, data = _run(tmp_path, "--no-diagnose")
+
+    checks = [
+        [(check["name"], check["status"]) for check in each["variants"]["onnx-fp32"]["checks"]]
+        for each in (data, failed[1])
+    ]
+    assert checks[0] == checks[1]
+    assert _causes(data, "onnx-fp32") == []
+    assert not list(desk.run_folder.glob("jobs/diagnose*"))
+
+
+def test_a_search_beyond_its_budget_claims_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "_MOST_TENSORS", 1)
+
+    _, data = _run(tmp_path)
+
+    assert data["variants"]["onnx-fp32"]["verdict"] == "fail"
+    assert [cause["outcome"] for cause in _causes(data, "onnx-fp32")] == ["no_time"]
+
+
+def test_a_variant_of_a_run_is_diagnosed_later(failed: tuple[Desk, dict[str, Any]]) -> None:
+    desk, _ = failed
+    found = desk.json("diagnose", "--run", str(desk.run_folder), "--variant", "onnx-fp32", "--quiet")
+
+    assert found.code == 1
+    assert found.data["outcome"] == "located"
+    assert found.data["reference"] == str(desk.folder / "model.onnx")
+    assert found.data["located"][0]["op_types"] == ["MatMul"]
+    assert found.data["located"][0]["proven"]
+
+
+@pytest.mark.parametrize(
+    "call", [["--variant", "onnx-fp16"], ["model.onnx", "--samples", "inputs.npz"], ["a", "b", "--run", "latest"]]
+)
+def test_half_a_request_is_refused(failed: tuple[Desk, dict[str, Any]], call: list[str]) -> None:
+    assert failed[0].call("diagnose", *call).code == 2
+
+
+def test_the_export_stands_for_a_source_of_another_kind(failed: tuple[Desk, dict[str, Any]], tmp_path: Path) -> None:
+    desk = failed[0].copy(tmp_path)
+    with zipfile.ZipFile(desk.folder / "model.pt2", "w"):
+        pass
+    spec = desk.run_folder / "spec.json"
+    spec.write_text(spec.read_text().replace("model.onnx", "model.pt2"))
+    run = open_run(desk.run_folder)
+
+    found = variant_to_diagnose(run, "onnx-fp16", None)
+
+    assert found.compared_with == "onnx-fp32"
+    assert found.request.reference.parent.name == "onnx-fp32"
+    with pytest.raises(InputFileError):
+        variant_to_diagnose(run, "onnx-fp32", None)
