@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,9 @@ from paritygate.pipelines.release.signing.keys import (
     read_verifying_key,
 )
 from paritygate.pipelines.release.signing.oms import signature_of
-from paritygate.pipelines.release.stores import objects
 from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.pipelines.release.stores.opening import store_of
-from paritygate.roots import Address, Root
+from paritygate.roots import Root
 
 pytest.importorskip("securesystemslib", reason="securesystemslib is not installed")
 
@@ -89,20 +88,6 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     return _write_keys(tmp_path_factory.mktemp("keys"), "ed25519")
-
-
-@pytest.fixture(params=["disk", "memory"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Root]:
-    """Return an empty repository on disk, and in an object store."""
-    monkeypatch.setenv("PARITYGATE_RELEASES", str(tmp_path / "copies"))
-    if request.param == "disk":
-        yield tmp_path / "repository"
-        return
-    client = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
-    monkeypatch.setattr(objects, "bucket_client", lambda _: client)
-    objects.object_store.cache_clear()
-    yield Address("s3://models/releases")
-    objects.object_store.cache_clear()
 
 
 def _signature(root: Root, version: int, keys: Keys | None) -> dict[str, Any]:
