@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import paritygate.errors
+from paritygate.addresses import SIGNING_PASSWORD
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
@@ -270,6 +271,8 @@ def environment_of_child() -> dict[str, str]:
     """Return the environment variables of a child for any job."""
     # As a whole: where this process is itself watched, reading one by one would record all of them.
     own = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
+    # No code of a model sees it, and no key of the cache depends on it.
+    own.pop(SIGNING_PASSWORD, None)
     return {**own, **_ENVIRONMENT}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+# The environment variable with the password of the key that signs releases.
+SIGNING_PASSWORD = "PARITYGATE_SIGNING_PASSWORD"  # noqa: S105 - a name
 _HIDDEN = "***"
 # A path made from an address has one slash. A password may hold any character, so the last @ ends it.
 _SCHEME = r"\b([a-z][a-z0-9+.-]{0,30}:/{1,2}"

@@ -79,10 +79,10 @@ def to_data(value: object) -> Any:
     Raises:
         TypeError: It holds something else.
     """
-    data: Any = value
-    kind = type(data)
+    kind: Any = type(value)
     if kind in _SCALARS:
-        return data
+        return value
+    data: Any = value
     written = _written_names(kind)
     if written is not None:
         data = {name: to_data(getattr(value, name)) for name in written}

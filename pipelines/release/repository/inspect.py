@@ -109,6 +109,13 @@ class Verification:
             signature is None or signature.key is None or signature.status is SignatureStatus.VALID
         )
 
+    @property
+    def problem(self) -> str:
+        """What is wrong, as the end of a sentence; empty if it is accepted."""
+        if self.is_accepted:
+            return ""
+        return f"refused: {self.signature}" if self.is_intact else f"corrupt: {self.difference}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the verification as JSON data."""
         return {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paritygate.addresses import SIGNING_PASSWORD
 from paritygate.backends import install_command
 from paritygate.errors import InputFileError, MissingBackendError, UsageError
 
@@ -34,12 +36,14 @@ class VerifyingKey:
     key: Any  # of securesystemslib
 
 
-def read_signing_key(path: Path, password: Callable[[], str]) -> SigningKey:
-    """Return the private key in a PEM file; `password` is called if the key is encrypted.
+def read_signing_key(path: Path, ask: Callable[[], str | None] = lambda: None) -> SigningKey:
+    """Return the private key in a PEM file.
+
+    The environment has the password of an encrypted key. If not, `ask` returns it, or None if nobody can be asked.
 
     Raises:
         InputFileError: The file cannot be read.
-        UsageError: It holds no such private key, or the password is wrong.
+        UsageError: It holds no such private key, or the password is wrong or missing.
         MissingBackendError: A package of the extra `signing` is not installed.
     """
     content, given = _content(path), ""
@@ -53,7 +57,7 @@ def read_signing_key(path: Path, password: Callable[[], str]) -> SigningKey:
             private = load_pem_private_key(content, None)
         except TypeError:
             # It is encrypted.
-            given = password()
+            given = _password(path, ask)
             private = load_pem_private_key(content, given.encode())
     except UsageError:
         raise
@@ -88,6 +92,14 @@ def read_verifying_key(path: Path) -> VerifyingKey:
         command = shlex.join(["openssl", "pkey", "-in", str(path) if is_private else "key.pem", "-pubout"])
         raise UsageError(msg, hint="write the public key with", command=f"{command} -out key.pub") from err
     return _key(path, public)
+
+
+def _password(path: Path, ask: Callable[[], str | None]) -> str:
+    password = os.environ.get(SIGNING_PASSWORD) or ask()
+    if not password:
+        msg = f"{path} is encrypted, and nobody can be asked for its password"
+        raise UsageError(msg, hint=f"set the environment variable {SIGNING_PASSWORD}")
+    return password
 
 
 def _content(path: Path) -> bytes:

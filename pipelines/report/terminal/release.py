@@ -334,11 +334,7 @@ def _found(evidence: dict[str, Any]) -> str:
 def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
     """Print whether a release is intact, and who signed it."""
     name, signature = f"{verification.model} version {verification.version}", verification.signature
-    lines = [f"{name} is intact: {verification.files_checked} files match its manifest"]
-    if not verification.is_intact:
-        lines = [f"{name} is corrupt: {verification.difference}"]
-    elif not verification.is_accepted:
-        lines = [f"{name} is refused: {signature}"]
-    elif signature is not None:
+    lines = [f"{name} is {verification.problem or f'intact: {verification.files_checked} files match its manifest'}"]
+    if verification.is_accepted and signature is not None:
         lines.append(str(signature))
     print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)

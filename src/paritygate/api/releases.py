@@ -17,6 +17,7 @@ from paritygate.pipelines.release.repository.inspect import (
     show,
     verify_release,
 )
+from paritygate.pipelines.release.signing.keys import read_verifying_key
 from paritygate.roots import Root, root_of
 
 __all__ = ["Release", "ReleasedModel", "Repository"]
@@ -106,10 +107,15 @@ class Release:
             raise UsageError(msg, hint="name one of these, or none for the first")
         return name
 
-    def verify(self) -> Verification:
-        """Read every file of the release; raise ArtifactIntegrityError if one was changed, removed or added."""
-        verification = verify_release(self.root, self.model, self.version)
-        if not verification.is_intact:
-            msg = f"{self.model} version {self.version} is corrupt: {verification.difference}"
+    def verify(self, *, key: str | os.PathLike[str] | None = None) -> Verification:
+        """Read every file of the release. With `key`, the file of a public key, it must be signed by that.
+
+        Raises:
+            ArtifactIntegrityError: A file was changed, removed or added, or the key did not sign it.
+        """
+        public = None if key is None else read_verifying_key(Path(key))
+        verification = verify_release(self.root, self.model, self.version, key=public)
+        if not verification.is_accepted:
+            msg = f"{self.model} version {self.version} is {verification.problem}"
             raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
         return verification

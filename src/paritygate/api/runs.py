@@ -20,6 +20,7 @@ from paritygate.api import (
 from paritygate.errors import ExitCode
 from paritygate.pipelines.planning.plan import Plan, plan_run
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.signing.keys import read_signing_key
 from paritygate.pipelines.report.terminal.comparison import comparison_text
 from paritygate.pipelines.rules.gate_rules import check_choice
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
@@ -74,6 +75,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
     diagnose: bool = True,
     repository: str | os.PathLike[str] | None = None,
     alias: str | None = None,
+    sign: str | os.PathLike[str] | None = None,
     cache: bool = True,
     constraints: Mapping[str, float] | None = None,
     root: str | os.PathLike[str] = DEFAULT_ROOT,
@@ -91,6 +93,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
     - `benchmark`: whether to measure speed; None means if the spec, or its choice, needs it.
     - `promote`: release variants that passed.
     - `diagnose`: name the operators at which an ONNX variant that fails parts from the reference.
+    - `sign`: the file of the private key that signs the release; `PARITYGATE_SIGNING_PASSWORD` has its password.
     - `cache`: reuse results of earlier runs whose inputs are unchanged.
     - `constraints`: limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
     - `root`: the folder of runs and repository.
@@ -112,6 +115,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
         alias=alias,
         root=Path(root),
         limits=_limits(constraints),
+        signer=None if sign is None else read_signing_key(Path(sign)),
     )
     samples_path = None if samples is None else os.fspath(samples)
     resolved = _to_run(spec, samples_path, targets, probes)

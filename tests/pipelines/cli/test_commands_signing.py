@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import paritygate as pg
+from paritygate.errors import ArtifactIntegrityError
 from paritygate.pipelines.release.signing.keys import read_verifying_key
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ def test_a_promoted_release_is_signed_and_shown_so(finished: Desk, tmp_path: Pat
     assert mine in refused.out
     assert other in refused.out
     assert desk.call("verify", "tiny", "prod").code == 0
+    release = pg.Repository(desk.folder / "artifacts/repository").release("tiny", "prod")
+    assert release.verify(key=desk.folder / "mine.pub").is_accepted
+    with pytest.raises(ArtifactIntegrityError, match=other):
+        release.verify(key=desk.folder / "other.pub")
 
 
 def test_an_init_container_sees_a_screen_with_the_file_and_may_only_warn(finished: Desk, tmp_path: Path) -> None:

@@ -22,10 +22,12 @@ _READ = {
     "--forget",
     "--releases",
     "--repository",
+    "--key",
     "--root",
     "--run",
     "--against",
     "--samples",
+    "--sign",
 }
 _MAKING_RUNS = {"run", "export", "unpack"}
 

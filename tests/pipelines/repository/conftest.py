@@ -9,23 +9,28 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipelines.repository import servers
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
 from paritygate.pipelines.release.repository import Provenance, ReleaseCandidate, VariantCandidate, VariantEvidence
+from paritygate.pipelines.release.stores import objects
 from paritygate.precision import Variant
+from paritygate.roots import Address, Root
 from paritygate.signature import Signature, TensorSpec
 
 _SIGNATURE = Signature(
     inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 4)),),
     outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),),
 )
+SECRET = "secret-of-this-test"  # noqa: S105 - a value to look for
 
 
 def _digest(text: str) -> str:
@@ -123,3 +128,52 @@ def under(tmp_path: Path) -> Callable[..., Any]:
         return json.loads(done.stdout)
 
     return run
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Have every address be in one store in memory, and return its client."""
+    client = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
+    monkeypatch.setattr(objects, "bucket_client", lambda _: client)
+    objects.object_store.cache_clear()
+    yield client
+    objects.object_store.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def _moto() -> Iterator[str]:
+    # A second server in one process refuses every request.
+    with servers.moto() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def _seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server.endpoint
+
+
+@pytest.fixture(
+    params=[
+        "disk",
+        "memory",
+        pytest.param("_moto", marks=pytest.mark.thorough),
+        pytest.param("_seaweedfs", marks=pytest.mark.thorough),
+    ]
+)
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Root]:
+    """Return an empty repository in each store."""
+    monkeypatch.setenv("PARITYGATE_RELEASES", str(tmp_path / "copies"))
+    if request.param == "disk":
+        yield tmp_path / "repository"
+        return
+    if request.param == "memory":
+        request.getfixturevalue("memory")
+    else:
+        pytest.importorskip("obstore", reason="obstore is not installed")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue(request.param))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-this-test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+    yield Address(f"s3://{servers.BUCKET}/{uuid.uuid4().hex}/releases")
+    objects.object_store.cache_clear()

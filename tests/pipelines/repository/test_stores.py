@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipelines.repository import servers
+from tests.pipelines.repository.conftest import SECRET
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, StorageError, UsageError
 from paritygate.pipelines.release.repository import (
@@ -37,55 +36,6 @@ from paritygate.roots import Address, Root
 
 Make = Callable[..., ReleaseCandidate]
 _MODEL = "klue-sts"
-_SECRET = "secret-of-this-test"  # noqa: S105 - a value to look for
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Have every address be in one store in memory, and return its client."""
-    client = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
-    monkeypatch.setattr(objects, "bucket_client", lambda _: client)
-    objects.object_store.cache_clear()
-    yield client
-    objects.object_store.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def _moto() -> Iterator[str]:
-    with servers.moto() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="module")
-def _seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
-        yield server.endpoint
-
-
-@pytest.fixture(
-    params=[
-        "disk",
-        "memory",
-        pytest.param("_moto", marks=pytest.mark.thorough),
-        pytest.param("_seaweedfs", marks=pytest.mark.thorough),
-    ]
-)
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Root]:
-    """Return an empty repository in each store."""
-    monkeypatch.setenv("PARITYGATE_RELEASES", str(tmp_path / "copies"))
-    if request.param == "disk":
-        yield tmp_path / "repository"
-        return
-    if request.param == "memory":
-        request.getfixturevalue("memory")
-    else:
-        pytest.importorskip("obstore", reason="obstore is not installed")
-        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue(request.param))
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-this-test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", _SECRET)
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-    yield Address(f"s3://{servers.BUCKET}/{uuid.uuid4().hex}/releases")
-    objects.object_store.cache_clear()
 
 
 def test_releases_and_aliases_are_alike_in_every_store(root: Root, make_candidate: Make) -> None:
@@ -425,17 +375,17 @@ def test_an_answer_that_is_lost_leaves_the_old_or_the_new_state(
         lost.clear()
         if is_written:
             memory.put(key, content, **options)
-        msg = f"operation timed out, key {_SECRET}"
+        msg = f"operation timed out, key {SECRET}"
         raise GenericError(msg)
 
     lost = [True]
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", _SECRET)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     root = _plant(monkeypatch, memory, put=put)
 
     with pytest.raises(StorageError, match="operation timed out") as caught:
         promote(root, make_candidate())
 
-    assert _SECRET not in f"{caught.value} {caught.value.hint}"
+    assert SECRET not in f"{caught.value} {caught.value.hint}"
     store = objects.object_store(root)
     # Whether the record arrives later is not known, so its files stay.
     assert store.names(f"store/{_MODEL}") == ("1",)
@@ -464,9 +414,9 @@ def test_an_upload_that_arrives_changed_is_no_release(
 
 @pytest.mark.parametrize("variable", ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY"])
 def test_credentials_of_the_environment_are_in_no_message(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    monkeypatch.setenv(variable, _SECRET)
+    monkeypatch.setenv(variable, SECRET)
 
-    assert clients.reason_of(RuntimeError(f"403: {_SECRET} is wrong")) == "403: *** is wrong"
+    assert clients.reason_of(RuntimeError(f"403: {SECRET} is wrong")) == "403: *** is wrong"
 
 
 def test_a_forged_manifest_writes_no_file_elsewhere(
