@@ -30,6 +30,7 @@ from paritygate.validate.probes.inputs.roles import InputRole, Role
 from paritygate.validate.probes.inputs.survey import Survey
 from paritygate.validate.probes.role_inference import infer_roles
 from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
+from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
@@ -328,7 +329,7 @@ def _answered(runner: Runner | None, samples: SampleSource, seen: _Seen) -> Iter
         if batch.rows and runner is not None and seen.rows < _ROWS_ANSWERED:
             inputs = seen.fit(batch)
             try:
-                seen.add_answers(runner.run(inputs))
+                seen.add_answers(answers_of(runner, batch, inputs, rows_before=seen.rows))
             except BackendError as err:
                 if samples.random is None:
                     raise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,16 +58,17 @@ def _refused_row(runner: Runner, batch: Batch, inputs: Arrays, rows_before: int)
         return None
     row = min(refusals)
     culprit = _refused_value(runner, _row(inputs, row))
-    what = f", for the {culprit[1]} in {culprit[0]!r}" if culprit is not None else ""
+    what = ""
+    if culprit is not None:
+        name, value, nearest = culprit
+        what = f", for the {value} in {name!r} (allowed: at {'most' if value > nearest else 'least'} {nearest})"
     msg = (
         f"the reference does not answer {row_name(batch.ids[row])} of the samples (index {rows_before + row}){what}, "
         f"while it answers others: {refusals[row]}"
     )
     hint = "correct the row, or remove it from the samples"
     if culprit is not None:
-        hint = (
-            f"correct {culprit[0]!r} in this row: {culprit[1]} is no value that the model takes, such as an unknown id"
-        )
+        hint = f"correct {name!r} in this row, or remove the row from the samples"
     return UsageError(msg, hint=hint)
 
 
@@ -74,33 +76,56 @@ def _row(inputs: Arrays, row: int) -> dict[str, NDArray[np.generic]]:
     return {name: array[row : row + 1] if array.ndim else array for name, array in inputs.items()}
 
 
-def _refused_value(runner: Runner, inputs: Arrays) -> tuple[str, int] | None:
-    """Return the input, and its value nearest to 0, without which and those beyond it a row is accepted.
+def _refused_value(runner: Runner, inputs: Arrays) -> tuple[str, int, int] | None:
+    """Return the input, its value nearest to 0 that is refused, and the nearest number that is accepted.
 
-    Only integers count, such as ids. None is returned where no single input is at fault.
+    Without that value and those beyond it, the row is accepted. Only integers count, such as ids. None is returned
+    where no single input is at fault.
     """
     for name, array in inputs.items():
         if array.dtype.kind not in "iu" or not array.size:
             continue
+        values = [int(value) for value in np.unique(np.append(array, 0))]
         # From 0 on, upwards and downwards.
-        values = np.unique(np.append(array, 0))
-        for bounds, limit in ((values[values >= 0], np.minimum), (values[values <= 0][::-1], np.maximum)):
-            answered, refused = 0, len(bounds) - 1
-            if not refused or not _answers(runner, {**inputs, name: limit(array, bounds[0]).astype(array.dtype)}):
-                continue
-            while refused - answered > 1:
-                middle = (answered + refused) // 2
-                if _answers(runner, {**inputs, name: limit(array, bounds[middle]).astype(array.dtype)}):
-                    answered = middle
-                else:
-                    refused = middle
-            return name, int(bounds[refused])
+        upwards, downwards = [value for value in values if value >= 0], [value for value in values[::-1] if value <= 0]
+        for ordered, limit in ((upwards, np.minimum), (downwards, np.maximum)):
+            found = _edge(ordered, functools.partial(_answers_within, runner, inputs, name, limit))
+            if found is not None:
+                return name, *found
     return None
 
 
-def _answers(runner: Runner, inputs: Arrays) -> bool:
+def _edge(ordered: Sequence[int], is_accepted: Callable[[int], bool]) -> tuple[int, int] | None:
+    """Return the first value that is refused, and the number before it that is accepted; None if the first is refused.
+
+    The values go away from 0, and the last one is refused.
+    """
+    if len(ordered) == 1 or not is_accepted(ordered[0]):
+        return None
+    place = _first_refused(len(ordered) - 1, lambda at: is_accepted(ordered[at]))
+    accepted, refused = ordered[place - 1], ordered[place]
+    step = 1 if refused > 0 else -1
+    away = _first_refused(abs(refused - accepted), lambda by: is_accepted(accepted + step * by))
+    return refused, accepted + step * (away - 1)
+
+
+def _first_refused(refused: int, is_accepted: Callable[[int], bool]) -> int:
+    """Return the first number that is refused, where 0 is accepted and `refused` is not."""
+    accepted = 0
+    while refused - accepted > 1:
+        middle = (accepted + refused) // 2
+        if is_accepted(middle):
+            accepted = middle
+        else:
+            refused = middle
+    return refused
+
+
+def _answers_within(runner: Runner, inputs: Arrays, name: str, limit: np.ufunc, value: int) -> bool:
+    """Return whether the row is accepted with the values of an input limited to one."""
+    array = inputs[name]
     try:
-        runner.run(inputs)
+        runner.run({**inputs, name: limit(array, value).astype(array.dtype)})
     except BackendError:
         return False
     return True

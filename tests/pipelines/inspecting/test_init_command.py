@@ -406,3 +406,22 @@ def test_a_target_that_the_model_cannot_become_is_not_written(desk: Desk) -> Non
     assert called.code == 0, called
     assert called.data["targets"] == ["onnx-fp32"]
     assert [note for note in called.data["notes"] if note.startswith("targets: left out onnx-fp16: ")]
+
+
+def test_init_names_the_row_with_an_id_beyond_the_table(desk: Desk) -> None:
+    import onnx
+
+    text = '<ir_version: 9, opset_import: ["": 17]> table (int64[n,3] ids) => (float[n,3,2] y) { y = Gather(e, ids) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((50, 2), np.float32), "e"))
+    onnx.save(model, desk.folder / "ids.onnx")
+    ids = np.zeros((120, 3), np.int64)
+    ids[7, 1] = 60
+    np.savez(desk.folder / "ids.npz", ids=ids)
+
+    called = desk.call("init", "ids.onnx", "--samples", "ids.npz", "--out", "new.yaml")
+
+    assert called.code == 2
+    said = " ".join(called.err.split())
+    assert "row '7'" in said
+    assert "the 60 in 'ids' (allowed: at most 49)" in said

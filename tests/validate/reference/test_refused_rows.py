@@ -45,26 +45,24 @@ def _answer(table: _Table, ids: Sequence[Sequence[int]], *, rows_before: int = 0
 
 
 @pytest.mark.parametrize(
-    ("ids", "rows_before", "row", "value"),
+    ("ids", "rows_before", "row", "value", "allowed"),
     [
-        ([[1, 2], [3, 10], [4, 99]], 16, "row 'r1' of the samples (index 17)", 10),
-        ([[1, 2], [98, 99]], 0, "row 'r1' of the samples (index 1)", 98),
-        ([[1, 2], [-5, 3], [1, 2]], 0, "row 'r1' of the samples (index 1)", -5),
-        ([[12, 3]], 4, "row 'r0' of the samples (index 4)", 12),
+        ([[1, 2], [3, 10], [4, 99]], 16, "row 'r1' of the samples (index 17)", 10, "at most 9"),
+        ([[1, 2], [98, 99]], 0, "row 'r1' of the samples (index 1)", 98, "at most 9"),
+        ([[1, 2], [-5, 3], [1, 2]], 0, "row 'r1' of the samples (index 1)", -5, "at least 0"),
+        ([[12, 3]], 4, "row 'r0' of the samples (index 4)", 12, "at most 9"),
     ],
 )
 def test_the_first_row_that_is_refused_is_named_with_the_value_nearest_to_zero(
-    ids: list[list[int]], rows_before: int, row: str, value: int
+    ids: list[list[int]], rows_before: int, row: str, value: int, allowed: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         _answer(_Table(), ids, rows_before=rows_before)
     assert str(caught.value) == (
-        f"the reference does not answer {row}, for the {value} in 'ids', while it answers others: "
+        f"the reference does not answer {row}, for the {value} in 'ids' (allowed: {allowed}), while it answers others: "
         "an id is out of the table"
     )
-    assert caught.value.hint == (
-        f"correct 'ids' in this row: {value} is no value that the model takes, such as an unknown id"
-    )
+    assert caught.value.hint == "correct 'ids' in this row, or remove the row from the samples"
 
 
 def test_a_row_that_no_single_value_spoils_is_named_without_one() -> None:
