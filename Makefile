@@ -42,7 +42,7 @@ SERVERS_VENV := .venv-servers
 SERVERS := fastapi litserve bentoml mlserver kserve ray
 SERVERS_ENVIRONMENTS := $(SERVERS:%=$(SERVERS_VENV)/%/.installed)
 
-.PHONY: help install install-test install-cost demo demo-cost triton-cost servers-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench snapshots zoo clean
+.PHONY: help install install-test install-cost demo demo-cost triton-cost servers-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench bench-diagnose snapshots zoo clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -161,6 +161,9 @@ bench: $(DEMO_ENVIRONMENT) ## Measure what comparing, the whole gate and its cac
 	$(BIN)/python benchmarks/compare_overhead.py
 	$(BIN)/python benchmarks/gate_cost.py
 	$(BIN)/python benchmarks/cache_cost.py
+
+bench-diagnose: $(TEST_ENVIRONMENT) ## Plant faults into models without names, and count the operators that diagnose names
+	$(BIN)/python benchmarks/diagnose.py
 
 # Not installed with the product: its pages are read, and none of its code is imported.
 $(DOCS_ENVIRONMENT): pyproject.toml constraints.txt
