@@ -21,11 +21,12 @@ def command(model: str, which: str | None, *, repository: Root, json_target: str
       convert-and-validate verify klue-sts prod
     """
     from paritygate.errors import ExitCode
-    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.release.repository.inspect import verify_release
     from paritygate.pipelines.report.terminal.release import print_verification
 
-    verification = verify_release(repository, model, which)
+    with progress_of(f"verify {model}") as progress:
+        verification = verify_release(repository, model, which, progress)
     print_verification(verification, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **verification.to_json()})
     return int(ExitCode.PASS if verification.is_intact else ExitCode.NOT_MEASURED)
