@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ from paritygate.utf8 import is_utf8
 
 # Only folders with this file are ever deleted.
 MARKER = ".paritygate-folder"
-_CHUNK_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 18
 # Digests of files that this process has read, by the identity of the file.
 _DIGESTS: dict[tuple[int, ...], str] = {}
 # Longer than the time steps of file systems, which are two seconds on FAT.
@@ -114,8 +114,8 @@ def _names_below(err: OSError, folder: Path) -> bool:
     return isinstance(named, str | Path) and Path(named).absolute().is_relative_to(folder.absolute())
 
 
-def digest_of_file(path: str | Path) -> str:
-    """Return `sha256:` and the hex digest of the file's bytes.
+def digest_of_file(path: str | Path, note: Callable[[int], None] | None = None) -> str:
+    """Return `sha256:` and the hex digest of the file's bytes; `note` gets the sizes of the parts that are read.
 
     A file is not read again while device, inode, size, and both times of its last change are the same. Only the kernel
     sets the second time.
@@ -131,7 +131,7 @@ def digest_of_file(path: str | Path) -> str:
         digest = _DIGESTS.get(identity)
         if digest is None:
             begin = time.time_ns()
-            digest = f"sha256:{_sha256(stream)}"
+            digest = f"sha256:{_sha256(stream, note)}"
             # Another change right after the last one may leave the same time.
             if begin - identity[-1] > _TIME_STEP_NS and _identity(stream) == identity:
                 _DIGESTS[identity] = digest
@@ -143,10 +143,14 @@ def _identity(stream: BinaryIO) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _sha256(stream: BinaryIO) -> str:
+def _sha256(stream: BinaryIO, note: Callable[[int], None] | None) -> str:
     state = hashlib.sha256()
-    while chunk := stream.read(_CHUNK_BYTES):
-        state.update(chunk)
+    # One buffer for all parts, which stays in the cache of the processor.
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    while size := stream.readinto(buffer):
+        state.update(buffer[:size])
+        if note is not None:
+            note(size)
     return state.hexdigest()
 
 

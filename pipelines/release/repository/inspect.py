@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,12 +188,17 @@ def show(repository: Root, model: str, which: int | str | None = None) -> Releas
 
 
 def verify_release(
-    repository: Root, model: str, which: int | str | None = None, *, key: VerifyingKey | None = None
+    repository: Root,
+    model: str,
+    which: int | str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    *,
+    key: VerifyingKey | None = None,
 ) -> Verification:
     """Return whether a release is byte for byte what was released, reading every file of it.
 
     The log has the digest of the manifest, and the manifest those of all other files. `which` is as in `show`. With
-    `key`, the release must also be signed by it.
+    `key`, the release must also be signed by it. `progress` gets what is done, and how many of how many bytes were read.
 
     Raises:
         UsageError: There is no such model or release.
@@ -202,7 +208,8 @@ def verify_release(
     state = read_state(repository, model)
     version = version_of(state, model, which)
     folder = release_folder(repository, model, version)
-    difference, count = difference_of_release(folder, state.releases[version])
+    note = None if progress is None else _counted(progress, store_of(folder).size_bytes(""))
+    difference, count = difference_of_release(folder, state.releases[version], note)
     manifest = read_manifest(folder, state.releases[version]) if difference.is_empty else {}
     signer = manifest.get("signer")
     signature = None
@@ -213,6 +220,19 @@ def verify_release(
         fingerprint = None if key is None else key.fingerprint
         signature = SignatureCheck(status=SignatureStatus.UNCHECKED, signer=signer, key=fingerprint)
     return Verification(model=model, version=version, files_checked=count, difference=difference, signature=signature)
+
+
+def _counted(progress: Callable[[str, int, int], None], total: int) -> Callable[[int], None]:
+    """Return a function for the sizes of parts that several threads read."""
+    done, lock = 0, threading.Lock()
+
+    def note(size: int) -> None:
+        nonlocal done
+        with lock:
+            done += size
+            progress("reading", done, total)
+
+    return note
 
 
 def check_release(repository: Root, details: ReleaseDetails) -> None:

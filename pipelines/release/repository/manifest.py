@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +109,13 @@ def read_released_evidence(folder: Root, manifest: Mapping[str, Any]) -> dict[st
     return evidence
 
 
-def difference_of_release(folder: Root, record: Record) -> tuple[FileDifference, int]:
+def difference_of_release(
+    folder: Root, record: Record, note: Callable[[int], None] | None = None
+) -> tuple[FileDifference, int]:
     """Return how the release in `folder` differs from what was recorded, and how many files were checked.
 
     The log has the digests of manifest and signature, and the manifest those of all other files. If the manifest is
-    corrupt it proves nothing, and only that is returned. Reads every file.
+    corrupt it proves nothing, and only that is returned. Reads every file; `note` gets the sizes of the parts read.
 
     Raises:
         InputFileError: A file cannot be read.
@@ -124,7 +126,7 @@ def difference_of_release(folder: Root, record: Record) -> tuple[FileDifference,
         manifest = (MANIFEST_FILE,)
         is_there = read_file(folder, MANIFEST_FILE) is not None
         return (FileDifference(changed=manifest) if is_there else FileDifference(missing=manifest)), 1
-    return compare_files(store_of(folder).digests(), recorded), len(recorded)
+    return compare_files(store_of(folder).digests(note), recorded), len(recorded)
 
 
 def recorded_files(manifest: Mapping[str, Any], record: Record) -> dict[str, str]:

@@ -13,8 +13,10 @@ from paritygate.backends import install_command
 from paritygate.errors import MissingBackendError, StorageError
 from paritygate.roots import Address
 
-# How long a request is repeated while a server is away or answers with errors.
-_RETRY_S = 60
+# How long a request is repeated while a server is away or answers with errors. Eight times would be over in 3 seconds,
+# before a server has started again.
+_RETRY_S = 30
+_MOST_RETRIES = 100
 _REQUEST_S = 120
 _SECRET = re.compile(r"^(?:AWS|AZURE|GOOGLE)_")
 _NO_SECRET = re.compile(r"REGION|ENDPOINT|BUCKET|CONTAINER|ALLOW|SKIP|PROFILE")
@@ -42,7 +44,7 @@ def bucket_client(address: Address) -> Any:  # noqa: ANN401 - of a package witho
     options: dict[str, Any] = {"timeout": timedelta(seconds=_REQUEST_S), "connect_timeout": timedelta(seconds=10)}
     if _is_loopback(os.environ.get("AWS_ENDPOINT_URL", "") or os.environ.get("AWS_ENDPOINT", "")):
         options["allow_http"] = True
-    retries: dict[str, Any] = {"max_retries": 8, "retry_timeout": timedelta(seconds=_RETRY_S)}
+    retries: dict[str, Any] = {"max_retries": _MOST_RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
     try:
         scheme, _, name = address.bucket.partition("://")
         return kinds[scheme](name, client_options=options, retry_config=retries)
@@ -59,9 +61,9 @@ def probe(client: Any, prefix: str) -> str:  # noqa: ANN401 - of a package witho
     """Return why a bucket is not fit for a log of records; empty if it is.
 
     An object that exists is created again, and one is replaced by a caller who has read an older one: the server must
-    refuse both. Servers that ignore the conditions would lose records without an error.
+    refuse both. Servers that ignore the conditions would lose records without an error. Other errors are the client's.
     """
-    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
 
     key = f"{prefix}-{secrets.token_hex(8)}"
     try:
@@ -84,8 +86,6 @@ def probe(client: Any, prefix: str) -> str:  # noqa: ANN401 - of a package witho
             return ""
         finally:
             client.delete(key)
-    except BaseError as err:
-        return reason_of(err)
     except FileNotFoundError:
         return "there is no such bucket"
 

@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -64,9 +64,9 @@ class DiskStore:
                 raise NotAFileError(errno.EINVAL, "not a file", str(path))
             yield path.read_bytes()
 
-    def digests(self) -> dict[str, str]:
+    def digests(self, note: Callable[[int], None] | None = None) -> dict[str, str]:
         """Return the digest of every file, or the words for a link, a pipe or a device."""
-        return digests_below(self.place)
+        return digests_below(self.place, note)
 
     def size_bytes(self, folder: str) -> int:
         """Return the size of all files below a folder."""
@@ -139,7 +139,7 @@ def _not_published(err: OSError, staged: Path, target: Path) -> OSError:
     return err
 
 
-def digests_below(folder: Path) -> dict[str, str]:
+def digests_below(folder: Path, note: Callable[[int], None] | None = None) -> dict[str, str]:
     """Return the digest of every file below a folder by its relative path, read by several threads.
 
     Nothing is skipped and no link is followed: a link counts as a file with the content `SYMBOLIC_LINK`, and a pipe or
@@ -154,14 +154,14 @@ def digests_below(folder: Path) -> dict[str, str]:
             below = [Path(parent) / name for name in (*folders, *names)]
             paths += sorted(path for path in below if path.is_symlink() or not path.is_dir())
         with ThreadPoolExecutor(_READERS) as readers:
-            digests = list(readers.map(_digest, paths))
+            digests = list(readers.map(lambda path: _digest(path, note), paths))
     return {path.relative_to(folder).as_posix(): digest for path, digest in zip(paths, digests, strict=True)}
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, note: Callable[[int], None] | None) -> str:
     if path.is_symlink():
         return SYMBOLIC_LINK
-    return digest_of_file(path) if path.is_file() else _NO_FILE
+    return digest_of_file(path, note) if path.is_file() else _NO_FILE
 
 
 def _raise(error: OSError) -> None:

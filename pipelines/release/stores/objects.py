@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -58,9 +58,9 @@ class ObjectStore:
         with ThreadPoolExecutor(_WORKERS) as workers:
             yield from workers.map(self._read, names)
 
-    def digests(self) -> dict[str, str]:
+    def digests(self, note: Callable[[int], None] | None = None) -> dict[str, str]:
         """Return the digest of every object below the prefix."""
-        return self._digests("")
+        return self._digests("", note)
 
     def size_bytes(self, folder: str) -> int:
         """Return the size of all objects below a folder."""
@@ -76,7 +76,8 @@ class ObjectStore:
     def staging(self) -> Iterator[Path]:
         """Make a temporary folder, after probing once whether the server keeps what is created."""
         if not self._is_fit:
-            problem = probe(self._client, self._key("staging/probe"))
+            with self._errors("written"):
+                problem = probe(self._client, self._key("staging/probe"))
             if problem:
                 msg = f"{self.place} cannot keep releases: {problem}"
                 raise StorageError(msg, hint="use a store with conditional writes, such as S3")
@@ -177,14 +178,20 @@ class ObjectStore:
         with self._errors("read", name):
             return bytes(self._client.get(self._key(name)).bytes())
 
-    def _digests(self, folder: str) -> dict[str, str]:
+    def _digests(self, folder: str, note: Callable[[int], None] | None = None) -> dict[str, str]:
         sizes = self._sizes(folder)
         names = {name: "/".join(filter(None, (folder, name))) for name in sizes}
         with ThreadPoolExecutor(_WORKERS) as workers:
-            digests = workers.map(lambda name: self._digest(names[name], sizes[name]), sizes)
+            digests = workers.map(lambda name: self._digest(names[name], sizes[name], note=note), sizes)
             return dict(zip(sizes, digests, strict=True))
 
-    def _digest(self, name: str, size: int, write: Any = None) -> str:  # noqa: ANN401 - the method of a stream
+    def _digest(
+        self,
+        name: str,
+        size: int,
+        write: Callable[[bytes], object] | None = None,
+        note: Callable[[int], None] | None = None,
+    ) -> str:
         state = hashlib.sha256()
         for start in range(0, size, _CHUNK_BYTES):
             with self._errors("read", name):
@@ -193,6 +200,8 @@ class ObjectStore:
             state.update(chunk)
             if write is not None:
                 write(chunk)
+            if note is not None:
+                note(length)
         return f"sha256:{state.hexdigest()}" if size else digest_of_bytes(b"")
 
     def _put_new(self, name: str, content: bytes) -> bool:

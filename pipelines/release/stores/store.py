@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -38,8 +38,8 @@ class Store(Protocol):
             NotAFileError: It is no plain file.
         """
 
-    def digests(self) -> dict[str, str]:
-        """Return the digest of every file below the place by its name; reads all of them."""
+    def digests(self, note: Callable[[int], None] | None = None) -> dict[str, str]:
+        """Return the digest of every file below the place by its name; `note` gets the sizes of the parts read."""
 
     def size_bytes(self, folder: str) -> int:
         """Return the size of all files below a folder."""

@@ -45,12 +45,14 @@ def command(
       convert-and-validate verify klue-sts prod --key key.pub
     """
     from paritygate.errors import ExitCode
-    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.release.repository.inspect import verify_release
     from paritygate.pipelines.release.signing.keys import read_verifying_key
     from paritygate.pipelines.report.terminal.release import print_verification
 
-    verification = verify_release(repository, model, which, key=None if key is None else read_verifying_key(key))
+    verifying_key = None if key is None else read_verifying_key(key)
+    with progress_of(f"verify {model}") as progress:
+        verification = verify_release(repository, model, which, progress, key=verifying_key)
     print_verification(verification, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **verification.to_json()})
     return int(ExitCode.PASS if verification.is_accepted or not is_enforcing else ExitCode.NOT_MEASURED)
