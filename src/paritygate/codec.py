@@ -62,7 +62,7 @@ def to_data(value: object) -> Any:
     Raises:
         TypeError: It holds something else.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _SCALARS:
         return value
     data: Any = value
