@@ -130,6 +130,10 @@ def parse_source(text: str, folder: Path) -> ModelRef:
         return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE, name=text)
     path = folder / text
     if not is_there(path):
+        module = path.with_name(f"{path.name}.py")
+        if path.name.isidentifier() and module.is_file():
+            msg = f"model {path} does not exist, and {module.name} is Python code"
+            raise InputFileError(msg, hint=f"name the function in it that returns the model: {path.name}:FUNCTION")
         msg = f"model {path} does not exist{beside_meant(path)}"
         raise InputFileError(msg, hint="give the path of a model, or module:callable")
     return ModelRef(text=text, folder=folder, kind=_kind_of_path(path), name=text)

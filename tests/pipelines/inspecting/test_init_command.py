@@ -187,6 +187,7 @@ def test_fewer_rows_than_a_verdict_needs_are_said(desk: Desk) -> None:
         ("model.txt", "is no model of a known kind"),
         ("net.xml", "is a model of kind 'openvino', from which nothing is converted"),
         ("client:ask", "client:ask is a function with an argument"),
+        ("client", "client:FUNCTION"),
     ],
 )
 def test_what_is_no_source_is_refused(desk: Desk, model: str, message: str) -> None:
@@ -425,3 +426,19 @@ def test_init_names_the_row_with_an_id_beyond_the_table(desk: Desk) -> None:
     said = " ".join(called.err.split())
     assert "row '7'" in said
     assert "the 60 in 'ids' (allowed: at most 49)" in said
+
+
+@pytest.mark.tensorflow
+@pytest.mark.thorough
+def test_a_keras_model_with_operators_that_tflite_lacks_gets_no_such_target(desk: Desk) -> None:
+    import keras
+
+    layers = [keras.Input((None, 4), name="x"), keras.layers.LSTM(3)]
+    keras.Sequential(layers).save(desk.folder / "lstm.keras")
+    np.savez(desk.folder / "rows.npz", x=np.random.default_rng(0).standard_normal((120, 5, 4)).astype(np.float32))
+
+    called = desk.json("init", "lstm.keras", "--samples", "rows.npz", "--out", "new.yaml")
+
+    assert called.code == 0, called
+    assert "tflite-fp32" not in called.data["targets"]
+    assert [note for note in called.data["notes"] if note.startswith("targets: left out tflite-fp32: ")]
