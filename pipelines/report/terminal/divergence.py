@@ -90,7 +90,7 @@ def print_graph_diff(diff: GraphDiff, *, is_verbose: bool) -> None:
 
 
 def _graph_lines(diff: GraphDiff, *, is_verbose: bool) -> Iterator[str]:
-    alone = f"{len(diff.only_in_a)} are only in A, {len(diff.only_in_b)} only in B"
+    alone = f"{len(diff.only_in_a)} only in A, {len(diff.only_in_b)} only in B"
     yield f"{counted(len(diff.matched), 'node')} of A and B match; {alone}"
     if diff.first is not None:
         yield from _wrapped(f"first divergence: {one_line(diff.first.what)}")
