@@ -13,6 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -143,7 +144,7 @@ def _identity(stream: BinaryIO) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _sha256(stream: BinaryIO, note: Callable[[int], None] | None) -> str:
+def _sha256(stream: BufferedReader, note: Callable[[int], None] | None) -> str:
     state = hashlib.sha256()
     # One buffer for all parts, which stays in the cache of the processor.
     buffer = memoryview(bytearray(_BUFFER_BYTES))

@@ -198,7 +198,8 @@ def verify_release(
     """Return whether a release is byte for byte what was released, reading every file of it.
 
     The log has the digest of the manifest, and the manifest those of all other files. `which` is as in `show`. With
-    `key`, the release must also be signed by it. `progress` gets what is done, and how many of how many bytes were read.
+    `key`, the release must also be signed by it. `progress` gets what is done, and
+    how many of how many bytes were read.
 
     Raises:
         UsageError: There is no such model or release.
