@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from paritygate.pipelines.release.repository.aliases import Note
 from paritygate.pipelines.release.repository.inspect import read_state
@@ -69,13 +70,13 @@ def collect(repository: Root, model: str, *, keep: int, note: Note, is_dry_run: 
     collected = [
         release
         for version in _dispensable(state, keep)
-        for release in deleted(version, lambda now, version=version: version in _dispensable(now, keep))
+        for release in deleted(version, partial(_is_dispensable, version, keep))
     ]
     abandoned = [
         release
         for version in stored_versions(repository, model)
         if _is_unrecorded(version, state) and store.age_s(release_name(model, version)) > _GRACE_S
-        for release in deleted(version, lambda now, version=version: _is_unrecorded(version, now))
+        for release in deleted(version, partial(_is_unrecorded, version))
     ]
     gone = {release.version for release in collected}
     return Collection(
@@ -86,6 +87,10 @@ def collect(repository: Root, model: str, *, keep: int, note: Note, is_dry_run: 
         leftovers=leftovers,
         is_dry_run=is_dry_run,
     )
+
+
+def _is_dispensable(version: int, keep: int, state: ModelState) -> bool:
+    return version in _dispensable(state, keep)
 
 
 def _is_unrecorded(version: int, state: ModelState) -> bool:
