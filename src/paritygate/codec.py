@@ -53,10 +53,8 @@ _NEEDED = {
     "tuple_type": "list",
 }
 
-
 # Pydantic's key in the metadata of a field.
 _EXCLUDED = "exclude"
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class _Dataclass(Protocol):

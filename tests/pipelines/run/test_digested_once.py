@@ -34,9 +34,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found: Counter[str] = Counter()
     real = files._sha256
 
-    def count(stream: Any) -> str:  # noqa: ANN401 - a stream
+    def count(stream: Any, note: Any) -> str:  # noqa: ANN401 - a stream and a function
         found[stream.name if isinstance(stream.name, str) else str(Path(stream.name))] += 1
-        return real(stream)
+        return real(stream, note)
 
     monkeypatch.setattr(files, "_sha256", count)
     monkeypatch.setattr(files, "_DIGESTS", {})
