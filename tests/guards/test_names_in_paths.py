@@ -116,6 +116,7 @@ GIVEN = {
     "src/paritygate/models/source.py: self.folder / self.text",
     "validate/samples/samples.py: source.folder / source.text",
     "validate/samples/table_check.py: source.folder / source.text",
+    "src/paritygate/models/source.py: path.with_name(f'{path.name}.py')",
 }
 # A folder was listed, or a path that is there taken apart.
 LISTED = {
