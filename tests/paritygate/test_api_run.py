@@ -149,12 +149,12 @@ def test_a_release_that_was_changed_is_not_compared(desk: Path, tmp_path: Path) 
 def test_a_path_that_looks_like_a_release_is_a_path(desk: Path, tmp_path: Path) -> None:
     path = tmp_path / "tiny@prod"
     path.mkdir()
-    model = path / "model.onnx"
-    model.write_bytes((desk / "model.onnx").read_bytes())
+    (path / "model.onnx").write_bytes((desk / "model.onnx").read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
 
-        result = pg.compare("tiny@prod/model.onnx", model, samples=str(desk / "inputs.npz"), probes=())
+        other = str(desk / "model.onnx")
+        result = pg.compare("tiny@prod/model.onnx", other, samples=str(desk / "inputs.npz"), probes=())
 
     assert result.reference.name == "tiny@prod/model.onnx"
 

@@ -30,8 +30,6 @@ def test_a_file_named_like_a_module_of_python_is_to_be_renamed(tmp_path: Path, n
         ("import json\n\ndef load():\n    return json.loads('{')\n", 4),
         ("def load():\n    return 1 / 0\n", 2),
         ("def load():\n    try:\n        1 / 0\n    finally:\n        {}['x']\n", 5),
-        ("x = 1\ndef load(:\n", 2),
-        ("import no_such_module_here\ndef load(): pass\n", 1),
     ],
 )
 def test_the_line_of_the_users_code_is_named(
@@ -47,6 +45,20 @@ def test_the_line_of_the_users_code_is_named(
 
     assert place_in_users_code(caught.value) == f"raising.py:{line}"
     sys.modules.pop("raising", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("x = 1\ndef load(:\n", 2), ("import no_such_module_here\ndef load(): pass\n", 1)]
+)
+def test_code_that_cannot_be_imported_is_wrong_usage_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "raising.py").write_text(text)
+
+    with pytest.raises(UsageError, match=rf"raising\.py:{line}"):
+        load_object("raising:load", tmp_path)
 
 
 def test_an_error_of_another_package_has_no_line_of_the_users() -> None:
