@@ -40,8 +40,8 @@ from paritygate.pipelines.run.workspace import (
     DEFAULT_ROOT,
     FailedVariant,
     RunFolder,
-    required_left_out,
     required_variants,
+    targets_left_out,
     worst_code,
 )
 from paritygate.pipelines.spec.benchmark_plan import check_price, is_benchmark_wanted, is_speed_needed, plan_of
@@ -119,7 +119,7 @@ class RunOutcome:
             "run": str(self.run.folder),
             "exit_code": self.exit_code,
             "required": list(required_variants(self.run)),
-            "required_left_out": list(required_left_out(self.run)),
+            "targets_left_out": list(targets_left_out(self.run)),
             "variants": {
                 name: to_data(self.results[name]) if name in self.results else None
                 for name in self.run.resolved.target_names
@@ -199,7 +199,7 @@ def _unmet(
     verdicts.update({name: outcome.verdict for name, outcome in results.items()})
     required = {name: verdicts.get(name, _NOT_MEASURED) for name in required_variants(run, device)}
     unmet = {name: verdict for name, verdict in required.items() if verdict != "pass"}
-    return unmet | dict.fromkeys(required_left_out(run, device), LEFT_OUT)
+    return unmet | dict.fromkeys(targets_left_out(run, device), LEFT_OUT)
 
 
 def run_spec(

@@ -14,7 +14,7 @@ from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
-from paritygate.pipelines.run.workspace import RunFolder, required_left_out, required_variants
+from paritygate.pipelines.run.workspace import RunFolder, required_variants, targets_left_out
 from paritygate.precision import Variant
 
 _CPU = "cpu"
@@ -188,4 +188,4 @@ def unmet_requirements(run: RunFolder, evidence: Evidence, devices: Collection[s
             unmet_by_name[name] = unmet
         elif "pass" not in verdicts:
             unmet_by_name[name] = NOT_RUN_HERE if verdicts else "not measured"
-    return unmet_by_name | dict.fromkeys(required_left_out(run), LEFT_OUT)
+    return unmet_by_name | dict.fromkeys(targets_left_out(run), LEFT_OUT)

@@ -382,7 +382,7 @@ target_option = click.option(
     "targets",
     multiple=True,
     metavar="NAME",
-    help="Make only this one of the spec's targets; nothing is released without the required ones. Repeatable.",
+    help="Make only this one of the spec's targets; then nothing is released. Repeatable.",
 )
 constraint_option = click.option(
     "--constraint",

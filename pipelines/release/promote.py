@@ -212,7 +212,7 @@ def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> 
 
 
 def is_only_part(unmet: Mapping[str, str]) -> bool:
-    """Return whether a run lacks nothing but required variants that `--target` left out."""
+    """Return whether a run lacks nothing but variants that `--target` left out."""
     return set(unmet.values()) == {LEFT_OUT}
 
 
@@ -228,7 +228,7 @@ def failed_run(
     if is_only_part(unmet):
         names = f"{', '.join(unmet)} ({LEFT_OUT})"
     stays = f", and alias {alias} is neither set nor moved" if alias else ""
-    msg = f"required and not {'run' if is_only_part(unmet) else 'passed'}: {names}; so nothing is released{stays}"
+    msg = f"{'not run' if is_only_part(unmet) else 'required and not passed'}: {names}; so nothing is released{stays}"
     see = f"see why in {run.folder / 'report.html'}"
     if set(unmet.values()) == {"inconclusive"}:
         see = "give more samples, as many and such as the lines above ask for, and run it again"

@@ -305,8 +305,8 @@ def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, .
     return _runnable(run, run.resolved.variants, device) or run.resolved.target_names
 
 
-def required_left_out(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
-    """Return the variants that a release requires and `--target` left out, by the rule of `required_variants`."""
+def targets_left_out(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
+    """Return the variants that `--target` left out and a release waits for: required ones, and others that run here."""
     left_out = run.resolved.left_out
     return left_out.required + _runnable(run, map(Variant.parse, left_out.others), device)
 

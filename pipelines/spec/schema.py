@@ -119,10 +119,7 @@ def schema_of_spec() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOutTargets:
-    """The targets that `--target` left out of a run, as far as a release needs them.
-
-    `required` are on the spec's own list. `others` are all left-out targets of a spec without a list.
-    """
+    """The targets that `--target` left out of a run: those on the spec's list of required ones, and the others."""
 
     required: tuple[str, ...] = ()
     others: tuple[str, ...] = ()

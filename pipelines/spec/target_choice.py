@@ -28,8 +28,8 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
 def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
     """Return the spec limited to the named targets and their settings; the whole spec if none is named.
 
-    Required targets stay if they are named. If none of them is, it is as if the spec required none by name. The others
-    are left out, which keeps the run from a release.
+    Required targets stay if they are named. If none of them is, it is as if the spec required none by name. A run that
+    leaves targets out makes no release: its variants could replace better ones that were not made.
 
     Raises:
         UsageError: A name is no target of the spec.
@@ -54,11 +54,8 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
         ),
     }
     others = tuple(name for name in resolved.target_names if name not in names)
-    left_out = (
-        LeftOutTargets(others=others)
-        if spec.required is None
-        else LeftOutTargets(required=tuple(name for name in others if name in spec.required))
-    )
+    listed = tuple(name for name in others if name in (spec.required or ()))
+    left_out = LeftOutTargets(required=listed, others=tuple(name for name in others if name not in listed))
     return replace(resolved, spec=spec.model_copy(update=chosen), left_out=left_out)
 
 

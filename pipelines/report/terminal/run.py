@@ -26,7 +26,7 @@ from paritygate.pipelines.report.terminal.printing import Shown, print_errors, p
 from paritygate.pipelines.report.terminal.release import release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
 from paritygate.pipelines.report.terminal.serving import update_lines
-from paritygate.pipelines.run.workspace import required_left_out
+from paritygate.pipelines.run.workspace import targets_left_out
 from paritygate.text import echo
 
 if TYPE_CHECKING:
@@ -192,6 +192,6 @@ def _next_command(outcome: RunOutcome) -> str:
     if outcome.release is not None and outcome.repository is not None:
         return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
     if outcome.not_released == NOT_ASKED_FOR and outcome.exit_code == 0:
-        is_part = required_left_out(outcome.run)
+        is_part = targets_left_out(outcome.run)
         return run_command(outcome.run) if is_part else promote_command(outcome.run, outcome.repository)
     return ""
