@@ -118,18 +118,31 @@ def load_later(name: str) -> None:
 
     With `importlib.util.LazyLoader`, the import of a module that imports the package is such a use.
     """
+    import threading
     from importlib.util import find_spec, module_from_spec
     from types import ModuleType
 
+    lock, is_loading = threading.RLock(), False
+
     class Later(ModuleType):
         def __getattr__(self, attribute: str) -> object:
-            self.__class__ = ModuleType  # type: ignore[assignment]  # from now on, it is a module like any other
-            self.__path__ = path
-            try:
-                loader.exec_module(self)
-            except BaseException:
-                sys.modules.pop(name, None)
-                raise
+            nonlocal is_loading
+            with lock:
+                if is_loading:
+                    # The package asks for a part of its own that it has not made yet; other threads wait for the lock.
+                    msg = f"module {name!r} has no attribute {attribute!r}"
+                    raise AttributeError(msg)
+                if self.__class__ is Later:
+                    is_loading = True
+                    self.__path__ = path
+                    try:
+                        loader.exec_module(self)
+                    except BaseException:
+                        sys.modules.pop(name, None)
+                        raise
+                    finally:
+                        is_loading = False
+                    self.__class__ = ModuleType  # type: ignore[assignment]  # now it is a module like any other
             return getattr(self, attribute)
 
     spec = None if name in sys.modules else find_spec(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,14 @@ def test_a_package_that_is_missing_stays_missing() -> None:
 
 def test_the_command_compare_imports_no_numpy() -> None:
     subprocess.run([sys.executable, "-c", _OF_COMPARE], check=True)
+
+
+def test_threads_that_use_the_package_at_the_same_moment_wait_for_one_load(tmp_path: Path, package: str) -> None:
+    (tmp_path / package / "__init__.py").write_text("import sys, time\nbegun = 1\ntime.sleep(0.05)\nvalue = 3\n")
+    load_later(package)
+    module = importlib.import_module(package)
+
+    with ThreadPoolExecutor(4) as threads:
+        values = list(threads.map(lambda _: module.value, range(4)))
+
+    assert values == [3] * 4

@@ -244,7 +244,7 @@ def test_a_run_on_random_rows_is_inconclusive_and_releases_nothing(desk: Desk) -
     # What is made up is in no file that a pack would take along.
     assert desk.call("pack", "--run", str(desk.runs[0]), "--output", "run.tar", "--quiet").code == 0
     # Real rows in their place are judged as ever.
-    real = ("--samples", "inputs.npz", "--target", "onnx-fp32")
+    real = ("--samples", "inputs.npz", "--target", "onnx-fp32", "--no-promote")
     assert desk.call("run", "new.yaml", "--probes", "none", "--no-benchmark", "--quiet", *real).code == 0
 
 

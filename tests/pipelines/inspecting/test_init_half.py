@@ -49,7 +49,7 @@ def fp32():
 def rows():
     return Rows().bfloat16()
 """
-_QUICK = ("--target", "onnx-fp32", "--probes", "none", "--no-benchmark")
+_QUICK = ("--target", "onnx-fp32", "--no-promote", "--probes", "none", "--no-benchmark")
 
 
 def _made(desk: Desk, name: str) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torch
 
 _WORDS = ("good", "bad", "film", "the", "is", "very", "not", "a", "long", "short")
+_QUICK = ("--target", "onnx-fp32", "--no-promote", "--probes", "none", "--no-benchmark", "--quiet")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,9 @@ def test_a_folder_of_weights_and_a_file_of_texts_run_at_the_first_attempt(desk: 
     assert {"input_ids", "attention_mask"} <= {*(model.inputs or ())}
     # It is loaded in FP32, whatever it was saved in.
     assert not any("half precision" in note for note in called.data["notes"])
-    ran = desk.json("run", "new.yaml", "--target", "onnx-fp32", "--probes", "none", "--no-benchmark", "--quiet")
+    ran = desk.json(
+        "run", "new.yaml", "--target", "onnx-fp32", "--no-promote", "--probes", "none", "--no-benchmark", "--quiet"
+    )
     assert ran.code == 0, ran
 
 
@@ -132,7 +135,9 @@ def test_weights_elsewhere_are_loaded_from_where_they_are(desk: Desk, weights: P
     model = load_spec(str(desk.folder / "new.yaml")).spec.model
     assert (model.source, model.files) == ("weights_model:load", [])
     assert any("outside" in note for note in called.data["notes"])
-    ran = desk.json("run", "new.yaml", "--target", "onnx-fp32", "--probes", "none", "--no-benchmark", "--quiet")
+    ran = desk.json(
+        "run", "new.yaml", "--target", "onnx-fp32", "--no-promote", "--probes", "none", "--no-benchmark", "--quiet"
+    )
     assert ran.code == 0, ran
 
 
@@ -213,5 +218,7 @@ def test_a_vit_and_a_folder_of_pictures_run_at_the_first_attempt(desk: Desk) -> 
     images = load_spec(str(desk.folder / "new.yaml")).spec.samples.images
     assert images is not None
     assert (images.size, images.resize, images.std) == ([32, 32], "exact", [0.2, 0.3, 0.4])
-    ran = desk.json("run", "new.yaml", "--target", "onnx-fp32", "--probes", "none", "--no-benchmark", "--quiet")
+    ran = desk.json(
+        "run", "new.yaml", "--target", "onnx-fp32", "--no-promote", "--probes", "none", "--no-benchmark", "--quiet"
+    )
     assert ran.code == 0, ran
