@@ -11,6 +11,7 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import StoredRelease, released_manifest
+from paritygate.pipelines.release.repository.signature import SignatureStatus
 from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.tables.parity import released_table
@@ -331,10 +332,13 @@ def _found(evidence: dict[str, Any]) -> str:
     return f"{words}, accepted for {devices}" if devices else words
 
 
-def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
-    """Print whether a release is intact, and who signed it."""
+def print_verification(verification: Verification, repository: Root, *, to_stderr: bool = False) -> None:
+    """Print whether a release is intact, and who signed it or how to sign it."""
     name, signature = f"{verification.model} version {verification.version}", verification.signature
     lines = [f"{name} is {verification.problem or f'intact: {verification.files_checked} files match its manifest'}"]
     if verification.is_accepted and signature is not None:
         lines.append(str(signature))
+    if signature is not None and signature.status is SignatureStatus.MISSING:
+        command = command_on(repository, "promote", "--run", "RUN", "--sign", "KEY")
+        lines.append(f"release its run again, with a signature: {command}")
     print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)

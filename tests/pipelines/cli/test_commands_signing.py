@@ -36,7 +36,9 @@ def _write_key(folder: Path, name: str) -> str:
 def test_a_promoted_release_is_signed_and_shown_so(finished: Desk, tmp_path: Path) -> None:
     desk = finished.copy(tmp_path)
     mine, other = _write_key(desk.folder, "mine"), _write_key(desk.folder, "other")
-    assert desk.json("verify", "tiny", "--key", "mine.pub").data["signature"]["status"] == "missing"
+    unsigned = desk.json("verify", "tiny", "--key", "mine.pub")
+    assert unsigned.data["signature"]["status"] == "missing"
+    assert "promote --run RUN --sign KEY" in unsigned.out
 
     promoted = desk.call("promote", "--run", "latest", "--sign", "mine.pem")
 
