@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS, FORMATS
-from paritygate.pipelines.spec.schema import LeftOutTargets, ResolvedSpec, Spec
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, LeftOutTargets, ResolvedSpec, Spec
 from paritygate.pipelines.spec.targets import name_of_target, target_meant
 from paritygate.precision import Precision, Variant
 from paritygate.text import nearest_first
@@ -20,9 +20,11 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
         if name not in targets:
             listed = ", ".join(nearest_first(name, targets))
             msg = f"--target {name!r} is no target of spec {resolved.origin} (targets: {listed})"
-            raise UsageError(
-                msg, hint=target_meant(name, targets) or "name one of the targets, or add it to the spec's targets"
-            )
+            if name.partition("@")[0] in map(str, AVAILABLE_TARGETS):
+                raise UsageError(
+                    msg, hint="the spec lacks this target: add it to the spec's targets, or name one of them"
+                )
+            raise UsageError(msg, hint=target_meant(name, targets) or "name one of the targets")
 
 
 def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:

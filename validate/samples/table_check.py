@@ -116,10 +116,8 @@ def check_points(
 
 
 def hint_of_columns(source: SampleSource, name: str, choices: Sequence[Sequence[str]], width: int | str | None) -> str:
-    """Return how to name the columns of an input; of `choices`, the likeliest first, one with the width is shown."""
-    fitting = next((choice for choice in choices if len(choice) == width), None)
-    # Where none has the width, as many of the likeliest as the input takes are an example.
-    count = width if isinstance(width, int) and fitting is None and len(choices[0]) > width else 0
-    shown = ",".join(fitting or choices[0][: count or 2]) + ("" if fitting or count else ",...")
+    """Return how to name the columns of an input: the likeliest of `choices` with its width, if there is one."""
+    # A part of the columns is no example: it may hold what the model predicts, and would pass.
+    shown = ",".join(next((choice for choice in choices if len(choice) == width), ["COLUMN", "COLUMN"]))
     how = f"{source.columns_option}: {{{name}: [{shown}]}}" if source.key else f"--columns {name}={shown}"
-    return f"name the columns that it takes, in the order of the training{', such as' if count else ''}: {how}"
+    return f"name the columns that it takes, in the order of the training: {how}"

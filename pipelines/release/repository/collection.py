@@ -93,10 +93,6 @@ def _is_unrecorded(version: int, state: ModelState) -> bool:
     return version not in state.releases and version not in state.collected
 
 
-def _is_dispensable(version: int, keep: int, state: ModelState) -> bool:
-    return version in _dispensable(state, keep)
-
-
 def _dispensable(state: ModelState, keep: int) -> list[int]:
     """Return the versions that neither an alias nor one of the last `keep` records names, ascending."""
     # A collection names what it deletes, so counting it would make the next one delete more.

@@ -267,6 +267,10 @@ def read_state(repository: Root, model: str) -> ModelState:
         InputFileError: There is no such repository.
         RepositoryError: The log is corrupt.
     """
+    name, at, which = model.partition("@")
+    if at:
+        msg = f"{model!r} is no name of a model (expected: the model and the release apart)"
+        raise UsageError(msg, hint=f"write {name} {which}")
     check_name("model", model)
     _check_repository(repository)
     state = state_of(read_records(repository, model))

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from paritygate.backends import install_command
 from paritygate.errors import InputFileError, MissingBackendError, UsageError
 
 _ALLOWED = "an EC key on P-256, P-384 or P-521, or an Ed25519 key"
-_MAKE = "openssl genpkey -algorithm ed25519 -out key.pem"
 _CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 _MOST_BYTES = 1 << 20
 
@@ -65,8 +65,11 @@ def read_signing_key(path: Path, ask: Callable[[], str | None] = lambda: None) -
         if given:
             msg = f"{path} could not be decrypted"
             raise UsageError(msg, hint="check the password") from err
+        if b"PUBLIC KEY" in content:
+            msg = f"{path} is a public key (expected: the private key)"
+            raise UsageError(msg, hint="give the file of its private key") from err
         msg = f"{path} is no private key in PEM format"
-        raise UsageError(msg, hint="make a key with", command=_MAKE) from err
+        raise UsageError(msg, hint="make a key with", command=_making()) from err
     key = _key(path, private.public_key())
     return SigningKey(fingerprint=key.fingerprint, signer=CryptoSigner(private, key.key))
 
@@ -90,8 +93,17 @@ def read_verifying_key(path: Path) -> VerifyingKey:
         is_private = b"PRIVATE KEY" in content
         msg = f"{path} is {'a private key' if is_private else 'no key in PEM format'} (expected: the public key)"
         command = shlex.join(["openssl", "pkey", "-in", str(path) if is_private else "key.pem", "-pubout"])
-        raise UsageError(msg, hint="write the public key with", command=f"{command} -out key.pub") from err
+        raise UsageError(msg, hint="write the public key with", command=f"{command} -out {_free('.pub')}") from err
     return _key(path, public)
+
+
+def _making() -> str:
+    return f"openssl genpkey -algorithm ed25519 -out {_free('.pem')}"
+
+
+def _free(ending: str) -> str:
+    """Return the name of a file that does not exist, because openssl overwrites one."""
+    return next(name for n in count() if not os.path.lexists(name := f"key{f'-{n + 1}' if n else ''}{ending}"))
 
 
 def _password(path: Path, ask: Callable[[], str | None]) -> str:
@@ -131,7 +143,7 @@ def _key(path: Path, public: Any) -> VerifyingKey:  # noqa: ANN401 - one of many
     is_curve = isinstance(public, EllipticCurvePublicKey) and public.curve.name in _CURVES
     if not (is_curve or isinstance(public, Ed25519PublicKey)):
         msg = f"{path} holds another kind of key (allowed: {_ALLOWED})"
-        raise UsageError(msg, hint="make a key with", command=_MAKE)
+        raise UsageError(msg, hint="make a key with", command=_making())
     pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     digest = hashlib.sha256(pem).hexdigest()
     return VerifyingKey(fingerprint=f"sha256:{digest}", key=SSlibKey.from_crypto(public, keyid=digest))

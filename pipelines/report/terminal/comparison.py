@@ -9,9 +9,15 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary, variants_in_words
 from paritygate.pipelines.report.tables.parity import comparison_table
 from paritygate.pipelines.report.terminal.comparison_details import comparison_details, error_lines
-from paritygate.pipelines.report.terminal.printing import print_errors, print_lines, print_table, table_text
+from paritygate.pipelines.report.terminal.printing import (
+    print_errors,
+    print_lines,
+    print_message,
+    print_table,
+    table_text,
+)
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
-from paritygate.text import as_message, counted, echo
+from paritygate.text import as_message, counted
 
 if TYPE_CHECKING:
     from paritygate.pipelines.compare.result import ComparisonResult
@@ -33,7 +39,7 @@ def print_comparison(result: ComparisonResult, shown: Shown) -> None:
         print_errors(*_error_lines(result, is_whole=shown.is_verbose), is_verbose=shown.is_verbose)
         return
     if shown.is_quiet:
-        echo(_verdict_line(result), err=err)
+        print_message(_verdict_line(result), err=err)
         return
     if shown.is_verbose:
         if not err:

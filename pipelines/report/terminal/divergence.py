@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from paritygate.text import counted, echo, one_line
 from paritygate.validate.divergence.graph_diff import GraphDiff, GraphNode
@@ -32,8 +33,11 @@ def divergence_lines(divergence: Divergence, *, is_verbose: bool) -> Iterator[st
     """Yield the lines that `print_divergence` prints."""
     if divergence.outcome == EQUAL:
         yield from _wrapped(f"no difference: the outputs agree (largest relative error {_error(divergence)})")
+        # Beside the inputs are the outputs: values-0.expected.npz, values-0.actual.npz.
+        saved = sorted(str(path) for path in Path("failures").glob("*.npz") if not Path(path.stem).suffix)
         yield from _wrapped(
-            "If compare fails on generated inputs, add --failures DIR to it, and diagnose with --samples DIR/PROBE.npz."
+            "If compare fails on generated inputs, add --failures failures to it, and diagnose with each file that it "
+            f"saves, such as --samples {next(iter(saved), 'failures/values-0.npz')}."
         )
         return
     if divergence.outcome == CONTRACT:

@@ -10,9 +10,9 @@ from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.summary import Remark
 from paritygate.pipelines.report.tables.table import Table, figure, heads, status, text
 from paritygate.pipelines.report.terminal.comparison import remark_lines
-from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines
+from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message
 from paritygate.pipelines.report.terminal.screen import path_line, screen_table
-from paritygate.text import echo, first_line_of
+from paritygate.text import first_line_of
 
 if TYPE_CHECKING:
     from paritygate.artifact import Artifact
@@ -27,7 +27,7 @@ def print_made(
         print_failures(failures, is_verbose=shown.is_verbose)
     if shown.is_quiet:
         words = f"{what}: {', '.join(artifacts) or 'nothing'}"
-        echo(words + (f"; not {what}: {', '.join(failures)}" if failures else ""), err=shown.to_stderr)
+        print_message(words + (f"; not {what}: {', '.join(failures)}" if failures else ""), err=shown.to_stderr)
         return
     lines = [
         *(screen_table(_made_table(run, what, artifacts, failures), shown.width) if artifacts or failures else ()),

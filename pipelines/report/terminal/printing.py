@@ -139,6 +139,12 @@ def _style_of(words: str) -> str:
     return next((style for word, style in _STYLES.items() if words.startswith(word)), "")
 
 
+def print_message(message: str, *, err: bool = False) -> None:
+    """Print one message: on a terminal in lines that fit, else as one line, which programs read."""
+    stream = sys.stderr if err else sys.stdout
+    print_lines(wrapped(message, width=WIDTH if stream.isatty() else None), err=err)
+
+
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Print lines of a screen, with coloured verdicts on a terminal."""
     stream = sys.stderr if err else sys.stdout

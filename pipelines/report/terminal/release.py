@@ -11,11 +11,12 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import StoredRelease, released_manifest
+from paritygate.pipelines.release.repository.signature import SignatureStatus
 from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Cell, Table, figure, heads, of_texts, status, text
-from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.screen import command_lines, screen_table, wrapped
 from paritygate.roots import Root
 from paritygate.text import counted, echo, from_here
@@ -32,11 +33,11 @@ _HISTORY_COLUMNS = heads(">record", "time (UTC)", "what", ">version", "aliases")
 
 def print_release(release: StoredRelease, repository: Root, shown: Shown) -> None:
     """Print what was released, or that it was there already."""
-    messages = release_lines(release)
-    lines = [line for message in messages for line in wrapped(message, width=shown.width)]
     if shown.is_quiet:
-        lines = wrapped(next(release_lines(release)), width=None)
-    print_lines(lines, err=shown.to_stderr)
+        print_message(next(release_lines(release)), err=shown.to_stderr)
+        return
+    messages = release_lines(release)
+    print_lines((line for each in messages for line in wrapped(each, width=shown.width)), err=shown.to_stderr)
     if shown.is_verbose:
         print_repositories([repository], to_stderr=shown.to_stderr)
 
@@ -172,12 +173,14 @@ def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool
         outcome = f"is at version {move.version} already"
     else:
         outcome = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
-    echo(f"{move.model}: alias {move.alias} {outcome}, whose files are intact", err=to_stderr)
+    print_message(f"{move.model}: alias {move.alias} {outcome}, whose files are intact", err=to_stderr)
     for other in move.also:
-        echo(f"{move.model}: alias {other.alias} is at version {other.version}, {_before(other)}", err=to_stderr)
+        print_message(
+            f"{move.model}: alias {other.alias} is at version {other.version}, {_before(other)}", err=to_stderr
+        )
     if move.is_rollback and not is_quiet:
         past = ", ".join(map(str, move.past)) or "none"
-        echo(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
+        print_message(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
 
 
 def _before(move: OtherMove) -> str:
@@ -331,10 +334,13 @@ def _found(evidence: dict[str, Any]) -> str:
     return f"{words}, accepted for {devices}" if devices else words
 
 
-def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
-    """Print whether a release is intact, and who signed it."""
+def print_verification(verification: Verification, repository: Root, *, to_stderr: bool = False) -> None:
+    """Print whether a release is intact, and who signed it or how to sign it."""
     name, signature = f"{verification.model} version {verification.version}", verification.signature
     lines = [f"{name} is {verification.problem or f'intact: {verification.files_checked} files match its manifest'}"]
     if verification.is_accepted and signature is not None:
         lines.append(str(signature))
+    if signature is not None and signature.status is SignatureStatus.MISSING:
+        command = command_on(repository, "promote", "--run", "RUN", "--sign", "KEY")
+        lines.append(f"release its run again, with a signature: {command}")
     print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)

@@ -22,7 +22,7 @@ from paritygate.pipelines.report.terminal.comparison_details import (
     shared_remarks,
 )
 from paritygate.pipelines.report.terminal.made import print_failures
-from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_table
+from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.release import release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
 from paritygate.pipelines.report.terminal.serving import update_lines
@@ -46,7 +46,7 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
     report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
     if shown.is_quiet:
         _print_errors(outcome, report)
-        echo(_quiet_line(outcome, report), err=shown.to_stderr)
+        print_message(_quiet_line(outcome, report), err=shown.to_stderr)
         if outcome.release is not None and outcome.release.is_older:
             # The served version becomes older, perhaps by mistake.
             print_errors(f"warning: {next(release_lines(outcome.release))}")

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from paritygate.pipelines.report.figures import shorten
 from paritygate.pipelines.report.tables.table import of_texts
-from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_table
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.screen import path_line, wrapped
 from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
 from paritygate.pipelines.selftest.result import NOT_APPLICABLE, SelftestResult
-from paritygate.text import echo
 
 _MOST_LINES = 6
 _LENGTH = 230
@@ -22,7 +21,7 @@ _NAMED = 8
 def print_selftest(result: SelftestResult, page: Path, shown: Shown) -> None:
     """Print the outcome of every fault and rewrite; with `-v` also the change and the checks that caught it."""
     if shown.is_quiet:
-        echo(result.summary, err=shown.to_stderr)
+        print_message(result.summary, err=shown.to_stderr)
         return
     if shown.is_verbose and not shown.to_stderr:
         for title, columns, are_innocent in (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paritygate.pipelines.report.figures import number, seconds_words
 from paritygate.pipelines.report.tables.table import Table, heads, text
-from paritygate.pipelines.report.terminal.printing import Shown, print_lines
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
 from paritygate.pipelines.report.terminal.screen import screen_table, wrapped
 from paritygate.pipelines.serving.triton.tuned import TUNED_FILE
 from paritygate.pipelines.tuning.request import TuneResult
@@ -43,8 +43,10 @@ def _in_words(point: Point, percentile: float) -> str:
 
 def print_tuned(result: TuneResult, root: Path, shown: Shown) -> None:
     """Print the outcome of the search."""
-    lines = [_verdict(result)] if shown.is_quiet else [*_lines(result, root, shown)]
-    print_lines(lines, err=shown.to_stderr)
+    if shown.is_quiet:
+        print_message(_verdict(result), err=shown.to_stderr)
+    else:
+        print_lines(_lines(result, root, shown), err=shown.to_stderr)
 
 
 def _lines(result: TuneResult, root: Path, shown: Shown) -> Iterator[str]:

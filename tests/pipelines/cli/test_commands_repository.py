@@ -367,8 +367,25 @@ def test_diff_compares_two_releases(three: Desk) -> None:
     assert rows["onnx-fp32", "tolerance", "max_abs_diff"]["was"] is not None
     assert same.data["not_compared"] == ["speed: versions 1 and 3 have no benchmark"]
     assert three.json("diff", "tiny", "1", "prod", "-v").data == same.data
-    assert three.call("diff", "tiny", "3").code == 2
     assert three.call("diff", "tiny@1", "2", "3").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("diff tiny 3", "diff tiny 3 VERSION"),
+        ("diff 1 2", "diff MODEL 1 2"),
+        ("diff 1", "diff MODEL 1 VERSION"),
+        ("diff a.onnx b.onnx", "graph-diff a.onnx b.onnx --samples FILE"),
+        ("verify tiny@prod", "tiny prod"),
+        ("show tiny@2", "tiny 2"),
+    ],
+)
+def test_a_release_in_another_form_is_refused_with_the_right_one(three: Desk, words: str, meant: str) -> None:
+    refused = three.call(*words.split())
+
+    assert refused.code == 2
+    assert " ".join(refused.err.split()).endswith(f" {meant}")
 
 
 def test_diff_fails_where_inputs_or_outputs_changed(three: Desk) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import paritygate as pg
-from paritygate.errors import ArtifactIntegrityError
-from paritygate.pipelines.release.signing.keys import read_verifying_key
+from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.release.signing.keys import read_signing_key, read_verifying_key
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -35,7 +36,9 @@ def _write_key(folder: Path, name: str) -> str:
 def test_a_promoted_release_is_signed_and_shown_so(finished: Desk, tmp_path: Path) -> None:
     desk = finished.copy(tmp_path)
     mine, other = _write_key(desk.folder, "mine"), _write_key(desk.folder, "other")
-    assert desk.json("verify", "tiny", "--key", "mine.pub").data["signature"]["status"] == "missing"
+    unsigned = desk.json("verify", "tiny", "--key", "mine.pub")
+    assert unsigned.data["signature"]["status"] == "missing"
+    assert "promote --run RUN --sign KEY" in unsigned.out
 
     promoted = desk.call("promote", "--run", "latest", "--sign", "mine.pem")
 
@@ -85,6 +88,21 @@ def test_a_run_signs_what_it_releases_and_signs_anew_with_a_new_key(desk: Desk) 
     assert desk.call("run", "spec.yaml", "--sign", "key.pem").code == 0
 
     assert desk.json("show", "tiny", "prod").data["manifest"]["signer"] == second
+
+
+def test_the_command_that_makes_a_key_overwrites_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write_key(tmp_path, "key")
+    (tmp_path / "no-key.txt").write_text("no key")
+
+    def command(read: Callable[[Path], object], name: str) -> str:
+        with pytest.raises(UsageError) as caught:
+            read(Path(name))
+        return caught.value.command
+
+    assert not command(read_signing_key, "key.pub")
+    assert command(read_signing_key, "no-key.txt").split()[-1] == "key-2.pem"
+    assert command(read_verifying_key, "key.pem").split()[-1] == "key-2.pub"
 
 
 def test_a_key_that_cannot_sign_ends_a_run_before_its_work(desk: Desk) -> None:

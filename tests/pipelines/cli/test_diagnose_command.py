@@ -53,6 +53,10 @@ def test_the_operator_that_differs_is_in_the_json(models: Path) -> None:
 
 
 def test_equal_outputs_are_no_divergence(models: Path) -> None:
+    (models / "failures").mkdir()
+    for name in ("batches-3.actual", "batches-3.expected", "batches-3"):
+        (models / f"failures/{name}.npz").touch()
+
     result = CliRunner().invoke(
         cli,
         ["diagnose", "model.onnx", "model.onnx", "--samples", "rows.npz", "--json", "out.json", "--quiet"],
@@ -60,6 +64,7 @@ def test_equal_outputs_are_no_divergence(models: Path) -> None:
     )
 
     assert result.return_value == 0
+    assert "failures/batches-3.npz" in result.output
     assert json.loads((models / "out.json").read_text())["outcome"] == "equal"
 
 

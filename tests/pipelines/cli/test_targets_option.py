@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from paritygate.errors import UsageError
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.target_choice import with_targets
@@ -119,7 +120,7 @@ def test_a_name_that_is_no_target_is_wrong_usage(desk: Desk, command: str) -> No
     assert "error: --target 'onnx-fp16' is no target of spec spec.yaml (targets: onnx-fp32)\n" in called.err
     near = desk.call("run", "--verbose", "spec.yaml", "--target", "onnx-pf32")
     assert "hint: did you mean onnx-fp32?" in near.err
-    assert "hint: name one of the targets, or add it to the spec's targets" in called.err
+    assert "add it to the spec's targets" in called.err
     assert desk.runs == []
 
 
@@ -150,3 +151,15 @@ def test_a_target_with_fixed_dims_is_named_by_its_whole_name() -> None:
     assert name != "onnx-fp32"
     assert chosen.target_names == (name,)
     assert chosen.spec.targets == resolved.spec.targets[-1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_meant", "is_added"),
+    [("onnx-f16", True, False), ("onnx-bf16", False, True), ("onnx-int9", False, False)],
+)
+def test_a_target_that_only_the_spec_lacks_is_no_typo(name: str, *, is_meant: bool, is_added: bool) -> None:
+    with pytest.raises(UsageError) as caught:
+        with_targets(_resolved(targets=["onnx-fp32", "onnx-fp16"]), [name])
+
+    assert ("onnx-fp16" in caught.value.hint) is is_meant
+    assert ("add it" in caught.value.hint) is is_added

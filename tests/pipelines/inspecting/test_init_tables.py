@@ -97,7 +97,9 @@ def test_the_columns_of_an_input_may_be_named(desk: Desk) -> None:
     _csv(desk.folder / "rows.csv", columns)
     wrong = desk.call("init", "model.onnx", "--samples", "rows.csv", "--out", "new.yaml")
     assert wrong.code == 2
-    assert "--columns x=age,income,height,weight" in wrong.err
+    assert "--columns x=" in wrong.err
+    # The first of them may be right, or one that the model predicts.
+    assert "x=age" not in wrong.err
     order = ("weight", "height", "income", "age")
 
     named = desk.call(

@@ -89,7 +89,23 @@ def test_too_few_or_too_many_columns_are_named_before_their_dtype(tmp_path: Path
         check_table(source, [_X])
 
     assert "--cast" not in caught.value.hint
-    assert f"--columns x={','.join(columns[:1])}" in caught.value.hint
+    _check_names_no_part(caught.value.hint)
+
+
+def test_a_part_of_the_columns_is_no_example(tmp_path: Path) -> None:
+    source = _source(tmp_path, "a,churned,b,c\n1,0,2,3\n4,1,5,6\n")
+
+    with pytest.raises(UsageError) as caught:
+        check_table(source, [_X])
+
+    _check_names_no_part(caught.value.hint)
+
+
+def _check_names_no_part(hint: str) -> None:
+    """Check that a hint shows how to name columns, but none that the check itself chose."""
+    named = hint.partition("--columns x=")[2].split(",")
+    assert len(named) > 1
+    assert not {*named} & {"id", "a", "b", "c", "d", "churned"}
 
 
 def test_the_column_of_ids_is_no_input(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
@@ -49,8 +51,13 @@ def _two_releases(words: tuple[str, ...]) -> tuple[tuple[str, str], tuple[str, s
         return (model, one), (model, other)
     model, at, which = words[0].partition("@")
     if len(words) != _TWO or not (model and at and which):
-        model, given = model or "MODEL", [word for word in (which, *words[1:]) if word][:_TWO]
         msg = f"diff compares two releases of a model (got {' '.join(words)})"
+        if len(words) == _TWO and all(word.endswith(".onnx") for word in words):
+            command = shlex.join(["convert-and-validate", "graph-diff", *words])
+            raise UsageError(msg, hint=f"compare two files with: {command} --samples FILE")
+        if not at and model.isdecimal():
+            model, words = "MODEL", ("", *words)
+        model, given = model or "MODEL", [word for word in (which, *words[1:]) if word][:_TWO]
         command = " ".join(["convert-and-validate diff", model, *given, *["VERSION"] * (_TWO - len(given))])
         raise UsageError(msg, hint=f"write both: {command}")
     now_model, at, now_which = words[1].rpartition("@")

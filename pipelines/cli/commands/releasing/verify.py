@@ -53,6 +53,6 @@ def command(
     verifying_key = None if key is None else read_verifying_key(key)
     with progress_of(f"verify {model}") as progress:
         verification = verify_release(repository, model, which, progress, key=verifying_key)
-    print_verification(verification, to_stderr=json_target == "-")
+    print_verification(verification, repository, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **verification.to_json()})
     return int(ExitCode.PASS if verification.is_accepted or not is_enforcing else ExitCode.NOT_MEASURED)

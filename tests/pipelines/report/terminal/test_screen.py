@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 from paritygate.pipelines.cli.console import progress_of
 from paritygate.pipelines.process.stages import stage
+from paritygate.pipelines.report.terminal.printing import print_message
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Called, Desk
@@ -197,6 +198,20 @@ def test_compare_is_quiet_but_for_its_verdict(bench: Bench) -> None:
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+@pytest.mark.parametrize(("is_terminal", "count"), [(True, 3), (False, 1)])
+def test_a_message_of_quiet_commands_fits_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, count: int
+) -> None:
+    stream = _Terminal() if is_terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    print_message(f"verdict: pass: {'onnx-fp32 answers ' * 11}")
+
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+    assert len(lines) == count
+    assert (max(map(len, lines)) <= 80) is is_terminal
 
 
 def _progress(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
