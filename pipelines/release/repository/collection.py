@@ -89,6 +89,10 @@ def collect(repository: Root, model: str, *, keep: int, note: Note, is_dry_run: 
     )
 
 
+def _is_dispensable(version: int, keep: int, state: ModelState) -> bool:
+    return version in _dispensable(state, keep)
+
+
 def _is_unrecorded(version: int, state: ModelState) -> bool:
     return version not in state.releases and version not in state.collected
 
