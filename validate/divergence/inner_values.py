@@ -49,12 +49,7 @@ def read_inner(
 
 
 def read_outputs(graph: TensorGraph, feeds: Iterable[Feed]) -> Iterator[Feed]:
-    """Yield the outputs of the model for each feed, as `read_inner` computes them.
-
-    Raises:
-        BackendError: ONNX Runtime cannot run the model.
-        BudgetSpentError: The runs would compute more tensors than the meter of the graph allows.
-    """
+    """Yield the outputs of the model for each feed; raise what `read_inner` raises."""
     session, names = _open(_changed(graph.model, graph.outputs, _NOTHING), graph), list(graph.outputs)
     for feed in feeds:
         graph.meter.take(len(graph.nodes))

@@ -29,7 +29,7 @@ from paritygate.validate.divergence.result import (
 )
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
-from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
+from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph, reads_of
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -200,7 +200,8 @@ class _Search:
                 break
             partners, errors = self._matched(sketches), self._errors_of(sketches)
         if left <= _LEFT * self._error:
-            return [_located(chosen[name], PROVEN) for name in self._needed(left, chosen, tolerance)]
+            needed = self._needed(left, chosen, tolerance)
+            return [_located(chosen[name], self._certainty(name, chosen[name])) for name in needed]
         # A place where the files show a difference is likelier than one where only values differ.
         first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
         first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)
@@ -246,6 +247,21 @@ class _Search:
             if self._start_matches([chosen[each] for each in others], others, max(tolerance, _ROUNDING)):
                 needed = others
         return list(needed)
+
+    def _certainty(self, name: str, place: Region) -> str:
+        """Return how certain a place is: forcing an output always corrects it, so what it reads must be right."""
+        if name not in self._outputs:
+            return PROVEN
+        node = place.candidate[0]
+        one = place.reference[0] if len(place.reference) == 1 else node
+        wanted = reads_of(one) if one is not node and one.op_type == node.op_type else None
+        start = [pair for pair in place.start if wanted is None or pair[1] in wanted]
+        has_partner = bool(place.reference) or place.is_clear
+        if not has_partner or {pair[0] for pair in start} != set(self._ours.data_inputs(node)):
+            return LIKELY
+        before = {each: other for each, other in self._forcing.forced.items() if each != name}
+        near = max(_ROUNDING, _LEFT * self._error if math.isfinite(self._error) else 0.0)
+        return PROVEN if self._start_matches([replace(place, start=start)], before, near) else LIKELY
 
     def _start_matches(self, places: Sequence[Region], pairs: Mapping[str, str], tolerance: float) -> bool:
         """Return whether all that the places read is near the reference's tensors, with these ones forced."""

@@ -156,6 +156,16 @@ def test_a_fault_is_not_hidden_by_a_later_one(tmp_path: Path, slope: float, last
     assert all(place.proven for place in found.located)
 
 
+def test_an_output_that_reads_another_tensor_is_not_proven(tmp_path: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        _node(model, "y").input[0] = "sum2"
+
+    found, _ = _diagnosed(tmp_path, change)
+
+    assert [place.op_types for place in found.located] == [("Softmax",)]
+    assert [place.certainty for place in found.located] == ["likely"]
+
+
 def test_rounding_of_all_weights_is_one_place(tmp_path: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         for at in range(_LAYERS):
