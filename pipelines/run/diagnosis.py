@@ -26,6 +26,7 @@ OPERATORS = "operators"
 _ONNX, FP32_EXPORT = "onnx", "onnx-fp32"
 # Tensors that are computed at most, in all runs of both models together, and batches that are looked at.
 _MOST_TENSORS, _MOST_BATCHES = 200_000, 16
+_LONGEST_S = 600.0
 _NODES = 3
 _TAKEN_APART = (".expected.npz", ".actual.npz")
 
@@ -117,7 +118,8 @@ def cause_of_failure(
     except ParitygateError:
         return None
     place = make_marked_folder(run.jobs(f"diagnose-{name}"))
-    job = replace(found.request, most_tensors=_MOST_TENSORS).job(place, f"the diagnosis of {name}", time_limit_s)
+    limit_s = min(time_limit_s, _LONGEST_S)
+    job = replace(found.request, most_tensors=_MOST_TENSORS).job(place, f"the diagnosis of {name}", limit_s)
     try:
         data = run.do(job, progress)
         with reading_result(job):

@@ -98,8 +98,6 @@ def _validate(
             result = row.described(validator.result_of(f"{name}.emulated", artifact, row, damage))
             about = artifact if damage is None and own.damage is None else None
             emulated.append(EvidenceEntry.of(name, result, row.stage, about, is_emulated=True))
-    if is_diagnosing:
-        entries = validator.diagnosed(entries)
     failures = run.failures()
     evidence = Evidence.of(
         run.resolved.name,
@@ -112,9 +110,17 @@ def _validate(
         others=evidence_of_others(run, recording, where),
         **run.made_here(),
     )
+    _write(run, evidence)
+    if is_diagnosing:
+        # The evidence of the verdicts stays, whatever ends the diagnosis.
+        entries = validator.diagnosed(entries)
+        _write(run, replace(evidence, variants=tuple(entries.get(each.variant, each) for each in evidence.variants)))
+    return {name: entry.result for name, entry in entries.items() if entry.result is not None}
+
+
+def _write(run: RunFolder, evidence: Evidence) -> None:
     is_hiding = run.resolved.hides_inputs(is_leaving=False)
     (hidden(evidence) if is_hiding else evidence).write(run.evidence_file)
-    return {name: entry.result for name, entry in entries.items() if entry.result is not None}
 
 
 def _not_made(name: str, failure: FailedVariant | None) -> EvidenceEntry:

@@ -16,6 +16,7 @@ from paritygate.validate.divergence.tensor_graph import TensorGraph
 # The reference's tensor that stands for the candidate's is looked for so many nodes after the last one that both have.
 _HOPS = 4
 _MOST_TRIED = 6
+_FAR_BETTER = 0.1
 
 
 class Forcing:
@@ -48,7 +49,8 @@ class Forcing:
         name = self.output_of(region)
         for other in [] if name is None else self._stand_ins(name, region)[:_MOST_TRIED]:
             error = self.error_with({**self.forced, str(name): other})
-            if error < best[1]:
+            # Where another fault follows, errors say little: only one far smaller outweighs the likelier tensor.
+            if error < (best[1] if best[0] is None else _FAR_BETTER * best[1]):
                 best = other, error
         return best
 

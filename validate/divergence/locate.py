@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.validate.divergence.forcing import Forcing
 from paritygate.validate.divergence.frontier import frontier_of
-from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner
+from paritygate.validate.divergence.inner_values import Arrays, Feed, read_inner, read_outputs
 from paritygate.validate.divergence.inputs import check_feeds, pairs_of
 from paritygate.validate.divergence.matching import Matching, match, sketches_of
 from paritygate.validate.divergence.meter import BudgetSpentError, Meter
@@ -29,7 +29,7 @@ from paritygate.validate.divergence.result import (
 )
 from paritygate.validate.divergence.rounded_weights import changed_weights
 from paritygate.validate.divergence.sketch import Sketch, error_between, kind_of, sketch_of
-from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph
+from paritygate.validate.divergence.tensor_graph import TensorGraph, read_tensor_graph, reads_of
 from paritygate.validate.words.sentence import Words, say
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ _TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
 _TIGHTEST = {"float16": 1e-2, "bfloat16": 1e-1, "int8": 1e-1}
 # Outputs of correct conversions differ by rounding up to this relative error.
 _AGREE = 5e-5
+# Inner tensors of correct conversions differ by rounding up to this one.
+_ROUNDING = 1e-4
 # The batches in which the outputs differ most.
 _BATCHES = 3
 # So many places are named; more than a few are no place.
@@ -198,7 +200,8 @@ class _Search:
                 break
             partners, errors = self._matched(sketches), self._errors_of(sketches)
         if left <= _LEFT * self._error:
-            return [_located(chosen[name], PROVEN) for name in self._needed(left)]
+            needed = self._needed(left, chosen, tolerance)
+            return [_located(chosen[name], self._certainty(name, chosen[name])) for name in needed]
         # A place where the files show a difference is likelier than one where only values differ.
         first = list({tuple(node.name for node in region.candidate): region for region in regions}.values())
         first = sorted(first[:_MOST_REGIONS], key=lambda region: not region.is_clear)
@@ -231,14 +234,49 @@ class _Search:
         forcing.forced.update(pairs)
         return added
 
-    def _needed(self, left: float) -> list[str]:
-        """Return the forced tensors without those that need not be forced for so little error."""
+    def _needed(self, left: float, chosen: Mapping[str, Region], tolerance: float) -> list[str]:
+        """Return the forced tensors without those that need not be forced for so little error.
+
+        Forcing a place hides what is wrong before it, so what the other places read must match as well.
+        """
         needed = dict(self._forcing.forced)
         for name in list(needed):
             others = {each: other for each, other in needed.items() if each != name}
-            if others and self._forcing.error_with(others) <= max(_AGREE, 2 * left):
+            if not others or self._forcing.error_with(others) > max(_AGREE, 2 * left):
+                continue
+            if self._start_matches([chosen[each] for each in others], others, max(tolerance, _ROUNDING)):
                 needed = others
         return list(needed)
+
+    def _certainty(self, name: str, place: Region) -> str:
+        """Return how certain a place is: forcing an output always corrects it, so what it reads must be right."""
+        if name not in self._outputs:
+            return PROVEN
+        node = place.candidate[0]
+        one = place.reference[0] if len(place.reference) == 1 else node
+        wanted = reads_of(one) if one is not node and one.op_type == node.op_type else None
+        start = [pair for pair in place.start if wanted is None or pair[1] in wanted]
+        has_partner = bool(place.reference) or place.is_clear
+        if not has_partner or {pair[0] for pair in start} != set(self._ours.data_inputs(node)):
+            return LIKELY
+        before = {each: other for each, other in self._forcing.forced.items() if each != name}
+        near = max(_ROUNDING, _LEFT * self._error if math.isfinite(self._error) else 0.0)
+        return PROVEN if self._start_matches([replace(place, start=start)], before, near) else LIKELY
+
+    def _start_matches(self, places: Sequence[Region], pairs: Mapping[str, str], tolerance: float) -> bool:
+        """Return whether all that the places read is near the reference's tensors, with these ones forced."""
+        partners: dict[str, list[str]] = {}
+        for name, other in (pair for place in places for pair in place.start if pair[0] in self._ours.producers):
+            partners.setdefault(name, []).append(other)
+        try:
+            read = read_inner(self._ours, list(partners), self._feeds, self._forcing.values_of(pairs))
+            sketches = {name: sketch_of(arrays) for name, arrays in read}
+        except BudgetSpentError:
+            return False
+        return all(
+            any(error_between(sketches[name], self._wanted[other]) <= tolerance for other in others)
+            for name, others in partners.items()
+        )
 
     def _sketched(self, values: Mapping[str, Arrays]) -> dict[str, Sketch]:
         return {**sketches_of(self._ours, self._feeds, values), **_outputs_of(self._ours, self._feeds, values)}
@@ -340,11 +378,12 @@ def _worst_feeds(
     feeds: Sequence[Feed],
 ) -> list[Feed] | Words:
     """Return the feeds for which the outputs differ most, or why outputs cannot be compared."""
-    own = [{name: feed[other] for name, other in inputs.items()} for feed in feeds]
-    actual, expected = dict(read_inner(ours, ours.outputs, own)), dict(read_inner(theirs, theirs.outputs, feeds))
     errors = [0.0] * len(feeds)
-    for name, other in outputs.items():
-        for at, (one, two) in enumerate(zip(actual[name], expected[other], strict=True)):
+    own = [{name: feed[other] for name, other in inputs.items()} for feed in feeds]
+    # One batch after the other, so that memory does not grow with their number.
+    for at, (actual, expected) in enumerate(zip(read_outputs(ours, own), read_outputs(theirs, feeds), strict=True)):
+        for name, other in outputs.items():
+            one, two = actual[name], expected[other]
             if one.shape != two.shape or kind_of(one) != kind_of(two):
                 return say("divergence.other_output", output=name, actual=_form(one), expected=_form(two))
             errors[at] = max(errors[at], error_between(sketch_of([one]), sketch_of([two])))

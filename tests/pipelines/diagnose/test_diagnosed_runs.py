@@ -15,6 +15,7 @@ from tests.pipelines.conftest import Desk, make_desk
 from paritygate.artifact import file_digests
 from paritygate.errors import InputFileError
 from paritygate.pipelines import run_spec
+from paritygate.pipelines.diagnose.diagnose import DiagnosisRequest
 from paritygate.pipelines.run import diagnosis
 from paritygate.pipelines.run.diagnosis import variant_to_diagnose
 from paritygate.pipelines.run.record import record_stage
@@ -95,6 +96,24 @@ def test_a_search_beyond_its_budget_claims_nothing(tmp_path: Path, monkeypatch: 
 
     assert data["variants"]["onnx-fp32"]["verdict"] == "fail"
     assert [cause["outcome"] for cause in _causes(data, "onnx-fp32")] == ["no_time"]
+
+
+def test_an_interrupted_diagnosis_leaves_the_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+
+    def interrupted(_: DiagnosisRequest, _place: Path, _what: str, time_limit_s: float) -> None:
+        limits.append(time_limit_s)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DiagnosisRequest, "job", interrupted)
+    desk = make_desk(tmp_path)
+    desk.spec(targets=["onnx-fp32", "onnx-fp16"])
+
+    desk.call("run", "spec.yaml", "--quiet", "--time-limit", "3000")
+
+    verdicts = {entry.variant: entry.verdict for entry in open_run(desk.run_folder).evidence().variants}
+    assert verdicts == {"onnx-fp32": "fail", "onnx-fp16": "pass"}
+    assert limits == [600.0]
 
 
 def test_a_variant_of_a_run_is_diagnosed_later(failed: tuple[Desk, dict[str, Any]]) -> None:

@@ -125,6 +125,47 @@ def test_two_faults_are_both_named(tmp_path: Path) -> None:
     assert all(place.proven for place in found.located)
 
 
+def _in_series(slope: float, last: str) -> onnx.ModelProto:
+    """Return a chain in which each node hides what is wrong before it."""
+    random = np.random.default_rng(11)
+    weights = [numpy_helper.from_array(random.normal(size=(4, 4)).astype(np.float32), name) for name in ("v", "w")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["first"], name="first"),
+        helper.make_node("LeakyRelu", ["first"], ["leaky"], name="leaky", alpha=slope),
+        helper.make_node("MatMul", ["leaky", "w"], ["second"], name="second"),
+        helper.make_node(last, ["second"], ["bent"], name="bent"),
+        helper.make_node("Neg", ["bent"], ["y"], name="negated"),
+    ]
+    inputs, outputs = ([helper.make_tensor_value_info(name, 1, ["n", 4])] for name in "xy")
+    graph = helper.make_graph(nodes, "series", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("slope", "last", "wrong"),
+    [(0.2, "Softsign", ["leaky", "bent"]), (0.2, "Tanh", ["leaky"]), (0.01, "Softsign", ["bent"])],
+)
+def test_a_fault_is_not_hidden_by_a_later_one(tmp_path: Path, slope: float, last: str, wrong: list[str]) -> None:
+    onnx.save(_in_series(0.01, "Tanh"), tmp_path / "reference.onnx")
+    onnx.save(_scrambled(_in_series(slope, last)), tmp_path / "candidate.onnx")
+    feeds = [{"x": np.random.default_rng(at).normal(size=(6, 4)).astype(np.float32)} for at in range(3)]
+
+    found = locate(tmp_path / "reference.onnx", tmp_path / "candidate.onnx", feeds)
+
+    assert [place.reference_nodes for place in found.located] == [(name,) for name in wrong]
+    assert all(place.proven for place in found.located)
+
+
+def test_an_output_that_reads_another_tensor_is_not_proven(tmp_path: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        _node(model, "y").input[0] = "sum2"
+
+    found, _ = _diagnosed(tmp_path, change)
+
+    assert [place.op_types for place in found.located] == [("Softmax",)]
+    assert [place.certainty for place in found.located] == ["likely"]
+
+
 def test_rounding_of_all_weights_is_one_place(tmp_path: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         for at in range(_LAYERS):
