@@ -55,7 +55,7 @@ def outcome(desk: Path) -> Iterator[pg.Outcome]:
     """Return the outcome of a run of one target, made in that folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(desk)
-        yield pg.run(pg.Spec.model_validate(spec()), targets=["onnx-fp32"])
+        yield pg.run(pg.Spec.model_validate(spec(targets=["onnx-fp32"])))
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
 
     - `spec`: a path, the name of a packaged spec, a `Spec` or such a mapping, both with paths relative to the current
       directory.
-    - `targets`: the targets to make; none means all.
+    - `targets`: the targets to make; none means all. A part of them is not released.
     - `samples`, `repository`, `alias`: in place of the spec's.
     - `probes`: the probes to run; None means the spec's, `none` or `()` none.
     - `benchmark`: whether to measure speed; None means if the spec, or its choice, needs it.
