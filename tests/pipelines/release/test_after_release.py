@@ -145,7 +145,13 @@ def test_run_ends_in_0_exactly_where_the_alias_moved(
 @pytest.mark.parametrize("fault", [_interrupt, _fill_the_disk])
 @pytest.mark.parametrize(
     "step",
-    [(disk, "_link"), (disk, "sync_folder"), (staging, "_discard"), (json_file, "write_json"), (summary, "echo")],
+    [
+        (disk, "_link"),
+        (disk, "sync_folder"),
+        (staging, "_discard"),
+        (json_file, "write_json"),
+        (summary, "print_message"),
+    ],
 )
 def test_alias_ends_in_0_exactly_where_it_moved(
     step: tuple[object, str],

@@ -360,7 +360,7 @@ def test_a_key_of_another_kind_is_wrong_usage(tmp_path: Path, kind: str) -> None
 
 
 def test_the_wrong_half_of_a_pair_is_wrong_usage(tmp_path: Path, keys: Keys) -> None:
-    with pytest.raises(UsageError, match="is no private key"):
+    with pytest.raises(UsageError, match="is a public key"):
         read_signing_key(keys.public_file)
     with pytest.raises(UsageError, match="is a private key"):
         read_verifying_key(keys.private_file)
