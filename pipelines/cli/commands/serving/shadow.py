@@ -1,0 +1,101 @@
+"""`shadow`: judge the answers that a server gave to real requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    json_option,
+    quiet_option,
+    repository_option,
+    time_limit_option,
+    verbose_option,
+)
+from paritygate.roots import Root
+
+
+@click.command("shadow")
+@click.argument("model")
+@click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]")
+@click.option(
+    "--captured",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Requests and answers, one JSON mapping a line: docs/shadow.md has the form.",
+)
+@click.option("--variant", metavar="NAME", help="The released variant that is served; the preferred one if absent.")
+@click.option(
+    "--decision",
+    "decisions",
+    multiple=True,
+    metavar="OUTPUT:RULE",
+    help="What an answer is, as for compare, in place of the release's decisions. Repeatable.",
+)
+@click.option(
+    "--max-flip-rate",
+    type=float,
+    metavar="RATE",
+    help="So many answers may change: 0.0005, or what the release has proved if that is larger.",
+)
+@click.option("--most", type=click.IntRange(min=1), metavar="N", help="Judge no more than the first N requests.")
+@repository_option
+@time_limit_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    model: str,
+    which: str,
+    *,
+    captured: Path,
+    variant: str | None,
+    decisions: tuple[str, ...],
+    max_flip_rate: float | None,
+    most: int | None,
+    repository: Root,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Judge the answers that a server gave to real requests, by a release of MODEL, by default that at prod.
+
+    The released file answers the same requests. A changed answer is another decision, outside of what the limits
+    explain. ROLLBACK: more answers change than allowed. PROMOTE: fewer than twice as many change. HOLD: the requests
+    are too few. The verdict may be read at any time: it is wrong in 1 of 100 cases at most.
+
+    The exit code is 0 for PROMOTE, 1 for ROLLBACK and 3 for HOLD.
+
+    \b
+    Example:
+      convert-and-validate shadow klue-sts --captured traffic.jsonl
+    """
+    from paritygate.codec import to_data
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.report.terminal.printing import Shown
+    from paritygate.pipelines.report.terminal.shadow import print_shadow
+    from paritygate.pipelines.shadow.shadow import ShadowRequest, shadow
+    from paritygate.text import counted
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    request = ShadowRequest(
+        repository=repository,
+        model=model,
+        which=which,
+        captured=captured,
+        variant=variant,
+        decisions=decisions,
+        max_flip_rate=max_flip_rate,
+        most=most,
+        time_limit_s=time_limit,
+    )
+    with progress_of(model, is_quiet=quiet) as progress, stage(progress, "judging") as did:
+        result = shadow(request, progress=progress)
+        did(f"judged {counted(result.requests, 'request')}")
+    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
+    print_shadow(result, shown)
+    return result.exit_code

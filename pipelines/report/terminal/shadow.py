@@ -1,0 +1,63 @@
+"""The result of `shadow` in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
+from paritygate.pipelines.report.terminal.screen import command_lines, wrapped
+from paritygate.pipelines.shadow.result import ShadowResult
+from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
+from paritygate.text import counted
+
+_FROM = {
+    "option": "--max-flip-rate",
+    "default": "the default",
+    "release": "the bound that the release's samples proved",
+}
+
+
+def print_shadow(result: ShadowResult, shown: Shown) -> None:
+    """Print the verdict and why."""
+    if shown.is_quiet:
+        print_message(_verdict(result), err=shown.to_stderr)
+    else:
+        print_lines(_lines(result, shown), err=shown.to_stderr)
+
+
+def _lines(result: ShadowResult, shown: Shown) -> Iterator[str]:
+    of = f"{result.model} version {result.version}, {result.variant}"
+    facts = [
+        f"{of}: {counted(result.requests, 'request')} judged, {counted(result.rows, 'row')}",
+        f"changed: {counted(result.changed, 'row')}, and {number(result.changed_near_the_boundary)} near the boundary",
+        f"allowed: {_percent(result.max_flip_rate)} of the answers, {_FROM[result.max_flip_rate_from]}",
+    ]
+    if result.unanswered:
+        facts.append(f"unanswered: {counted(result.unanswered, 'request')}, each counted as changed")
+    if result.noise:
+        facts.append(f"not judged: {counted(result.noise, 'row')} that the released file answers in two ways")
+    if result.first_changed is not None:
+        why = f": {result.first_why}" if result.first_why else ""
+        facts.append(f"first change: line {result.first_changed} of {result.captured}{why}")
+    for fact in facts:
+        yield from wrapped(fact, width=shown.width)
+    yield from wrapped(_verdict(result), width=shown.width)
+    if result.verdict == Verdict.ROLLBACK:
+        yield "next:"
+        yield from command_lines(f"convert-and-validate rollback {result.model}", indent="  ")
+
+
+def _verdict(result: ShadowResult) -> str:
+    rate = "" if result.flip_rate is None else f" (seen: {_percent(result.flip_rate)})"
+    return {
+        Verdict.ROLLBACK: f"verdict: ROLLBACK: more than {_percent(result.max_flip_rate)} of the answers change{rate}, "
+        f"certain after {counted(result.decided_after or 0, 'request')}",
+        Verdict.PROMOTE: f"verdict: PROMOTE: fewer than {_percent(PROMOTED_BELOW * result.max_flip_rate)} of the "
+        f"answers change{rate}",
+        Verdict.HOLD: f"verdict: HOLD: {counted(result.requests, 'request')} are too few to decide{rate}",
+    }[Verdict(result.verdict)]
+
+
+def _percent(rate: float) -> str:
+    return f"{number(100 * rate)} %"

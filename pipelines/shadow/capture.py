@@ -1,0 +1,160 @@
+"""Reads captured traffic: one request and its answer a line, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
+from paritygate.errors import BackendError, InputFileError
+from paritygate.files import parse_json, read_json
+from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.runners.endpoint.json_values import array_of, shape_of, shown
+from paritygate.validate.runners.endpoint.tensors import name_and_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+# A request that the server refuses for what the client sent is no fault of the model.
+_CLIENT_ERRORS = range(400, 500)
+_OK = range(200, 300)
+_FORM = 'one line holds {"request": {"inputs": [...]}, "response": {"outputs": [...]}}: see docs/shadow.md'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """A request and its answer."""
+
+    line: int  # from 1
+    inputs: Arrays  # axis 0 holds the rows
+    outputs: Arrays | None  # None where the server gave no answer
+    why: str = ""  # the reason why there are no outputs
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.inputs.values())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapturedFile:
+    """A file of captured traffic, and the inputs and outputs of the released file."""
+
+    path: Path
+    signature: Signature
+    most: int | None = None  # requests to read; None for all
+
+    def save(self, path: Path) -> None:
+        """Write what a child process needs to read the same requests."""
+        path.write_text(json.dumps({**to_data(self), "path": str(self.path.resolve())}), encoding="utf-8")
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Yield the requests in their order, without those that were refused as a client's error.
+
+        A last line that is cut off is left out: its writer is not done with it.
+
+        Raises:
+            InputFileError: The file cannot be read, or a line is no exchange.
+        """
+        found = 0
+        try:
+            with self.path.open(encoding="utf-8") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if found == self.most:
+                        return
+                    exchange = self._exchange(number, line) if line.strip() and not _is_cut_off(line) else None
+                    if exchange is not None:
+                        found += 1
+                        yield exchange
+        except (OSError, UnicodeDecodeError) as err:
+            msg = f"captured requests {self.path} cannot be read: {err}"
+            raise InputFileError(msg, hint="give a text file in UTF-8 with --captured") from err
+
+    def _exchange(self, number: int, line: str) -> Exchange | None:
+        try:
+            said = _mapping(parse_json(line), "the line")
+            status = said.get("status", 200)
+            if type(status) is int and status in _CLIENT_ERRORS:
+                return None
+            response = said.get("response", said)
+            why = _why_unanswered(status, response)
+            inputs = _with_rows(_arrays(said.get("request", said), "inputs", self.signature.inputs))
+            outputs = None if why else _arrays(response, "outputs", self.signature.outputs)
+        except (ValueError, BackendError, RecursionError) as err:
+            msg = f"{self.path}, line {number} is no captured request: {err}"
+            raise InputFileError(msg, hint=_FORM) from err
+        return Exchange(line=number, inputs=inputs, outputs=outputs, why=why)
+
+
+def _is_cut_off(line: str) -> bool:
+    if line.endswith("\n"):
+        return False
+    try:
+        parse_json(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _mapping(said: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(said, dict):
+        msg = f"{what} holds {shown(said)}, and no mapping"
+        raise ValueError(msg)  # noqa: TRY004 - all that is wrong with a line is one error
+    return said
+
+
+def _with_rows(inputs: Arrays) -> Arrays:
+    rows = {array.shape[:1] for array in inputs.values()}
+    if len(rows) != 1 or rows & {(), (0,)}:
+        shapes = {name: list(array.shape) for name, array in inputs.items()}
+        msg = f"inputs of the shapes {shown(shapes)}, and not as many rows in each"
+        raise ValueError(msg)
+    return inputs
+
+
+def _why_unanswered(status: object, response: object) -> str:
+    if type(status) is not int or status not in _OK:
+        return f"status {shown(status)}"
+    if not isinstance(response, dict) or "error" in response or "outputs" not in response:
+        return "no outputs"
+    return ""
+
+
+def _arrays(said: object, key: str, specs: tuple[TensorSpec, ...]) -> Arrays:
+    """Return tensors as the Open Inference Protocol writes them, or as a mapping from names to values."""
+    tensors = said.get(key) if isinstance(said, dict) else None
+    if isinstance(tensors, dict):
+        dtypes = {spec.name: spec.dtype for spec in specs}
+        unknown = [name for name in tensors if name not in dtypes]
+        if unknown and key == "inputs":
+            msg = f"{key} {', '.join(unknown)}, which the released file does not take ({', '.join(dtypes)})"
+            raise ValueError(msg)
+        return {name: array_of(values, dtypes[name]) for name, values in tensors.items() if name in dtypes}
+    if not isinstance(tensors, list):
+        msg = f"{key} {shown(tensors)}, and neither a list nor a mapping"
+        raise ValueError(msg)  # noqa: TRY004 - one error for a line
+    return dict(map(_tensor, tensors))
+
+
+def _tensor(said: Any) -> tuple[str, NDArray[np.generic]]:  # noqa: ANN401 - JSON data
+    name, dtype = name_and_dtype(_mapping(said, "a tensor"))
+    if "data" not in said:
+        msg = f"{name!r} without data: values that were sent as bytes are not in the JSON"
+        raise ValueError(msg)
+    return name, array_of(said["data"], dtype, shape_of(said.get("shape")))
+
+
+def requests(path: str) -> Iterator[Batch]:
+    """Yield the answered requests as samples, each a batch; `path` is a file that `CapturedFile.save` wrote."""
+    captured = from_data(CapturedFile, read_json(Path(path)))
+    for exchange in captured.exchanges():
+        if exchange.outputs is not None:
+            ids = [f"{exchange.line}.{row}" for row in range(1, exchange.rows + 1)]
+            yield Batch(inputs=exchange.inputs, ids=ids, case=f"line {exchange.line}")

@@ -1,0 +1,138 @@
+"""Judges the answers to one captured request by those of the released file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.signature import dtype_name
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.decisions import decide, decide_label, label_axes
+from paritygate.validate.measure.tolerance import Limits
+from paritygate.validate.measure.valid_positions import like
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """The rows of one request, each array of shape (rows,)."""
+
+    flipped: NDArray[np.bool_]  # the answer is another
+    outside: NDArray[np.bool_]  # and the limits cannot explain it
+    noise: NDArray[np.bool_]  # the released file answers it in two ways
+    broken: str = ""  # why the answer has another form; then every row is outside
+
+    @property
+    def share(self) -> float | None:
+        """The share of changed rows outside of the band; None where every row is noise."""
+        judged = ~self.noise
+        return float(np.mean(self.outside[judged])) if judged.any() else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerJudge:
+    """The rules of a release for one answer at a time."""
+
+    rules: GateRules
+    limits: Mapping[str, Limits]  # by float output
+
+    def judge(self, actual: Arrays, expected: Arrays, again: Arrays, *, rows: int) -> Answered:
+        """Return which rows are answered otherwise.
+
+        `expected` and `again` are two answers of the released file to the same request, with positions masked that do
+        not count.
+        """
+        noise = self._changed(like(again, expected), expected, rows)[0]
+        broken = _broken(actual, expected)
+        if broken:
+            every = np.ones(rows, dtype=np.bool_)
+            return Answered(flipped=every, outside=every, noise=noise, broken=broken)
+        flipped, outside = self._changed(like(actual, expected), expected, rows)
+        return Answered(flipped=flipped & ~noise, outside=outside & ~noise, noise=noise)
+
+    def _changed(self, actual: Arrays, expected: Arrays, rows: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which rows flip, and which do so outside of the band, in any output."""
+        flipped, outside = (np.zeros(rows, dtype=np.bool_) for _ in range(2))
+        for name, wanted in expected.items():
+            flips, beyond = self._of_output(name, actual[name], expected)
+            flipped |= _by_row(name, flips, rows)
+            outside |= _by_row(name, beyond, rows) | _by_row(name, _lost(actual[name], wanted), rows)
+        return flipped | outside, outside
+
+    def _of_output(
+        self, name: str, actual: NDArray[np.generic], expected: Arrays
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        wanted = expected[name]
+        decision = next((item for item in self.rules.decisions if item.output == name), None)
+        if decision is not None:
+            flips = decide(decision, actual, wanted, self.limits[name])
+            return flips.flipped, flips.outside
+        scores = self.rules.argmax_of.get(name)
+        if scores is not None and scores in expected:
+            axis = next(iter(label_axes(expected[scores].shape, wanted.shape)), -1)
+            flips = decide_label((actual, wanted), expected[scores], self.limits[scores], axis)
+            return flips.flipped, flips.outside
+        if name not in self.limits:
+            differs = np.ma.filled(np.ma.asarray(actual) != wanted, fill_value=False)
+            return differs, differs
+        if self.rules.decisions or self.rules.argmax_of:
+            # What the service acts on are the decisions.
+            none = np.zeros(wanted.shape, dtype=np.bool_)
+            return none, none
+        within = self.limits[name].is_within(_wide(actual), _wide(wanted))
+        beyond = ~within & ~np.ma.getmaskarray(wanted)
+        return beyond, beyond
+
+
+def check_judgeable(rules: GateRules, outputs: Collection[str]) -> None:
+    """Raise UsageError where answers cannot be judged one by one."""
+    if rules.matches:
+        msg = "the release matches detections, which shadow does not judge"
+        raise UsageError(msg, hint="compare the server on samples: convert-and-validate compare")
+    missing = [decision.output for decision in rules.decisions if decision.output not in outputs]
+    if missing:
+        msg = f"a decision is on {missing[0]!r}, which the released file does not answer ({', '.join(outputs)})"
+        raise UsageError(msg, hint="name one of these outputs with --decision")
+
+
+def _wide(array: NDArray[np.generic]) -> NDArray[np.float64]:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _lost(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Return where an answer is not finite and that of the released file is."""
+    if expected.dtype.kind not in "fV":
+        return np.zeros(expected.shape, dtype=np.bool_)
+    lost: NDArray[np.bool_] = np.isfinite(_wide(expected)) & ~np.isfinite(_wide(actual))
+    lost[np.ma.getmaskarray(expected)] = False
+    return lost
+
+
+def _by_row(name: str, changed: NDArray[np.bool_], rows: int) -> NDArray[np.bool_]:
+    if not changed.ndim or len(changed) != rows:
+        msg = f"the output {name!r} has the shape {list(changed.shape)} for {rows} rows: not one a row"
+        raise UsageError(msg, hint="leave it out of the comparison: outputs: {NAME: {ignore: REASON}} in the spec")
+    by_row: NDArray[np.bool_] = np.logical_or.reduce(changed.reshape(rows, -1), axis=1)
+    return by_row
+
+
+def _broken(actual: Arrays, expected: Arrays) -> str:
+    """Return what is wrong with the form of an answer; empty if nothing is."""
+    for name, wanted in expected.items():
+        if name not in actual:
+            return f"{name} is missing"
+        found = actual[name]
+        is_text = found.dtype.kind in "OU" and wanted.dtype.kind in "OU"
+        if dtype_name(found.dtype) != dtype_name(wanted.dtype) and not is_text:
+            return f"{name} has the dtype {dtype_name(found.dtype)} instead of {dtype_name(wanted.dtype)}"
+        if found.shape != wanted.shape:
+            return f"{name} has the shape {list(found.shape)} instead of {list(wanted.shape)}"
+    return ""

@@ -1,0 +1,233 @@
+"""Run `shadow`: let the released file answer captured requests, and judge the server's answers by its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from paritygate.artifact import Artifact
+from paritygate.errors import UsageError, ZeroRowsError
+from paritygate.files import temporary_folder
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails, check_release, show
+from paritygate.pipelines.run.record import record_artifact
+from paritygate.pipelines.shadow.capture import CapturedFile, Exchange
+from paritygate.pipelines.shadow.judge import Answered, AnswerJudge, check_judgeable
+from paritygate.pipelines.shadow.result import ShadowResult
+from paritygate.pipelines.shadow.sequential import SequentialTest, Verdict
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.precision import Variant
+from paritygate.roots import Root
+from paritygate.text import meant
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.measure.decisions import parse_decision
+from paritygate.validate.measure.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.measure.valid_positions import ValidWhere, only_valid, valid_positions
+from paritygate.validate.reference.recording import Recording
+from paritygate.validate.samples.source import SampleSource
+
+if TYPE_CHECKING:
+    from paritygate.validate.reference.recording import StoredBatch
+
+DEFAULT_RATE = 0.0005
+# From here on, twice the rate would say nothing.
+_TOO_HIGH = 0.4
+_REQUESTS = "paritygate.pipelines.shadow.capture:requests"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShadowRequest:
+    """What is asked of `shadow`."""
+
+    repository: Root
+    model: str
+    which: int | str  # a version, or an alias
+    captured: Path
+    variant: str | None = None  # None for the preferred one
+    decisions: Sequence[str] = ()  # in place of the release's
+    max_flip_rate: float | None = None  # None: the default, or what the release has proved, if that is larger
+    most: int | None = None  # requests to judge; None for all
+    time_limit_s: float = 3600.0  # for the released file
+
+
+def shadow(request: ShadowRequest, *, progress: Progress = lambda *_: None) -> ShadowResult:
+    """Judge captured answers by those of the released file to the same requests.
+
+    Raises:
+        UsageError: There is no such release or variant, or its rules or a rate do not fit.
+        InputFileError: The captured file cannot be read.
+        ZeroRowsError: It holds no request.
+        ParitygateError: The released file fails on a request.
+    """
+    details = show(request.repository, request.model, request.which)
+    check_release(request.repository, details)
+    variant = _variant(details, request.variant)
+    rules = _rules(details, Variant.parse(variant), request.decisions)
+    rate, rate_from = _rate(details, variant, request.max_flip_rate)
+    artifact = Artifact.read_record(details.local_folder() / variant)
+    captured = CapturedFile(path=request.captured, signature=artifact.signature, most=request.most)
+    check_judgeable(rules, [spec.name for spec in artifact.signature.outputs])
+    positions = valid_positions(rules.valid_where, [artifact.signature])
+    tally = _Tally(test=SequentialTest(rate))
+    if not any(exchange.outputs is not None for exchange in captured.exchanges()):
+        # A server that answers nothing is no reason to stop.
+        for exchange in captured.exchanges():
+            tally.add(exchange, None)
+        return _result(request, details, variant, tally, rate_from)
+    with temporary_folder("shadow") as folder:
+        # Two processes, because what differs between them is noise.
+        first, again = (_recorded(artifact, captured, rules, folder / each, request, progress) for each in "12")
+        floats = {name: item for name, item in first.profiles.items() if item.is_float}
+        limits = {name: limits_for(rules.tolerance, item) for name, item in floats.items()}
+        judge = AnswerJudge(rules=rules, limits=limits)
+        progress("judging the answers", 0, first.rows)
+        for exchange, answers in _pairs(captured, first, again):
+            tally.add(exchange, None if answers is None else _judged(judge, exchange, answers, positions))
+    return _result(request, details, variant, tally, rate_from)
+
+
+def _result(
+    request: ShadowRequest, details: ReleaseDetails, variant: str, tally: _Tally, rate_from: str
+) -> ShadowResult:
+    if not tally.rows:
+        msg = f"{request.captured} holds no request"
+        raise ZeroRowsError(msg, hint="capture requests with their answers: see docs/shadow.md")
+    return ShadowResult(
+        model=details.model,
+        version=details.version,
+        variant=variant,
+        verdict=str(tally.test.verdict),
+        requests=tally.test.requests,
+        rows=tally.rows,
+        changed=tally.changed,
+        changed_near_the_boundary=tally.near,
+        noise=tally.noise,
+        unanswered=tally.unanswered,
+        max_flip_rate=tally.test.most,
+        max_flip_rate_from=rate_from,
+        flip_rate=tally.shares / tally.test.requests if tally.test.requests else None,
+        first_changed=tally.first_changed,
+        first_why=tally.first_why,
+        decided_after=tally.decided_after,
+        captured=str(request.captured),
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Tally:
+    """The counts so far."""
+
+    test: SequentialTest
+    rows: int = 0
+    changed: int = 0
+    near: int = 0
+    noise: int = 0
+    unanswered: int = 0
+    shares: float = 0.0
+    first_changed: int | None = None
+    first_why: str = ""
+    decided_after: int | None = None
+
+    def add(self, exchange: Exchange, answered: Answered | None) -> None:
+        """Take in one request; `answered` is None where the server did not answer."""
+        self.rows += exchange.rows
+        if answered is None:
+            self.unanswered += 1
+            self._take(exchange, 1.0, exchange.why)
+            return
+        self.noise += int(answered.noise.sum())
+        self.changed += int((answered.outside & ~answered.noise).sum())
+        self.near += int((answered.flipped & ~answered.outside).sum())
+        if answered.share is not None:
+            self._take(exchange, answered.share, answered.broken)
+
+    def _take(self, exchange: Exchange, share: float, why: str) -> None:
+        self.shares += share
+        if not share:
+            self.test.add_equal(1)
+            return
+        self.test.add(share)
+        if self.first_changed is None:
+            self.first_changed, self.first_why = exchange.line, why
+        if self.decided_after is None and self.test.verdict is Verdict.ROLLBACK:
+            self.decided_after = self.test.requests
+
+
+def _judged(
+    judge: AnswerJudge,
+    exchange: Exchange,
+    answers: tuple[StoredBatch, StoredBatch],
+    positions: dict[str, ValidWhere],
+) -> Answered:
+    assert exchange.outputs is not None  # noqa: S101 - only answered requests were recorded
+    expected, again = (only_valid(side.outputs, exchange.inputs, positions) for side in answers)
+    return judge.judge(exchange.outputs, expected, again, rows=exchange.rows)
+
+
+def _pairs(
+    captured: CapturedFile, first: Recording, again: Recording
+) -> Iterator[tuple[Exchange, tuple[StoredBatch, StoredBatch] | None]]:
+    """Yield every request with both answers of the released file; None where the server gave no answer."""
+    recorded = zip(first.batches(), again.batches(), strict=True)
+    for exchange in captured.exchanges():
+        yield exchange, None if exchange.outputs is None else next(recorded)
+
+
+def _recorded(  # noqa: PLR0913, PLR0917 - what is recorded, where to, and how
+    artifact: Artifact,
+    captured: CapturedFile,
+    rules: GateRules,
+    folder: Path,
+    request: ShadowRequest,
+    progress: Progress,
+) -> Recording:
+    description = folder.with_suffix(".json")
+    captured.save(description)
+    return record_artifact(
+        artifact,
+        SampleSource(text=_REQUESTS, folder=folder.parent, path=str(description)),
+        out=folder,
+        ignored=rules.ignored,
+        is_non_finite_declared=True,
+        time_limit_s=request.time_limit_s,
+        progress=progress,
+    )
+
+
+def _variant(details: ReleaseDetails, wanted: str | None) -> str:
+    names = [entry["name"] for entry in details.manifest["variants"]]
+    if wanted is not None and wanted not in names:
+        msg = f"version {details.version} of {details.model!r} has no variant {wanted!r} (released: {', '.join(names)})"
+        raise UsageError(msg, hint=f"name one of these{meant(wanted, names)}")
+    return wanted or str(names[0])
+
+
+def _rules(details: ReleaseDetails, variant: Variant, decisions: Sequence[str]) -> GateRules:
+    """Return the rules that the release was judged by, with other decisions where any are given."""
+    data = (details.manifest.get("provenance") or {}).get("spec")
+    try:
+        rules = ResolvedSpec(spec=Spec.model_validate(data), folder=Path(), origin="the release").rules(variant)
+    except (ValidationError, UsageError):
+        # An earlier version wrote a spec that this one refuses.
+        rules = GateRules(tolerance=DEFAULT_TOLERANCES[variant.precision])
+    return replace(rules, decisions=tuple(map(parse_decision, decisions))) if decisions else rules
+
+
+def _rate(details: ReleaseDetails, variant: str, given: float | None) -> tuple[float, str]:
+    """Return the largest rate allowed, and where it comes from."""
+    if given is not None:
+        if not 0 < given < _TOO_HIGH:
+            msg = f"--max-flip-rate {given:g} is not allowed (allowed: above 0 and below {_TOO_HIGH:g})"
+            raise UsageError(msg, hint="write for example --max-flip-rate 0.0005, which is one answer of 2,000")
+        return given, "option"
+    bounds = [
+        float(item["mismatch_rate_upper_95"])
+        for item in details.numbers
+        if item["variant"] == variant and item.get("mismatch_rate_upper_95") is not None
+    ]
+    proved = max(bounds, default=0.0)
+    return (proved, "release") if DEFAULT_RATE < proved < _TOO_HIGH else (DEFAULT_RATE, "default")

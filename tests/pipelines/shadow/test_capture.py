@@ -1,0 +1,112 @@
+"""Captured traffic: its forms, and lines that are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paritygate.errors import InputFileError
+from paritygate.pipelines.shadow.capture import CapturedFile, requests
+from paritygate.signature import Signature, TensorSpec
+
+_SIGNATURE = Signature(
+    inputs=(TensorSpec(name="x", dtype="int64", shape=("batch", 2)),),
+    outputs=(TensorSpec(name="y", dtype="float32", shape=("batch",)),),
+)
+_NAMED = {"inputs": {"x": [[1, 2], [3, 4]]}, "outputs": {"y": [0.5, 1]}}
+_V2 = {
+    "request": {"inputs": [{"name": "x", "datatype": "INT64", "shape": [2, 2], "data": [1, 2, 3, 4]}]},
+    "response": {"outputs": [{"name": "y", "datatype": "FP32", "shape": [2], "data": [0.5, 1.0]}]},
+    "status": 200,
+}
+
+Write = Callable[..., CapturedFile]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes lines, and returns the file."""
+
+    def write(*lines: Mapping[str, Any] | str, end: str = "\n") -> CapturedFile:
+        path = tmp_path / "traffic.jsonl"
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path.write_text("\n".join(texts) + end, encoding="utf-8")
+        return CapturedFile(path=path, signature=_SIGNATURE)
+
+    return write
+
+
+@pytest.mark.parametrize("line", [_NAMED, _V2, {"request": _NAMED, "response": _NAMED}])
+def test_both_forms_hold_the_same_arrays(write: Write, line: Mapping[str, Any]) -> None:
+    (exchange,) = write(line).exchanges()
+
+    assert exchange.outputs is not None
+    assert (exchange.line, exchange.rows) == (1, 2)
+    assert exchange.inputs["x"].dtype == np.int64
+    assert exchange.inputs["x"].tolist() == [[1, 2], [3, 4]]
+    assert exchange.outputs["y"].dtype == np.float32
+    assert exchange.outputs["y"].tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "answered"),
+    [
+        ({"status": 400}, []),
+        ({"status": 503}, [False]),
+        ({"response": {"error": "out of memory"}}, [False]),
+        ({"response": None}, [False]),
+        ({"status": "200"}, [False]),
+        ({"status": 201}, [True]),
+    ],
+)
+def test_a_request_without_an_answer_is_kept_unless_the_client_was_wrong(
+    write: Write, change: Mapping[str, Any], answered: list[bool]
+) -> None:
+    found = list(write({**_V2, **change}).exchanges())
+
+    assert [exchange.outputs is not None for exchange in found] == answered
+    assert [bool(exchange.why) for exchange in found] == [not each for each in answered]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no JSON",
+        "[1]",
+        "{}",
+        {**_NAMED, "inputs": {"z": [[1, 2]]}},
+        {**_NAMED, "inputs": {"x": [[1, 2.5]]}},
+        {**_NAMED, "inputs": {"x": [[1], [2, 3]]}},
+        {**_NAMED, "inputs": {"x": []}},
+        {**_NAMED, "inputs": {"x": 3}},
+        {**_NAMED, "outputs": {"y": ["0.5"]}},
+        {**_V2, "request": {"inputs": [{"name": "x", "datatype": "INT64", "shape": [2, 2]}]}},
+        {**_V2, "request": {"inputs": [{"name": "x", "datatype": "FP99", "shape": [1], "data": [1]}]}},
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_no_request_is_an_error_with_its_number(write: Write, line: Mapping[str, Any] | str) -> None:
+    with pytest.raises(InputFileError, match="line 2") as caught:
+        list(write(_NAMED, line).exchanges())
+
+    assert caught.value.exit_code == 2
+
+
+def test_a_last_line_that_is_cut_off_is_left_out(write: Write) -> None:
+    assert [exchange.line for exchange in write(_NAMED, "", json.dumps(_V2)[:-9], end="").exchanges()] == [1]
+    assert [exchange.line for exchange in write(_NAMED, "", _V2, end="").exchanges()] == [1, 3]
+
+
+def test_a_child_reads_the_same_requests(write: Write, tmp_path: Path) -> None:
+    captured = write(_NAMED, {**_V2, "status": 500}, _V2)
+    captured.save(tmp_path / "captured.json")
+
+    batches = list(requests(str(tmp_path / "captured.json")))
+
+    assert [batch.rows for batch in batches] == [2, 2]
+    assert len({name for batch in batches for name in batch.ids}) == 4

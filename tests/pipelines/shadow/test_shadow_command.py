@@ -1,0 +1,82 @@
+"""`shadow` on captured answers of a released model, right ones and wrong ones."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnxruntime
+import pytest
+from tests.pipelines.conftest import jobs_done_here
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+
+def _capture(desk: Desk, requests: int, *, wrong_every: int = 0, unanswered_every: int = 0, rows: int = 1) -> None:
+    """Write the answers of the model to requests of its own, some of them with the classes in another order."""
+    session = onnxruntime.InferenceSession(str(desk.folder / "model.onnx"))
+    random = np.random.default_rng(11)
+    with (desk.folder / "traffic.jsonl").open("w", encoding="utf-8") as lines:
+        for number in range(1, requests + 1):
+            x = random.standard_normal((rows, 4)).astype(np.float32)
+            scores = session.run(None, {"x": x})[0]
+            if wrong_every and number % wrong_every == 0:
+                scores = np.roll(scores, 1, axis=-1)
+            line = {"inputs": {"x": x.tolist()}, "outputs": {"logits": scores.tolist()}}
+            if unanswered_every and number % unanswered_every == 0:
+                line |= {"status": 502}
+            lines.write(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("capture", "code", "verdict"),
+    [
+        ({"requests": 400}, 0, "promote"),
+        ({"requests": 40}, 3, "hold"),
+        ({"requests": 200, "wrong_every": 8}, 1, "rollback"),
+        ({"requests": 200, "unanswered_every": 8}, 1, "rollback"),
+    ],
+)
+def test_the_verdict_follows_the_answers(finished: Desk, capture: dict[str, int], code: int, verdict: str) -> None:
+    _capture(finished, **capture)
+
+    with jobs_done_here():
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl")
+
+    assert (called.code, called.data["verdict"]) == (code, verdict), str(called)
+    assert called.data["exit_code"] == code
+    assert called.data["requests"] == capture["requests"]
+    assert called.data["max_flip_rate_from"] == "release"
+    assert called.data["changed"] == (capture["requests"] // 8 if "wrong_every" in capture else 0)
+    assert called.data["unanswered"] == (capture["requests"] // 8 if "unanswered_every" in capture else 0)
+    assert called.data["first_changed"] == (8 if code == 1 else None)
+
+
+def test_rows_of_one_request_are_one_observation(finished: Desk) -> None:
+    _capture(finished, 4, wrong_every=2, rows=16)
+
+    with jobs_done_here():
+        called = finished.json("shadow", "tiny", "--captured", "traffic.jsonl", "--max-flip-rate", "0.1")
+
+    assert (called.data["requests"], called.data["rows"], called.data["changed"]) == (4, 64, 32)
+    assert called.data["verdict"] == "hold", "32 changed rows of 2 requests"
+    assert called.data["flip_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--max-flip-rate", "0"), ("--max-flip-rate", "0.5"), ("--variant", "onnx-int8"), ("--decision", "z:argmax")],
+)
+def test_wrong_usage_is_refused(finished: Desk, options: tuple[str, ...]) -> None:
+    _capture(finished, 1)
+
+    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl", *options).code == 2
+
+
+@pytest.mark.parametrize(("requests", "code"), [(0, 5), (1, 3), (30, 1)])
+def test_a_server_that_answers_nothing_is_rolled_back(finished: Desk, requests: int, code: int) -> None:
+    _capture(finished, requests, unanswered_every=1)
+
+    assert finished.call("shadow", "tiny", "--captured", "traffic.jsonl").code == code
