@@ -16,7 +16,7 @@ from paritygate.pipelines.release.repository.release import StoredRelease
 from paritygate.pipelines.release.views.view_updates import ViewUpdate, update_views
 from paritygate.pipelines.report.terminal.printing import print_errors
 from paritygate.pipelines.report.terminal.release import print_alias_move
-from paritygate.pipelines.report.terminal.serving import code_of_views, print_view_updates
+from paritygate.pipelines.report.terminal.serving.views import code_of_views, print_view_updates
 from paritygate.roots import Root
 
 _Moved = TypeVar("_Moved", StoredRelease, AliasMove)

@@ -76,7 +76,7 @@ def write_view(  # noqa: PLR0913 - one argument for each option of the commands
     from paritygate.pipelines.release.views.publish import publish_view
     from paritygate.pipelines.release.views.request import ViewRequest
     from paritygate.pipelines.release.views.subscriptions import subscribe
-    from paritygate.pipelines.report.terminal.serving import print_view
+    from paritygate.pipelines.report.terminal.serving.views import print_view
     from paritygate.validate.samples.source import SampleSource
 
     request = ViewRequest(

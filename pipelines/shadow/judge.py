@@ -45,7 +45,7 @@ class AnswerJudge:
     limits: Mapping[str, Limits]  # by float output
 
     def judge(self, actual: Arrays, expected: Arrays, again: Arrays, *, rows: int) -> Answered:
-        """Return which rows are answered otherwise.
+        """Return which rows have another answer.
 
         `expected` and `again` are two answers of the released file to the same request, with positions masked that do
         not count.

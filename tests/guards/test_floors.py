@@ -41,6 +41,7 @@ MAY_IMPORT_IN_PIPELINES = {
     "report": {"compare", "benchmark", "run", "choice"},
     "release": {"rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "serving"},
     "tuning": {"process", "spec", "run", "report", "release", "serving"},
+    "shadow": {"process", "spec", "run", "release"},
     "selftest": {"process", "spec", "compare", "run", "report"},
     "jobs": {"process", "calibration", "spec", "compare", "inspecting", "benchmark", "run", "selftest", "diagnose"},
     "run_spec": {"process", "cache", "spec", "compare", "run", "choice", "report", "release"},
@@ -48,12 +49,12 @@ MAY_IMPORT_IN_PIPELINES = {
     "past_runs": {"cache", "spec", "run", "release", "run_spec"},
     "report/terminal": {
         *("spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest", "inspecting"),
-        *("run_spec", "serving", "past_runs", "planning", "tuning"),
+        *("run_spec", "serving", "past_runs", "planning", "tuning", "shadow"),
     },
     "cli": {
         *("process", "rules", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "report/terminal"),
         *("release", "selftest", "inspecting", "run_spec", "serving", "cache", "past_runs", "planning", "tuning"),
-        "diagnose",
+        *("diagnose", "shadow"),
     },
 }
 MOST_MODULES = 20

@@ -25,7 +25,7 @@ from paritygate.pipelines.report.terminal.made import print_failures
 from paritygate.pipelines.report.terminal.printing import Shown, print_errors, print_lines, print_message, print_table
 from paritygate.pipelines.report.terminal.release import release_lines, show_command
 from paritygate.pipelines.report.terminal.screen import WIDTH, command_lines, path_line, screen_table, wrapped
-from paritygate.pipelines.report.terminal.serving import update_lines
+from paritygate.pipelines.report.terminal.serving.views import update_lines
 from paritygate.pipelines.run.workspace import targets_left_out
 from paritygate.text import echo
 

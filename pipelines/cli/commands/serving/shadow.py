@@ -22,7 +22,7 @@ from paritygate.roots import Root
 @click.option(
     "--captured",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Requests and answers, one JSON mapping a line: docs/shadow.md has the form.",
 )
@@ -38,7 +38,7 @@ from paritygate.roots import Root
     "--max-flip-rate",
     type=float,
     metavar="RATE",
-    help="So many answers may change: 0.0005, or what the release has proved if that is larger.",
+    help="The share of answers that may change: 0.0005, or what the release has proved if larger.",
 )
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="Judge no more than the first N requests.")
 @repository_option
@@ -77,7 +77,7 @@ def command(
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.report.terminal.printing import Shown
-    from paritygate.pipelines.report.terminal.shadow import print_shadow
+    from paritygate.pipelines.report.terminal.serving.shadow import print_shadow
     from paritygate.pipelines.shadow.shadow import ShadowRequest, shadow
     from paritygate.text import counted
 
@@ -97,5 +97,5 @@ def command(
         result = shadow(request, progress=progress)
         did(f"judged {counted(result.requests, 'request')}")
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
-    print_shadow(result, shown)
+    print_shadow(result, request, shown)
     return result.exit_code

@@ -40,7 +40,7 @@ def command(*, model: str | None, forget: Path | None, repository: Root, json_ta
     from paritygate.pipelines.release.views.state import state_of_view
     from paritygate.pipelines.release.views.subscriptions import forget_view, subscriptions
     from paritygate.pipelines.report.terminal.printing import print_lines
-    from paritygate.pipelines.report.terminal.serving import forgotten_lines, subscription_lines
+    from paritygate.pipelines.report.terminal.serving.views import forgotten_lines, subscription_lines
 
     if forget is not None and model is not None:
         msg = "views takes either a MODEL or --forget DIR"

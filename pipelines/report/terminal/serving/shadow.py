@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.terminal.printing import Shown, print_lines, print_message
 from paritygate.pipelines.report.terminal.screen import command_lines, wrapped
 from paritygate.pipelines.shadow.result import ShadowResult
 from paritygate.pipelines.shadow.sequential import PROMOTED_BELOW, Verdict
+from paritygate.pipelines.shadow.shadow import ShadowRequest
 from paritygate.text import counted
 
 _FROM = {
@@ -18,15 +20,15 @@ _FROM = {
 }
 
 
-def print_shadow(result: ShadowResult, shown: Shown) -> None:
+def print_shadow(result: ShadowResult, request: ShadowRequest, shown: Shown) -> None:
     """Print the verdict and why."""
     if shown.is_quiet:
         print_message(_verdict(result), err=shown.to_stderr)
     else:
-        print_lines(_lines(result, shown), err=shown.to_stderr)
+        print_lines(_lines(result, request, shown), err=shown.to_stderr)
 
 
-def _lines(result: ShadowResult, shown: Shown) -> Iterator[str]:
+def _lines(result: ShadowResult, request: ShadowRequest, shown: Shown) -> Iterator[str]:
     of = f"{result.model} version {result.version}, {result.variant}"
     facts = [
         f"{of}: {counted(result.requests, 'request')} judged, {counted(result.rows, 'row')}",
@@ -44,8 +46,9 @@ def _lines(result: ShadowResult, shown: Shown) -> Iterator[str]:
         yield from wrapped(fact, width=shown.width)
     yield from wrapped(_verdict(result), width=shown.width)
     if result.verdict == Verdict.ROLLBACK:
+        alias = [] if str(request.which).isdecimal() else ["--alias", str(request.which)]
         yield "next:"
-        yield from command_lines(f"convert-and-validate rollback {result.model}", indent="  ")
+        yield from command_lines(command_on(request.repository, "rollback", result.model, *alias), indent="  ")
 
 
 def _verdict(result: ShadowResult) -> str:

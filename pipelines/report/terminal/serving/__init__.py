@@ -1,0 +1,1 @@
+"""The results of commands about servers in the terminal."""
