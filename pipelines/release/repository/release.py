@@ -47,7 +47,7 @@ from paritygate.pipelines.release.repository.manifest import (
 from paritygate.pipelines.release.repository.parity import parity_of
 from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
 from paritygate.pipelines.release.repository.state import ModelState, state_of
-from paritygate.pipelines.release.repository.store import next_version, release_folder, release_name
+from paritygate.pipelines.release.repository.store import release_folder, release_name, stored_versions
 from paritygate.pipelines.release.signing.oms import SIGNATURE_FILE, signature_of
 from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.pipelines.release.stores.opening import store_of
@@ -292,14 +292,24 @@ def _make_read_only(path: Path) -> None:
     path.chmod(path.stat().st_mode & ~0o222)
 
 
+def next_version(repository: Root, model: str) -> int:
+    """Return the number after all those in the store or in the log, 1 for a new model.
+
+    The number of a folder without record counts, so nobody takes the leftover of a crash for a release.
+    """
+    # The store first: gc records a number and then deletes its files, so one of the two has it.
+    stored = stored_versions(repository, model)
+    state = state_of(read_records(repository, model))
+    return max([*stored, *state.releases, *state.collected], default=0) + 1
+
+
 def _claim_version(
     repository: Root, candidate: ReleaseCandidate, staging: Path, files: Mapping[str, str]
 ) -> tuple[int, str, str | None]:
     """Publish the staged release under the next free version; return it with the digests of manifest and signature."""
     content = staging / CONTENT
     while True:
-        state = state_of(read_records(repository, candidate.model))
-        version = next_version(repository, candidate.model, (*state.releases, *state.collected))
+        version = next_version(repository, candidate.model)
         digest = _write(content / MANIFEST_FILE, json_bytes(make_manifest(candidate, version, content, files)))
         signature = None
         if candidate.signer is not None:
