@@ -387,6 +387,28 @@ def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(
     assert not any(memory.list("releases"))
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_a_store_that_refuses_what_it_did_once_already_is_fit(
+    memory: Any,  # noqa: ANN401 - of a package without types
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    def put(key: str, content: object, **options: Any) -> object:  # noqa: ANN401 - handed on
+        done = memory.put(key, content, **options)
+        contents.append(content)
+        # An answer of 5xx, after which the request is repeated.
+        return memory.put(key, content, **options) if len(contents) == number + 1 else done
+
+    contents: list[object] = []
+    root = _plant(monkeypatch, memory, put=put)
+
+    with store_of(root).staging():
+        pass
+
+    assert {*contents} >= {b"1", b"3", b"5"}
+    assert not any(memory.list("releases"))
+
+
 @pytest.mark.parametrize("is_written", [True, False])
 def test_an_answer_that_is_lost_leaves_the_old_or_the_new_state(
     memory: Any,  # noqa: ANN401 - of a package without types
