@@ -44,8 +44,6 @@ CHECKED = {
     "pipelines/release/stores/disk.py: self.place / name",
     "pipelines/release/stores/objects.py: folder / name",
     "pipelines/release/stores/objects.py: self.place / name",
-    "pipelines/release/views/subscriptions.py: repository / _FOLDER / request.model",
-    "pipelines/release/views/subscriptions.py: repository / _FOLDER / request.model / f'{place}.json'",
     "pipelines/release/promote.py: place / CODE_FOLDER / name",
     "pipelines/release/promote.py: source.folder / name",
     "pipelines/release/repository/log.py: repository / _LOG / model",

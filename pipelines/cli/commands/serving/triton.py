@@ -11,8 +11,9 @@ from paritygate.pipelines.cli.view_options import view_options, write_view
 
 @click.command("triton")
 @view_options(
-    "The folder that the server looks for models in (tritonserver --model-repository=DIR): what is written are "
-    "DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/."
+    "The folder, or s3://BUCKET/PREFIX, that the server looks for models in (tritonserver --model-repository): what is "
+    "written are DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/.",
+    is_address=True,
 )
 @click.option(
     "--samples",
