@@ -29,8 +29,8 @@ def command(**options: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, into a Triton model repository.
 
     Before anything is written, every file of the release is verified, and the configuration is checked against the
-    known rules of Triton. A polling server never sees half a version. When promote, run, rollback or alias moves
-    the alias, they write the view again, unless --no-follow was given.
+    known rules of Triton. In a folder, a polling server never sees half a version. When promote, run, rollback or
+    alias moves the alias, they write the view again, unless --no-follow was given.
 
     \b
     Example:
