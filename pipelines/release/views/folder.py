@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from paritygate.errors import ChangedViewError, UsageError
 from paritygate.pipelines.release.views.places import place_of
@@ -13,7 +12,7 @@ from paritygate.pipelines.release.views.subscriptions import subscriptions
 from paritygate.pipelines.serving import SERVERS
 from paritygate.pipelines.serving.place import Place
 from paritygate.pipelines.serving.server_kind import kind_of
-from paritygate.roots import Address, Root
+from paritygate.roots import Root, root_of
 from paritygate.text import from_here
 
 
@@ -47,7 +46,7 @@ def check_folder_kind(repository: Root, request: ViewRequest) -> None:
     place, title = place_of(request.root), SERVERS[request.command].title
     for command, file in _files_of_views(place):
         if command != request.command:
-            beside = replace(request, root=_beside(request.root, request.command)).command_line(repository)
+            beside = replace(request, root=root_of(f"{request.root}-{request.command}")).command_line(repository)
             msg = (
                 f"{from_here(request.root)} has a view for {SERVERS[command].title} ({file}) "
                 f"(expected an empty or absent folder, or one with views for {title} only)"
@@ -72,7 +71,7 @@ def writing_command(repository: Root, request: ViewRequest) -> str:
         return request.command_line(repository)
     if kind_of(request.command).is_one_per_name:
         return replace(request, name=f"{request.name}-{request.which}").command_line(repository)
-    return replace(request, root=_beside(request.root, request.which)).command_line(repository)
+    return replace(request, root=root_of(f"{request.root}-{request.which}")).command_line(repository)
 
 
 def _in_the_place_of(repository: Root, request: ViewRequest) -> ViewRequest | None:
@@ -80,7 +79,3 @@ def _in_the_place_of(repository: Root, request: ViewRequest) -> ViewRequest | No
     requests = [each.request for each in subscriptions(repository) if each.request is not None]
     others = [each for each in requests if each.is_instead_of(request)]
     return others[0] if others and place_of(request.root).is_there(request.name) else None
-
-
-def _beside(root: Root, name: str) -> Root:
-    return root.with_name(f"{root.name}-{name}") if isinstance(root, Path) else Address(f"{root}-{name}")
