@@ -74,6 +74,7 @@ class StoredRelease:
     was_left: bool = False  # whether its alias had been rolled back from it, and moved there again
     damaged: tuple[int, ...] = ()  # versions of the same content that are corrupt
     moved_from: int | None = None  # the alias's version before; None where it is new, or did not move
+    unsigned_after: int | None = None  # the version released before, if that is signed and this one is not
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -144,6 +145,7 @@ def promote(
             was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
             damaged=damaged,
             moved_from=None if before == version else before,
+            unsigned_after=_signed_before(candidate, now, version, before),
         )
 
     with store_of(repository).staging() as staging:
@@ -161,6 +163,14 @@ def promote(
 
         number = append_record(repository, candidate.model, record_of, staging, commit)
         return release_of(same, manifest, number, now=before, is_new=False)
+
+
+def _signed_before(candidate: ReleaseCandidate, state: ModelState, version: int, at_alias: int | None) -> int | None:
+    """Return the version at the alias, or else the newest one, if it is signed and `version` is not."""
+    before = at_alias or max(state.releases, default=0)
+    record = state.releases.get(version)
+    is_signed = candidate.signer is not None if record is None else record.signature is not None
+    return before if not is_signed and before in state.releases and state.releases[before].signature else None
 
 
 def _check_current(candidate: ReleaseCandidate, state: ModelState) -> None:
