@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,10 @@ def _record_name(model: str, number: int) -> str:
     return f"{_LOG}/{model}/{number:06d}.json"
 
 
-def read_records(repository: Root, model: str) -> tuple[Record, ...]:
+def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> tuple[Record, ...]:
     """Return the model's records in the order of their numbers; none for an unknown model.
+
+    Only the records after `known` are read: those that this operation has read a moment ago.
 
     Safe while others append: a listed number implies all lower ones, so the folder is listed first. The records are
     then read one by one until there is none.
@@ -59,14 +61,15 @@ def read_records(repository: Root, model: str) -> tuple[Record, ...]:
             written by a later paritygate.
     """
     store = store_of(repository)
-    tags = {name: tag for name, tag in store.tags(f"{_LOG}/{model}").items() if _NUMBERED.fullmatch(name)}
-    if not tags:
+    listed = {} if known else store.tags(f"{_LOG}/{model}")
+    tags = {name: tag for name, tag in listed.items() if _NUMBERED.fullmatch(name)}
+    if not tags and not known:
         return ()
-    last = max(int(name.partition(".")[0]) for name in tags)
+    last = max((int(name.partition(".")[0]) for name in tags), default=0)
     # Several at once, which takes a store far away as long as one.
     unread = [name for number in range(1, last + 1) if not _is_read(store, name := _record_name(model, number), tags)]
     contents: dict[str, bytes] = {}
-    records: list[Record] = []
+    records = list(known)
     with reading_errors(log_folder(repository, model)):
         _read_listed(store, unread, contents)
         while True:
@@ -169,8 +172,11 @@ def append_record(
         StorageError: The log cannot be written.
     """
     store = store_of(repository)
+    records: tuple[Record, ...] = ()
     while True:
-        state = state_of(read_records(repository, model))
+        # Listed once: while many append, most of them find their number taken many times.
+        records = read_records(repository, model, records)
+        state = state_of(records)
         record = record_of(state)
         if record is None:
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -150,7 +150,7 @@ def promote(
 
     with store_of(repository).staging() as staging:
         if same is None:
-            return _release(repository, candidate, staging, commit, release_of)
+            return _release(repository, candidate, staging, commit, release_of, state)
         manifest, before = str(state.releases[same].manifest), state
 
         def record_of(now: ModelState) -> Record | None:
@@ -222,8 +222,13 @@ class _ReleaseOf(Protocol):
         """Return the release of a version, by the digest of its manifest, its record, and the state before that."""
 
 
-def _release(
-    repository: Root, candidate: ReleaseCandidate, staging: Path, commit: Commit[StoredRelease], release_of: _ReleaseOf
+def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
+    repository: Root,
+    candidate: ReleaseCandidate,
+    staging: Path,
+    commit: Commit[StoredRelease],
+    release_of: _ReleaseOf,
+    state: ModelState,
 ) -> StoredRelease:
     """Make a version, and return its release.
 
@@ -231,26 +236,26 @@ def _release(
     """
     content = staging / CONTENT
     files = _copy(candidate, content)
-    version, manifest, signature = _claim_version(repository, candidate, staging, files)
+    version, manifest, signature = _claim_version(repository, candidate, staging, files, state.history)
     aliases = {} if candidate.alias is None else {candidate.alias: version}
     released = replace(
         _record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest, signature=signature
     )
     attempts: list[tuple[int, str, ModelState]] = []
 
-    def record_of(state: ModelState) -> Record | None:
-        _check_current(candidate, state)
-        same, _ = _same_release(repository, candidate, state)
-        made, of = (version, manifest) if same is None else (same, str(state.releases[same].manifest))
-        attempts.append((made, of, state))
-        if made in state.collected:
+    def record_of(now: ModelState) -> Record | None:
+        _check_current(candidate, now)
+        same, _ = _same_release(repository, candidate, now)
+        made, of = (version, manifest) if same is None else (same, str(now.releases[same].manifest))
+        attempts.append((made, of, now))
+        if made in now.collected:
             msg = f"version {made} of {candidate.model!r} was deleted by gc before it could be recorded"
             raise RepositoryError(
                 msg, hint="promote again, and faster: gc deletes uploads without a record after a day"
             )
-        record = released if same is None else _move_to(candidate, same, state)
+        record = released if same is None else _move_to(candidate, same, now)
         if record is not None:
-            commit.begin(release_of(made, of, len(state.history) + 1, now=state, is_new=same is None))
+            commit.begin(release_of(made, of, len(now.history) + 1, now=now, is_new=same is None))
         return record
 
     try:
@@ -302,24 +307,29 @@ def _make_read_only(path: Path) -> None:
     path.chmod(path.stat().st_mode & ~0o222)
 
 
-def next_version(repository: Root, model: str) -> int:
+def next_version(repository: Root, model: str, known: Sequence[Record] = ()) -> int:
     """Return the number after all those in the store or in the log, 1 for a new model.
 
+    `known` are records that were read before.
     The number of a folder without record counts, so nobody takes the leftover of a crash for a release.
     """
     # The store first: gc records a number and then deletes its files, so one of the two has it.
     stored = stored_versions(repository, model)
-    state = state_of(read_records(repository, model))
+    state = state_of(read_records(repository, model, known))
     return max([*stored, *state.releases, *state.collected], default=0) + 1
 
 
 def _claim_version(
-    repository: Root, candidate: ReleaseCandidate, staging: Path, files: Mapping[str, str]
+    repository: Root,
+    candidate: ReleaseCandidate,
+    staging: Path,
+    files: Mapping[str, str],
+    known: Sequence[Record],
 ) -> tuple[int, str, str | None]:
     """Publish the staged release under the next free version; return it with the digests of manifest and signature."""
     content = staging / CONTENT
+    version = next_version(repository, candidate.model, known)
     while True:
-        version = next_version(repository, candidate.model)
         digest = _write(content / MANIFEST_FILE, json_bytes(make_manifest(candidate, version, content, files)))
         signature = None
         if candidate.signer is not None:
@@ -327,6 +337,7 @@ def _claim_version(
             signature = _write(content / SIGNATURE_FILE, signed)
         if store_of(repository).publish(staging, release_name(candidate.model, version)):
             return version, digest, signature
+        version += 1
 
 
 def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:
