@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,6 +54,10 @@ from paritygate.pipelines.release.stores.disk import digests_below
 from paritygate.pipelines.release.stores.opening import store_of
 from paritygate.pipelines.release.stores.staging import CONTENT
 from paritygate.roots import Root
+
+_READERS = 8
+# What this process has read of manifests, by their digests; a release that may be the same is verified each time.
+_READ: dict[str, tuple[str | None, str | None]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,22 +195,33 @@ def _same_release(
     if identity is None:
         return None, ()
     current = None if candidate.alias is None else state.aliases.get(candidate.alias)
-    for version in sorted(state.releases, key=lambda version: (version == current, version), reverse=True):
-        folder, record = release_folder(repository, candidate.model, version), state.releases[version]
-        # A release that is corrupt is no reason to make no other.
-        with contextlib.suppress(ArtifactIntegrityError):
-            manifest = read_manifest(folder, record)
-            if identity_in(manifest) != identity or not _is_signed_so(candidate, manifest):
-                continue
-            if difference_of_release(folder, record)[0].is_empty:
-                return version, tuple(damaged)
-            damaged.append(version)
+    order = sorted(state.releases, key=lambda version: (version == current, version), reverse=True)
+    folders = {version: release_folder(repository, candidate.model, version) for version in order}
+    # The first alone, since it is often the one; then several at once.
+    for versions in (order[:1], order[1:]):
+        with ThreadPoolExecutor(_READERS) as readers:
+            found = list(readers.map(lambda version: _what_is_in(folders[version], state.releases[version]), versions))
+        for version, (identity_there, signer) in zip(versions, found, strict=True):
+            # Any signature will do where none is asked for.
+            is_signed_so = candidate.signer is None or candidate.signer.fingerprint == signer
+            if identity_there == identity and is_signed_so:
+                if difference_of_release(folders[version], state.releases[version])[0].is_empty:
+                    return version, tuple(damaged)
+                damaged.append(version)
     return None, tuple(damaged)
 
 
-def _is_signed_so(candidate: ReleaseCandidate, manifest: Mapping[str, Any]) -> bool:
-    """Return whether a release is signed as the candidate asks for; any signature will do where it asks for none."""
-    return candidate.signer is None or candidate.signer.fingerprint == manifest.get("signer")
+def _what_is_in(folder: Root, record: Record) -> tuple[str | None, str | None]:
+    """Return the identity and the signer in a release's manifest; None for both if that is corrupt."""
+    digest = str(record.manifest)
+    if digest not in _READ:
+        try:
+            manifest = read_manifest(folder, record)
+        except ArtifactIntegrityError:
+            # It is no reason to make no other release.
+            return None, None
+        _READ[digest] = (identity_in(manifest), manifest.get("signer"))
+    return _READ[digest]
 
 
 def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
