@@ -51,7 +51,8 @@ def _record_name(model: str, number: int) -> str:
 def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> tuple[Record, ...]:
     """Return the model's records in the order of their numbers; none for an unknown model.
 
-    Only the records after `known` are read: those that this operation has read a moment ago.
+    Of `known`, the records that this operation has read before, only the last is read again: if it is still there, so
+    are those before it.
 
     Safe while others append: a listed number implies all lower ones, so the folder is listed first. The records are
     then read one by one until there is none.
@@ -61,6 +62,8 @@ def read_records(repository: Root, model: str, known: Sequence[Record] = ()) -> 
             written by a later paritygate.
     """
     store = store_of(repository)
+    if known and _read(store, _record_name(model, len(known)), {}, {}) != known[-1]:
+        known = ()
     listed = {} if known else store.tags(f"{_LOG}/{model}")
     tags = {name: tag for name, tag in listed.items() if _NUMBERED.fullmatch(name)}
     if not tags and not known:
@@ -154,29 +157,30 @@ def _check_follows(path: str, record: Record, before: Record | None) -> None:
     raise RepositoryError(msg, hint="restore the log from a backup: records are never edited, removed or reordered")
 
 
-def append_record(
+def append_record(  # noqa: PLR0913, PLR0917 - the two last have defaults
     repository: Root,
     model: str,
     record_of: Callable[[ModelState], Record | None],
     staging: Path,
     commit: Commit[Any] | None = None,
+    known: Sequence[Record] = (),
 ) -> int | None:
     """Append a record to the model's log and return its number, once it is lasting; None if there is none to append.
 
     When other processes append at the same time, each record gets its own number and names the digest of the one before
     it. `record_of` returns the record, given the state before it, or None; it runs again if another process took the
-    number. `staging` is a staging folder of this store. `commit` is told when the record is there.
+    number. `staging` is a staging folder of this store. `commit` is told when the record is there. `known` are the
+    records that were read before.
 
     Raises:
         RepositoryError: The record contradicts the log, or the log cannot be read.
         StorageError: The log cannot be written.
     """
     store = store_of(repository)
-    records: tuple[Record, ...] = ()
     while True:
-        # Listed once: while many append, most of them find their number taken many times.
-        records = read_records(repository, model, records)
-        state = state_of(records)
+        # Not listed again: while many append, most of them find their number taken many times.
+        known = read_records(repository, model, known)
+        state = state_of(known)
         record = record_of(state)
         if record is None:
             return None

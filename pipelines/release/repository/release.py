@@ -166,7 +166,7 @@ def promote(
                 commit.begin(release_of(same, manifest, len(now.history) + 1, now=now, is_new=False))
             return record
 
-        number = append_record(repository, candidate.model, record_of, staging, commit)
+        number = append_record(repository, candidate.model, record_of, staging, commit, state.history)
         return release_of(same, manifest, number, now=before, is_new=False)
 
 
@@ -273,7 +273,7 @@ def _release(  # noqa: PLR0913, PLR0917 - a part of `promote`
         return record
 
     try:
-        number = append_record(repository, candidate.model, record_of, staging, commit)
+        number = append_record(repository, candidate.model, record_of, staging, commit, state.history)
     except BaseException:
         _withdraw_unrecorded(staging, repository, candidate.model, version)
         raise
